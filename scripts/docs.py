@@ -12,7 +12,7 @@ import ast
 import inspect
 import re
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
 
@@ -248,7 +248,12 @@ def _documented(name: str, documented: object) -> str:
     label = "A pipeline, of every kind" if name == "Pipeline" else name
     shown = "pipeline" if name == "Pipeline" else name.removeprefix("wr.")
     parts = [f"### {label}\n\n", *_docstring(documented)]
-    for method, member in vars(documented).items():
+    # own methods first, then those of the classes of stages
+    bases = [base for base in documented.__mro__ if base is documented or base.__module__.startswith("windrow.client")]
+    members: dict[str, object] = {}
+    for base in bases:
+        members = members | {name: member for name, member in vars(base).items() if name not in members}
+    for method, member in members.items():
         if method.startswith("_") or not inspect.getdoc(member):
             continue
         if isinstance(member, property):
@@ -268,11 +273,8 @@ def _signature(name: str, function: Callable[..., object]) -> str:
     for many in (arguments.posonlyargs, arguments.args):
         many[:] = [one for one in many if one.arg != "self"]
     scope = inspect.unwrap(function).__globals__
-    for defaults in (arguments.defaults, arguments.kw_defaults):
-        for index, default in enumerate(defaults):
-            if isinstance(default, ast.Name | ast.Attribute):
-                value = eval(ast.unparse(default), scope)  # noqa: S307 - the default of a function of windrow
-                defaults[index] = ast.Constant(value) if isinstance(value, int | str) else default
+    arguments.defaults[:] = [_value(default, scope) for default in arguments.defaults]
+    arguments.kw_defaults[:] = [default and _value(default, scope) for default in arguments.kw_defaults]
     name = name.rpartition(".")[2]
     returns = f" -> {ast.unparse(declared.returns)}" if declared.returns else ""
     items = []
@@ -287,6 +289,14 @@ def _signature(name: str, function: Callable[..., object]) -> str:
     # classes of the model, and imports that are no public names of their module, which begin with an underscore
     line = re.sub(r"(?<![\w.])(m\.|_(?=[a-zA-Z]))", "", line)
     return f"```py\n{line}\n```\n\n"
+
+
+def _value(default: ast.expr, scope: Mapping[str, object]) -> ast.expr:
+    """Return a default, or its value if it is the name of a number or text."""
+    name = ast.unparse(default) if isinstance(default, ast.Name | ast.Attribute) else ""
+    module, _, attribute = name.rpartition(".")
+    value = getattr(scope.get(module), attribute, None) if module else scope.get(name)
+    return ast.Constant(value) if isinstance(value, int | str) else default
 
 
 def _docstring(documented: object) -> Iterator[str]:

@@ -11,8 +11,8 @@ def _end_process(*_: object) -> None:
     _os._exit(130)
 
 
-# In a process that is the command (and no program that imports windrow) what follows takes a tenth of a second. Ctrl-C
-# meanwhile leaves nothing undone, and is to be no stack trace.
+# The imports below take a tenth of a second in a process that is the command (not a program that imports windrow).
+# Ctrl-C can end it meanwhile without harm, and should print no stack trace.
 if (
     _os.path.basename(_sys.argv[0]) == "windrow"  # noqa: PTH119 - quick to load
     or (_sys.argv[0] == "-m" and "windrow" in _sys.orig_argv)
@@ -186,15 +186,13 @@ RulesPipeline: _TypeAlias = Pipeline
 _LATER = {
     "diff": "windrow.client.compare",
     "read_table": "windrow.client.tables",
-    "delta": "windrow.connectors.delta.connector",
-    "duckdb": "windrow.connectors.duckdb.connector",
-    "jsonl": "windrow.connectors.jsonl.connector",
     "kafka_sink": "windrow.connectors.kafka.connector",
-    "parquet": "windrow.connectors.parquet.connector",
-    "postgres": "windrow.connectors.postgres.connector",
-    "sqlite": "windrow.connectors.sqlite.connector",
+    **{
+        name: f"windrow.connectors.{name}.connector"
+        for name in ("delta", "duckdb", "jsonl", "parquet", "postgres", "sqlite")
+    },
 }
-"""Functions that are imported when they are first used, each with its module."""
+"""Functions that are imported at their first use, with their modules."""
 
 
 def __getattr__(name: str) -> object:
@@ -202,7 +200,7 @@ def __getattr__(name: str) -> object:
         msg = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(msg)
     found = getattr(_import_module(_LATER[name]), name)
-    # connectors stand below the module that checks arguments
+    # connectors cannot import the module that checks arguments
     found = globals()[name] = _checked(found) if _LATER[name].startswith("windrow.connectors.") else found
     return found
 
@@ -221,11 +219,11 @@ def load(
 ) -> Pipeline:
     """Read a pipeline, or a graph of named streams, from a YAML or SQL file, ``file.py`` or ``file.py:variable``.
 
-    `vars` are values of ``${NAME}`` in the file, before those of the `profile` in ``windrow.yaml`` beside it (None:
-    WINDROW_PROFILE) and of the environment. `only` is the name of one pipeline of several in the file. Paths in it are
-    relative to the current directory. Raise PipelineError, with file:line, for all problems.
+    `vars` are values of ``${NAME}`` in the file; they override those of the `profile` in ``windrow.yaml`` beside it
+    (None: WINDROW_PROFILE) and of the environment. `only` is the name of a pipeline, if the file has several. Paths in
+    the file are relative to the current directory. Raise PipelineError with file:line for all problems.
     """
-    # imported here because few importers of windrow read YAML; Spark's workers do not
+    # imported here because few importers of windrow read YAML, and Spark's workers do not
     from windrow.authoring.load import open_pipeline, split_spec  # noqa: PLC0415
     from windrow.authoring.variables import Given  # noqa: PLC0415 - as above
 

@@ -772,7 +772,7 @@ def test_a_file_with_one_stream_has_no_arrays() -> None:
         "time: {field: t, delay: 1m}\nkey: k\nwindow: {tumbling: 5m}\naggregate: {n: count()}\n"
         "sink: {sqlite: {path: a.db, table: a}}\n"
     )
-    assert found == ["3: decode.items: only flat_map, a stream of a file with sources and streams, takes an array"]
+    assert found == ["3: decode.items: an array needs a flat_map, which only a file with sources and streams can have"]
 
 
 TABLES = """\

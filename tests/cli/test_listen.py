@@ -155,7 +155,7 @@ def test_a_query_that_hangs_is_stalled_though_it_had_read_all(server: RunServer)
 
 
 def test_an_address_that_is_taken_is_wrong_input(server: RunServer) -> None:
-    with pytest.raises(InputError, match=rf"--listen 127.0.0.1:{server.port} cannot be listened on: Address already"):
+    with pytest.raises(InputError, match=rf"cannot listen on --listen 127.0.0.1:{server.port}: Address already"):
         RunServer("127.0.0.1", server.port, "user-spend", stalled_after=1.0)
 
 

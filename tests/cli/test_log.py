@@ -71,7 +71,7 @@ def test_records_beyond_a_bound_are_removed(bound: list[str], left: int) -> None
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["trim", "spend"], "name what to remove: --before, --older-than or --max-size"),
+        (["trim", "spend"], "choose the records to remove: --before, --older-than or --max-size"),
         (["trim", "spend", "--before", "7=1"], "has no partition 7; it has 0, 1"),
         (["trim", "spend", "--before", "0=11"], "partition 0 ends at offset 10, before 11"),
         (["trim", "spend", "--max-size", "2X"], "'2X' is not a size"),

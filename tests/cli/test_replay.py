@@ -168,14 +168,14 @@ def test_diff_shows_what_differs() -> None:
 
 def test_diff_refuses_a_range_that_ends_before_it_begins() -> None:
     refused = windrow("diff", "--from", "2026-01-02", "--to", "2026-01-01", code=2)
-    assert refused.stderr == "windrow: --from 2026-01-02 00:00:00 is after --to 2026-01-01 00:00:00: exchange the two\n"
+    assert refused.stderr == "windrow: --from 2026-01-02 00:00:00 is after --to 2026-01-01 00:00:00: swap the two\n"
 
 
 def test_diff_says_that_there_were_no_rows() -> None:
     live()
     windrow("replay", *MEMORY)
     said = windrow("diff", "--from", "2040-01-01", "--to", "2040-01-01").stdout
-    assert said.endswith("no rows were compared: both tables have none in this range\n")
+    assert said.endswith("no rows were compared: both tables are empty in this range\n")
 
 
 def test_a_replay_into_another_table_says_how_to_compare_it() -> None:

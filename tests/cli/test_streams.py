@@ -118,7 +118,7 @@ def test_promote_is_all_or_nothing() -> None:
         ("diff", ["--against", "other"], "--against names one table, but there are 5"),
         ("promote", ["--from", "other"], "--from names one table, but there are 5"),
         ("replay", ["--from", "purchases/0=1"], "'purchases/0' is not a partition here; write the first one as 0"),
-        ("diff", [str(EXAMPLE)], "the sinks have other names"),
+        ("diff", [str(EXAMPLE)], "the sinks have different names"),
     ],
 )
 def test_what_several_tables_cannot_have(command: str, options: list[str], said: str) -> None:

@@ -168,10 +168,18 @@ def test_no_argument_ends_in_an_error_from_inside(name: str) -> None:
 TYPED: Mapping[str, tuple[Callable[..., Any], tuple[Any, ...], str]] = {
     "read_table": (wr.read_table, (STAGE,), r"`pipeline` must be .*\.to\(sink\).*; it is an Aggregated \(results\)"),
     "to": (STAGE.to, (None,), r"`sink` must be a sink, such as wr.sqlite\('PATH', table='NAME'\); it is None"),
-    "run": (getattr, (STAGE, "run"), r"run\(\) is no method of an Aggregated .* end the stages with .to\(sink\)"),
-    "run a graph": (getattr, (GRAPH, "run"), r"run\(\) is no method of a GraphBuilder .*graph with .build\(\)"),
-    "too early": (getattr, (TIMED, "aggregate"), r"aggregate\(\) is no .*RECORDS.window\(wr.tumbling\('5m'\)\)"),
-    "misspelt": (getattr, (TIMED, "key_bye"), r"no method .* has key_by, running, window; did you mean 'key_by'"),
+    "run": (getattr, (STAGE, "run"), r"an Aggregated .* has no method run\(\); .* end the stages with .to\(sink\)"),
+    "run a graph": (getattr, (GRAPH, "run"), r"a GraphBuilder .* has no method run\(\); .*graph with .build\(\)"),
+    "too early": (
+        getattr,
+        (TIMED, "aggregate"),
+        r"aggregate\(\) is a method of windows, RECORDS.window\(wr.tumbling\('5m'\)\)",
+    ),
+    "misspelt": (
+        getattr,
+        (TIMED, "key_bye"),
+        r"no method key_bye\(\); it has key_by, running, window; did you mean 'key_by'",
+    ),
     "sink": (GRAPH.sink, ("a", STAGE), r"`stream` must be a source or stream of the graph, .*; it is an Aggregated"),
     "missing": (GRAPH.sink, ("a", NAMED), r"GraphBuilder.sink\(\) lacks `sink`, which must be a sink, such as"),
     "Pipeline": (wr.Pipeline, ("x",), r"Pipeline\(\): `graph` must be .*\.to\(sink\).*; it is the text 'x'"),

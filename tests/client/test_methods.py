@@ -361,7 +361,7 @@ def test_the_names_of_conditions_have_no_hyphens() -> None:
     with pytest.raises(InputError) as caught:
         spend().why({"user_id": "B"})
     assert "--" not in str(caught.value)
-    with pytest.raises(InputError, match="a row of spend is explained"):
+    with pytest.raises(InputError, match="only a row of spend can be explained"):
         spend().why({"reason": "x"}, table="late")
 
 

@@ -204,7 +204,7 @@ def test_a_record_cannot_ask_for_more_than_a_fixed_size(text: str, *, is_refused
         ("(s::BIGNUM - 1)::VARCHAR", "calls -() with a list or a BIGNUM"),
         (
             "len(list_transform(range(100000), lambda y: list_transform(range(100), lambda z: z + y)))",
-            "makes more than 10,000,000 bytes and items of every record",
+            "allocates more than 10,000,000 bytes and items for every record",
         ),
         ("format(s, n)", "a format that is not a constant text"),
         ("format('{:>{}}', s, n)", "a width is a number of at most 100"),

@@ -55,7 +55,7 @@ def test_a_field_is_taken_as_it_is_and_an_expression_is_computed_once() -> None:
 
 def test_derived_fields_come_first_and_can_be_aggregated() -> None:
     pipeline = of(Max("initial || '!'"), derive=(Derive("initial", "user[1]"),), key=("initial",))
-    assert record_fields(pipeline)[-1] == Field("initial", StringType())
+    assert record_fields(operator_spec(pipeline))[-1] == Field("initial", StringType())
     assert [(one.name, one.key) for one in computed(operator_spec(pipeline))] == [("initial", True), ("__e0", False)]
 
 
@@ -82,7 +82,7 @@ def test_a_result_can_be_null_where_nothing_may_count(
 def test_a_punctuation_that_may_be_lacking_can_be_null() -> None:
     fields = replace(MAIN.decode, fields=(*MAIN.decode.fields, Field("w", TimestampType("micros"))))
     pipeline = of(Max("w"), decode=fields, time=EventTime("t", Punctuated("w")))
-    assert nullable_fields(pipeline) == {"w"}
+    assert nullable_fields(operator_spec(pipeline)) == {"w"}
     assert [result.nullable for result in results(operator_spec(pipeline))] == [True]
 
 

@@ -61,7 +61,10 @@ def test_what_grows_faster_than_its_record_fails_where_it_is_too_large(text: str
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000
     assert list(failed) == [1]
     why = failed[1]
-    assert why.endswith("() makes at most 10,000,000 bytes and items of a record") or "recursion depth of 128" in why
+    assert (
+        why.endswith("() would produce more than 10,000,000 bytes and items for one record")
+        or "recursion depth of 128" in why
+    )
     assert values[0].is_valid
     assert values[0] == values[2]
     for row in range(3):  # in another cut
@@ -139,19 +142,36 @@ def test_what_a_record_has_room_for_is_computed(text: str, s: str) -> None:
 
 
 FAILING = (
-    ("length(to_binary(to_binary(to_binary(to_binary(s)))))", MEGABYTE, "to_binary() makes at most 10,000,000 bytes"),
-    (f"length({'to_json(' * 16}s{')::VARCHAR' * 16})", '"' * 1_000, "to_json() makes at most 10,000,000 bytes"),
-    ("len(list_resize([]::INTEGER[10000][], n // 100))", "a", "list_resize() makes at most 100,000 items"),
-    ("len(CAST(s AS INTEGER[1000][]))", f"[{','.join(['NULL'] * 20_000)}]", "cast() makes at most 10,000 bytes"),
-    ("length(CAST(s AS BIGNUM)::VARCHAR)", "9" * 1_000_000, "cast() makes at most 100,000 bytes"),
+    (
+        "length(to_binary(to_binary(to_binary(to_binary(s)))))",
+        MEGABYTE,
+        "to_binary() would produce more than 10,000,000 bytes",
+    ),
+    (
+        f"length({'to_json(' * 16}s{')::VARCHAR' * 16})",
+        '"' * 1_000,
+        "to_json() would produce more than 10,000,000 bytes",
+    ),
+    ("len(list_resize([]::INTEGER[10000][], n // 100))", "a", "list_resize() would produce more than 100,000 items"),
+    (
+        "len(CAST(s AS INTEGER[1000][]))",
+        f"[{','.join(['NULL'] * 20_000)}]",
+        "cast() would produce more than 10,000 bytes",
+    ),
+    ("length(CAST(s AS BIGNUM)::VARCHAR)", "9" * 1_000_000, "cast() would produce more than 100,000 bytes"),
     ("json_contains(s, '1')", "[" * 400_000 + "]" * 400_000, "recursion depth of 128"),
     ("json_contains(s, s)", '{"a":' * 100_000 + "1" + "}" * 100_000, "recursion depth of 128"),
     ("array_to_string(list_transform([s], lambda q: json_contains(q, '1')), '')", "[" * 400_000, "Malformed JSON"),
-    ("length(list_reduce(string_split(s, ''), lambda p, q: p || q))", MEGABYTE, "list_reduce() makes at most"),
-    ("length(repeat('a', n + 1))", "a", "repeat() makes at most 1,000,000 bytes"),
-    ("timezone(s, TIMESTAMP '2026-01-01')::VARCHAR", MEGABYTE, "timezone() compares at most 10,000,000 pairs"),
-    ("jaro_similarity(s, s)", MEGABYTE, "jaro_similarity() compares at most 10,000,000 pairs"),
-    ("regexp_matches(s, s)", MEGABYTE, "regexp_matches() compares at most 10,000,000 pairs"),
+    (
+        "length(list_reduce(string_split(s, ''), lambda p, q: p || q))",
+        MEGABYTE,
+        "list_reduce() would produce more than",
+    ),
+    ("length(repeat('a', n + 1))", "a", "repeat() would produce more than 1,000,000 bytes"),
+    ("len(list_resize([1], 1000 - n))", "a", "when casting an argument of list_resize()"),
+    ("timezone(s, TIMESTAMP '2026-01-01')::VARCHAR", MEGABYTE, "timezone() would compare more than 10,000,000 pairs"),
+    ("jaro_similarity(s, s)", MEGABYTE, "jaro_similarity() would compare more than 10,000,000 pairs"),
+    ("regexp_matches(s, s)", MEGABYTE, "regexp_matches() would compare more than 10,000,000 pairs"),
 )
 
 

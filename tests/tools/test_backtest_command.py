@@ -128,7 +128,7 @@ def test_other_rules_are_compared_over_the_log() -> None:
     [
         (("--rules", "windows.yaml"), "pipeline 'w' has no rules"),
         (("--rules", "new.yaml", "--into", "x", "--fresh"), "leave --into and --fresh out"),
-        (("--labels", "purchases/labels.jsonl"), "--labels is for a back-test: give --rules too"),
+        (("--labels", "purchases/labels.jsonl"), "--labels is an option of a back-test: add --rules"),
         (("--rules", "new.yaml", "--labels", "none.csv"), "the labels none.csv cannot be read"),
     ],
 )

@@ -81,7 +81,7 @@ def test_few_records_are_listed_of_many() -> None:
 def test_a_row_that_is_not_there() -> None:
     out = why("--where", "user_id=u17", "--where", "window_start=2026-11-20T10:20").stdout
     assert "there is no such row" in out
-    assert "The records of the log make no such row either; the low watermark is at 2026-11-20 10:20:45." in out
+    assert "The records of the log give no such row either; the low watermark is at 2026-11-20 10:20:45." in out
 
 
 def test_records_that_are_lost_are_missed() -> None:
@@ -122,6 +122,6 @@ def test_control_characters_of_a_dead_letter_are_spelt() -> None:
 def test_any_dead_letter_may_be_of_a_row_without_a_key() -> None:
     Path("spend.yaml").write_text(PIPELINE.replace("key: user_id\n", ""))
     assert CliRunner().invoke(main, ["run", "spend.yaml", "--until-end", "--host", "memory", "--fresh"]).exit_code == 0
-    assert "1 dead letter that may be of it: the row has no key that they could lack" in (
+    assert "1 dead letter that may belong to it: the row has no key to look for in them" in (
         why("--window", "2026-11-20T10:05").stdout.splitlines()
     )

@@ -1,7 +1,7 @@
 """The `windrow` command.
 
-Commands are imported when they run, and every error ends here. Exit codes: 0 success, 1 it ran and found a difference
-or a failure, 2 the input is wrong, 3 the records of a run exceed a limit, 130 stopped by Ctrl-C.
+Commands are imported when they run, and every error is reported here. Exit codes: 0 success, 1 the command found a
+difference or a failure, 2 the input is invalid, 3 the records of a run exceed a limit, 130 stopped by Ctrl-C.
 """
 
 from __future__ import annotations
@@ -20,18 +20,10 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from windrow.terminal.common import (
-    INTERRUPTED,
-    end_process,
-    ending_at_once,
-    flush_output,
-    report_error,
-    wants_json,
-    wants_stack,
-)
+from windrow.terminal import common
 
 _IS_COMMAND = getattr(signal.getsignal(signal.SIGINT), "__module__", None) == "windrow"
-"""Whether this process is the command, which Ctrl-C ends at once until `main` begins (`windrow/__init__.py`)."""
+"""Whether this process is the command, which Ctrl-C ends at once before `main` (`windrow/__init__.py`)."""
 
 
 @dataclass(frozen=True)
@@ -45,25 +37,25 @@ class CommandEntry:
 class LazyGroup(click.Group):
     """Commands by name; the group's help imports none of their modules.
 
-    A command returns its exit code (None is 0) or raises. Called as a program (``standalone_mode``), the group always
-    ends in SystemExit: 130 after Ctrl-C, an error's own `exit_code`, and 1 for an unexpected exception.
+    A command returns its exit code (None is 0) or raises. As a program (``standalone_mode``), the group always raises
+    SystemExit: 130 after Ctrl-C, an error's own `exit_code`, and 1 for an unexpected exception.
     """
 
     def __init__(self, *args: Any, entries: Mapping[str, CommandEntry] | None = None, **kwargs: Any) -> None:  # noqa: ANN401 click's own parameters
         super().__init__(*args, **kwargs)
         self.entries = dict(entries or {})
 
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 click asks so
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 click's own parameter
         """Return the names in the order of the registry."""
         return list(self.entries)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 click asks so
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 as above
         """Import a command; raise ClickException if its module is missing."""
         entry = self.entries.get(cmd_name)
         if entry is None:
             return None
         try:
-            with ending_at_once():  # an import leaves nothing undone
+            with common.ending_at_once():  # an import can be interrupted without harm
                 command = importlib.import_module(entry.module).command
         except ModuleNotFoundError as exc:
             if exc.name != entry.module:
@@ -76,12 +68,12 @@ class LazyGroup(click.Group):
         return command
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Return the commands that begin so, from the registry, or options."""
+        """Return the commands and options that begin with a text."""
         commands = [CompletionItem(name, help=entry.help) for name, entry in self.entries.items()]
         options = click.Command.shell_complete(self, ctx, incomplete)
         return [item for item in commands if item.value.startswith(incomplete)] + options
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 click asks so
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 as above
         """Write the list of commands from the registry."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, entry.help) for name, entry in self.entries.items()])
@@ -102,20 +94,24 @@ class LazyGroup(click.Group):
             signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
             result = super().main(arguments, prog_name, complete_var, standalone_mode=False, **extra)
-            flush_output()
+            common.flush_output()
         except click.Abort:
-            sys.exit(_ending(INTERRUPTED))
-        except Exception as exc:  # noqa: BLE001 the last place: whatever it is becomes a message and an exit code
+            sys.exit(_ending(common.INTERRUPTED))
+        except Exception as exc:  # noqa: BLE001 every error becomes a message and an exit code
             if _is_interruption(exc):
-                sys.exit(_ending(INTERRUPTED))
-            with suppress(OSError):  # what a full disk refused, and is still in the buffer
-                flush_output()
-            sys.exit(_ending(report_error(exc, as_json=wants_json(arguments), debug=wants_stack(arguments))))
+                sys.exit(_ending(common.INTERRUPTED))
+            with suppress(OSError):  # the buffer still has output that a full disk refused
+                common.flush_output()
+            sys.exit(
+                _ending(
+                    common.report_error(exc, as_json=common.wants_json(arguments), debug=common.wants_stack(arguments))
+                )
+            )
         sys.exit(_ending(result if isinstance(result, int) else 0))
 
 
 def _is_interruption(error: BaseException | None) -> bool:
-    """Return whether an error is DuckDB's for Ctrl-C within a query, or one that was raised because of it."""
+    """Return whether an error is DuckDB's for Ctrl-C within a query, or was caused by it."""
     while error is not None:
         if isinstance(error, RuntimeError) and str(error) == "Query interrupted":
             return True
@@ -124,43 +120,41 @@ def _is_interruption(error: BaseException | None) -> bool:
 
 
 def _ending(code: int) -> int:
-    """Return an exit code; the command ends with it here, once its threads have ended, unless it was interrupted.
+    """Return an exit code; in the command, exit here with it, once threads have ended, unless it was interrupted.
 
-    Threads that are left are within libraries of C++: the end of the interpreter can abort the process then, or have a
-    library write what it still holds.
+    Remaining threads are in C++ libraries: there the interpreter's exit can abort the process, or let a library write
+    its buffers.
     """
     if not _IS_COMMAND:
         return code
-    signal.signal(signal.SIGINT, end_process)
-    if code != INTERRUPTED:
+    signal.signal(signal.SIGINT, common.end_process)
+    if code != common.INTERRUPTED:
         threading._shutdown()  # type: ignore[attr-defined] # noqa: SLF001 - no other way
     atexit._run_exitfuncs()  # noqa: SLF001 - the same
     with suppress(OSError):
-        flush_output()
+        common.flush_output()
         sys.stderr.flush()
     os._exit(code)
 
 
 COMMANDS = {
     "demo": CommandEntry("windrow.cli.demo", "Generate a day of events, run a pipeline over it, and replay it."),
-    "init": CommandEntry("windrow.tools.scaffold.command", "Make a project, or a pipeline for the records of a log."),
-    "services": CommandEntry("windrow.cli.services", "Start a Kafka broker and a PostgreSQL server for play."),
+    "init": CommandEntry("windrow.tools.scaffold.command", "Create a project, or a pipeline for the records of a log."),
+    "services": CommandEntry("windrow.cli.services", "Start a Kafka broker and a PostgreSQL server for development."),
     "run": CommandEntry("windrow.cli.run", "Run a pipeline, live or to the end of its input."),
-    "preview": CommandEntry("windrow.cli.preview", "Show the first rows that a pipeline makes, without its sinks."),
+    "preview": CommandEntry("windrow.cli.preview", "Show the first rows of a pipeline, without its sinks."),
     "show": CommandEntry("windrow.cli.show", "Show rows of a pipeline's tables."),
     "savepoint": CommandEntry("windrow.cli.savepoint", "Write a savepoint of a stopped run."),
     "state": CommandEntry("windrow.cli.state", "Show the state of a stopped run or a savepoint."),
-    "status": CommandEntry("windrow.cli.status", "Show where a run stands, and what holds it back."),
+    "status": CommandEntry("windrow.cli.status", "Show the progress of a run, and what holds it back."),
     "dashboard": CommandEntry("windrow.tools.dashboard.command", "Show runs on a page, live."),
-    "stop": CommandEntry("windrow.cli.stop", "End a realtime run, from anywhere."),
+    "stop": CommandEntry("windrow.cli.stop", "Stop a realtime run, from anywhere."),
     "tune": CommandEntry("windrow.tools.tune.command", "Choose delay and lateness by the disorder of the records."),
     "monitoring": CommandEntry(
         "windrow.tools.monitoring.command", "Print alerts for Prometheus, or a dashboard for Grafana."
     ),
     "doctor": CommandEntry("windrow.tools.doctor.command", "Review a pipeline, its run, checkpoint, tables and log."),
-    "capacity": CommandEntry(
-        "windrow.tools.capacity.command", "Plan what a pipeline needs under a load, and what it costs."
-    ),
+    "capacity": CommandEntry("windrow.tools.capacity.command", "Plan the resources of a pipeline, and their cost."),
     "replay": CommandEntry("windrow.cli.replay", "Replay a log into a shadow of the live table."),
     "diff": CommandEntry("windrow.cli.diff", "Compare a table with its replay."),
     "promote": CommandEntry("windrow.cli.promote", "Replace the live table with its replay."),
@@ -178,13 +172,13 @@ COMMANDS = {
         "windrow.tools.generate.command", "Generate events into an embedded log or a Kafka topic."
     ),
 }
-"""The commands: one line each; their modules are imported when they run."""
+"""The commands; their modules are imported when they run."""
 
 
-def _print_versions(context: click.Context, _parameter: click.Parameter, is_asked: bool) -> None:  # noqa: FBT001 click calls so
-    if not is_asked or context.resilient_parsing:
+def _print_versions(context: click.Context, _parameter: click.Parameter, is_given: bool) -> None:  # noqa: FBT001 click calls so
+    if not is_given or context.resilient_parsing:
         return
-    import platform  # noqa: PLC0415 - only who asks for versions needs them
+    import platform  # noqa: PLC0415 - only --version needs it
     from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415 - the same
 
     from windrow.runtime.spark.jars import java_version  # noqa: PLC0415 - the same
@@ -211,5 +205,5 @@ def _print_versions(context: click.Context, _parameter: click.Parameter, is_aske
 @click.option("--debug", is_flag=True, help="Show the stack trace of an error (also: WINDROW_DEBUG=1).")
 def main(*, debug: bool) -> None:
     """Event-time analytics on Spark whose answers do not change when the log is replayed."""
-    # `report_error` reads `debug` from the command line itself, as parsing it may have failed
+    # `report_error` reads `debug` from the command line itself, because parsing may fail
     del debug

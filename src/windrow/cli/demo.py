@@ -1,4 +1,4 @@
-"""`windrow demo`: a day of events, a pipeline over it, and the proof that a replay gives the same results."""
+"""`windrow demo`: a day of events, a pipeline over it, and replays that give the same results."""
 
 from __future__ import annotations
 
@@ -24,15 +24,7 @@ from windrow.expressions import sink_spec
 from windrow.runtime.launch import HostName, Options, launch
 from windrow.telemetry.history import history_of
 from windrow.telemetry.reports import Totals, counted
-from windrow.terminal.common import (
-    DIFFERENT,
-    NEEDS_NO_SPARK,
-    OK,
-    interruptible,
-    json_option,
-    print_json,
-    saying_spark_starts,
-)
+from windrow.terminal import common
 from windrow.terminal.options import FOLDER
 from windrow.terminal.progress import ProgressLine
 from windrow.tools.dashboard.command import dashboard_beside
@@ -50,9 +42,9 @@ emit: {{lateness: 1h, late: each, mode: retract}}
 sink: {{sqlite: {{path: {database}, table: user_spend_5m}}}}
 """
 _STEPS = 4
-"""Steps of the first run; the replays read the log in one, and in twelve."""
+"""Steps of the first run; the replays read the log in one and in twelve steps."""
 _WATCHED = 200
-"""Steps of a run that is watched."""
+"""Steps of a run with `--watch`."""
 _MARK = ".windrow-demo"
 
 
@@ -75,22 +67,23 @@ _MARK = ".windrow-demo"
 @click.option(
     "--watch",
     is_flag=True,
-    help=f"Run the day in {_WATCHED} steps with the dashboard open, and replay nothing; Ctrl-C ends it.",
+    help=f"Run the day in {_WATCHED} steps with the dashboard open, without replays; Ctrl-C ends it.",
 )
-@json_option
+@common.json_option
 def command(*, folder: Path, events: int, host: HostName, watch: bool, as_json: bool) -> int:
     """Generate a day of events, run a pipeline over it, and replay it with other step sizes.
 
     The exit code is 1 if a replay gives other results.
     """
-    if watch:
-        _refuse_watch(host, as_json=as_json)
+    if watch and (host != "stream" or as_json):
+        msg = f"--watch shows a run of the stream host: leave out {'--json' if as_json else f'--host {host}'}"
+        raise InputError(msg)
     began = time.monotonic()
     console = Console(quiet=as_json, highlight=False, soft_wrap=True)
     pipeline = _prepare(console, folder, events)
     if watch:
         _watch(console, pipeline, folder, events)
-        return OK
+        return common.OK
     totals = _run(pipeline, folder / "checkpoint", host, -(-events // _STEPS), quiet=as_json)
     database = folder / "spend.db"
     if not as_json:
@@ -98,7 +91,7 @@ def command(*, folder: Path, events: int, host: HostName, watch: bool, as_json: 
     replays = [_replay(console, pipeline, database, host, step) for step in (events, events * 9 // 100)]
     same = not any(replay["differences"] for replay in replays)
     if as_json:
-        print_json({"database": str(database), **totals.plain(), "replays": replays, "same": same})
+        common.print_json({"database": str(database), **totals.plain(), "replays": replays, "same": same})
     elif same:
         console.print(
             f"\nThe results are the same to the last digit, whatever the steps. ({time.monotonic() - began:.0f} s "
@@ -108,8 +101,8 @@ def command(*, folder: Path, events: int, host: HostName, watch: bool, as_json: 
             page = f"{folder / 'pipeline.yaml'} --checkpoint {folder / 'checkpoint'} --open"
             console.print(f"See the run:   windrow dashboard {page}")
     else:
-        console.print("\nA replay gave other results: that is a defect of windrow, please report it.")
-    return OK if same else DIFFERENT
+        console.print("\nA replay gave different results: that is a defect of windrow, please report it.")
+    return common.OK if same else common.DIFFERENT
 
 
 def _prepare(console: Console, folder: Path, events: int) -> m.Graph:
@@ -136,7 +129,7 @@ def _prepare(console: Console, folder: Path, events: int) -> m.Graph:
 
 
 def _empty_folder(folder: Path) -> None:
-    """Create the folder, in place of an earlier demo; raise InputError if it holds anything else."""
+    """Create the folder, in place of an earlier demo; raise InputError if it has any other files."""
     if folder.exists() and not folder.is_dir():
         msg = f"{folder} is a file: name another --folder"
         raise InputError(msg)
@@ -149,25 +142,18 @@ def _empty_folder(folder: Path) -> None:
     (folder / _MARK).touch()
 
 
-def _refuse_watch(host: HostName, *, as_json: bool) -> None:
-    """Raise InputError for what `--watch` does not go with."""
-    if host != "stream" or as_json:
-        msg = f"--watch shows a run of the stream host: leave out {'--json' if as_json else f'--host {host}'}"
-        raise InputError(msg)
-
-
 def _watch(console: Console, pipeline: m.Graph, folder: Path, events: int) -> None:
-    """Run the day in many steps while the page shows it, which then stays until Ctrl-C."""
+    """Run the day in many steps while the page shows it, and keep the page open until Ctrl-C."""
     checkpoint = folder / "checkpoint"
     with (
         suppress(KeyboardInterrupt),
-        interruptible(),
+        common.interruptible(),
         dashboard_beside(pipeline, folder / "pipeline.yaml", checkpoint) as address,
     ):
         console.print(f"The page: {address} (Ctrl-C ends it)\n")
         webbrowser.open(address)
         _run(pipeline, checkpoint, "stream", -(-events // _WATCHED), quiet=False)
-        console.print("The day is over; the page stays until Ctrl-C.")
+        console.print("The day is over; the page stays open until Ctrl-C.")
         _wait_for_interrupt()
 
 
@@ -177,23 +163,17 @@ def _wait_for_interrupt() -> None:
 
 def _run(pipeline: m.Graph, checkpoint: Path, host: HostName, step: int, *, quiet: bool) -> Totals:
     options = Options(checkpoint=checkpoint, host=host, until_end=True, max_records=step)
-    saying = saying_spark_starts(quiet=quiet, advice=NEEDS_NO_SPARK)
-    with ProgressLine(f"steps of {step:,}", quiet=quiet) as progress, saying, interruptible():
+    saying = common.saying_spark_starts(quiet=quiet, advice=common.NEEDS_NO_SPARK)
+    with ProgressLine(f"steps of {step:,}", quiet=quiet) as progress, saying, common.interruptible():
         launch(pipeline, options, progress.on_step, lambda _: None)
     return progress.totals
 
 
 def _replay(console: Console, pipeline: m.Graph, database: Path, host: HostName, step: int) -> dict[str, Any]:
-    """Run the same log with another step size into a database of its own, and compare."""
-    replayed = database.with_name(f"replay-{step}.db")
-    checkpoint = database.with_name(f"checkpoint-{step}")
-    totals = _run(
-        pipeline.into(m.SqliteSink(str(replayed), pipeline.sinks[0].sink.table)),
-        checkpoint,
-        host,
-        step,
-        quiet=console.quiet,
-    )
+    """Run the same log with another step size into a database of its own, and compare the results."""
+    replayed, checkpoint = (database.with_name(name) for name in (f"replay-{step}.db", f"checkpoint-{step}"))
+    other = pipeline.into(m.SqliteSink(str(replayed), pipeline.sinks[0].sink.table))
+    totals = _run(other, checkpoint, host, step, quiet=console.quiet)
     found = differences(sink_spec(pipeline, pipeline.sinks[0]), database, replayed)
     verdict = "the same" if not found else "DIFFERENT: " + "; ".join(found)
     console.print(
@@ -222,7 +202,7 @@ _QUERIES = (
 
 
 def show_results(console: Console, database: Path, totals: Totals, *, on_spark: bool) -> None:
-    """Print the figures of the run, some rows, a retraction, and the SQL to look further."""
+    """Print the figures of the run, some rows, a retraction, and SQL queries to try."""
     since = ", after Spark's start" if on_spark else ""
     figures = Table(show_header=False, box=None, padding=(0, 2))
     for name, value in (

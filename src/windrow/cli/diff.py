@@ -1,4 +1,4 @@
-"""`windrow diff`: compares two result tables row by row."""
+"""`windrow diff`: compares result tables row by row."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from windrow.terminal.options import TABLE, TIME
 from windrow.terminal.pipelines import open_pipeline, pipeline_argument
 
 _HELP = {
-    "against": "Table to compare with.  [default: TABLE_shadow, or that of OTHER]",
+    "against": "Table to compare with.  [default: TABLE_shadow, or the table of OTHER]",
     "begin": "Only windows that end after this time, such as 2026-01-31T10:05 (UTC).",
     "end": "Only windows that begin before this time.",
-    "panes": "Compare the columns pane and revision too, which record how a row came about.",
+    "panes": "Compare the columns pane and revision too, which depend on how a row came about.",
     "limit": "Number of differences to show.",
 }
 
@@ -42,13 +42,12 @@ def command(
 ) -> int:
     """Compare a pipeline's table with its replay, window by window and key by key.
 
-    OTHER is another pipeline whose table is compared instead; it may be in another database. The command counts rows,
-    adds up each aggregate, and shows the first differences. The exit code is 1 if there are any.
+    With OTHER, another pipeline, its table is compared instead, possibly in another database. The command counts rows,
+    sums each aggregate, and shows the first differences. The exit code is 1 if there are any.
     """
-    bounds = WindowRange(begin, end)
-    opened = open_pipeline(pipeline).runnable()
+    graph = open_pipeline(pipeline).runnable()
     there = None if other is None else open_pipeline(other).runnable()
-    found = compare_tables(opened, there, against, bounds, limit=limit, panes=panes, options="--")
+    found = compare_tables(graph, there, against, WindowRange(begin, end), limit=limit, panes=panes, options="--")
     if as_json:
         print_json(found.plain())
     else:

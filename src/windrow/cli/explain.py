@@ -13,8 +13,6 @@ from windrow.terminal.pipelines import open_pipelines, pipeline_argument
 
 _FORMATS = {"text": to_text, "yaml": to_yaml, "json": to_json, "mermaid": to_mermaid, "python": to_python_file}
 
-_SEPARATORS = {"yaml": "---\n"}
-
 
 @click.command("explain")
 @pipeline_argument
@@ -30,15 +28,15 @@ _SEPARATORS = {"yaml": "---\n"}
 def command(pipeline: str, format_: str, *, as_json: bool) -> int:
     """Print a pipeline as text, YAML, JSON, Python or a Mermaid chart.
 
-    PIPELINE is YAML or SQL, or FILE.py[:VARIABLE] for a pipeline written in Python. Passwords are printed as
-    ***. Of a file with several pipelines all are printed, or that of --only.
+    PIPELINE is YAML or SQL, or FILE.py[:VARIABLE] for a pipeline written in Python. Passwords are printed as ***. All
+    pipelines of a file are printed, or that of --only.
     """
     form = "json" if as_json else format_
-    printed = [_FORMATS[form](one.runnable()) for one in open_pipelines(pipeline)]
-    if form == "json" and len(printed) > 1:
-        printed = [json.dumps([json.loads(one) for one in printed], indent=2, ensure_ascii=False) + "\n"]
-    elif len(printed) > 1 and form in {"python", "mermaid"}:
-        msg = f"{pipeline} has {len(printed)} pipelines, which {form} takes one by one: choose one with --only"
+    texts = [_FORMATS[form](opened.runnable()) for opened in open_pipelines(pipeline)]
+    if form == "json" and len(texts) > 1:
+        texts = [json.dumps([json.loads(text) for text in texts], indent=2, ensure_ascii=False) + "\n"]
+    elif len(texts) > 1 and form in {"python", "mermaid"}:
+        msg = f"{pipeline} has {len(texts)} pipelines, but {form} prints only a single one: choose one with --only"
         raise InputError(msg)
-    click.echo(_SEPARATORS.get(form, "\n").join(printed), nl=False)
+    click.echo(("---\n" if form == "yaml" else "\n").join(texts), nl=False)
     return OK

@@ -1,4 +1,4 @@
-"""The structured log of a run: a JSON object a line on stderr, in the place of the progress line."""
+"""The structured log of a run: JSON lines on stderr, instead of the progress line."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 _STEP_SECONDS: Final = 1.0
-"""Minimum time between two lines about steps; those between are added up."""
+"""Minimum time between two lines about steps; the counts of steps in between are summed."""
 
 
 class JsonLog:
-    """Writes what happens to a run, one JSON object a line, each with `time`, `level`, `event` and `pipeline`.
+    """Writes the events of a run as JSON lines, each with `time`, `level`, `event` and `pipeline`.
 
-    Events are `step` (at most one a second: steps between are added up, and `steps` says how many), `fault`, `warning`,
-    `alert`, `message`, `ready`, and at the end `ended` or `failed`. Steps are written before what follows them, and
-    after a second though no other follows. From any thread.
+    Events are `step` (at most one a second: the counts of the steps in between, whose number is `steps`, are summed),
+    `fault`, `warning`, `alert`, `message`, `ready`, and at the end `ended` or `failed`. Steps are written before the
+    next event, or after a second without one. Methods can be called from any thread.
     """
 
     def __init__(self, pipeline: str) -> None:
         self.totals = Totals()
         self._pipeline = pipeline
-        self._lock = threading.RLock()  # a signal may come while a line is written
+        self._lock = threading.RLock()  # a signal handler may run while a line is written
         self._held: StepReport | None = None
         self._steps = 0
         self._written = -_STEP_SECONDS
@@ -56,7 +56,7 @@ class JsonLog:
         self.write("warning", "fault", message=message)
 
     def on_warning(self, message: str) -> None:
-        """Write what the run continues in spite of."""
+        """Write a problem that does not stop the run."""
         self.write("warning", "warning", message=message)
 
     def on_alert(self, alert: Alert) -> None:
@@ -66,7 +66,7 @@ class JsonLog:
         self.write(level, "alert", **fields)
 
     def message(self, text: str) -> None:
-        """Write what a person would be told."""
+        """Write a message for people."""
         self.write("info", "message", message=text)
 
     def on_step(self, report: StepReport) -> None:
@@ -84,7 +84,7 @@ class JsonLog:
                 self._timer.start()
 
     def _flush(self) -> None:
-        """Write the steps that are held."""
+        """Write the held steps."""
         with self._lock:
             if self._timer is not None:
                 self._timer.cancel()
@@ -96,7 +96,7 @@ class JsonLog:
                 self._echo("info", "step", fields)
 
     def write(self, level: Literal["info", "warning", "error"], event: str, **values: Any) -> None:  # noqa: ANN401 - JSON
-        """Write a line, after one with the steps that are held."""
+        """Write a line, after the held steps."""
         with self._lock:
             self._flush()
             self._echo(level, event, values)

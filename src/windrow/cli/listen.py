@@ -1,4 +1,4 @@
-"""A run over HTTP: metrics for Prometheus, liveness and readiness for Kubernetes and load balancers."""
+"""HTTP endpoints of a run: metrics for Prometheus, liveness and readiness for Kubernetes and load balancers."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _PATHS = ["/metrics", "/healthz", "/readyz"]
 
 
 class RunServer:
-    """Answers ``/metrics``, ``/healthz`` and ``/readyz`` at an address, in threads of its own, until the block ends.
+    """Serves ``/metrics``, ``/healthz`` and ``/readyz`` at an address, in threads of its own, until the block ends.
 
-    ``/metrics`` has the metrics of the run of `pipeline` (`windrow.telemetry.metrics`). ``/healthz`` is 200 as long as
-    the process answers at all. ``/readyz`` is 200 once the run takes steps, and 503 before that, while a fault is
-    retried, and where records have waited for `stalled_after` seconds without a commit. These two give JSON: the state,
-    the last epoch and how long ago it was committed, the lag in offsets, and the last fault. Live steps begin every
-    `every` microseconds.
+    ``/metrics`` has the metrics of the run of `pipeline` (`windrow.telemetry.metrics`). ``/healthz`` is 200 while the
+    process answers at all. ``/readyz`` is 200 once the run takes steps, and 503 before that, while a fault is retried,
+    and when records have waited for `stalled_after` seconds without a commit. These two return JSON: the state, the
+    last epoch, the seconds since its commit, the lag in offsets, and the last fault. Live steps begin every `every`
+    microseconds.
     """
 
     def __init__(self, host: str, port: int, pipeline: str, stalled_after: float, every: int | None = None) -> None:
@@ -38,7 +38,7 @@ class RunServer:
         try:
             self._server = ThreadingHTTPServer((host, port), _handler(self))
         except (OSError, OverflowError) as exc:
-            msg = f"--listen {host}:{port} cannot be listened on: {getattr(exc, 'strerror', None) or exc}"
+            msg = f"cannot listen on --listen {host}:{port}: {getattr(exc, 'strerror', None) or exc}"
             raise InputError(msg) from exc
         self._thread = threading.Thread(target=self._server.serve_forever, name="windrow-listen", daemon=True)
 
@@ -54,12 +54,12 @@ class RunServer:
 
     @property
     def port(self) -> int:
-        """The port that it listens on."""
+        """The port of the server."""
         return int(self._server.server_address[1])
 
     @property
     def observer(self) -> Observer:
-        """The observer that takes the steps, faults and lag of the run."""
+        """The observer of the run's steps, faults and lag."""
         return Observer(self.on_step, self.on_trouble, self.on_ready, self.on_lag)
 
     def on_ready(self) -> None:
@@ -78,8 +78,7 @@ class RunServer:
         """Note a step."""
         with self._lock:
             now = time.monotonic()
-            self._since, self._last, self._trouble = now, report, None
-            self._behind = report.behind
+            self._since, self._last, self._trouble, self._behind = now, report, None, report.behind
             self._waiting = now if report.behind else None
         self.metrics.on_step(report)
 
@@ -91,7 +90,7 @@ class RunServer:
         self.metrics.on_lag(lag)
 
     def state(self) -> tuple[bool, dict[str, Any]]:
-        """Return whether the run is ready, and what is said of it."""
+        """Return whether the run is ready, and the JSON about it."""
         with self._lock:
             last, since, trouble, waiting = self._last, self._since, self._trouble, self._waiting
             behind = self._behind
@@ -105,19 +104,19 @@ class RunServer:
             state = "retrying"
         else:
             state = "stalled" if waiting is not None and now - waiting > self._stalled_after else "running"
-        said = {
+        status = {
             "state": state,
             "epoch": None if last is None else last.epoch,
             "seconds_since_commit": None if last is None or ago is None else round(ago, 3),
             "behind": behind,
             "trouble": trouble,
         }
-        return state == "running", said
+        return state == "running", status
 
 
 def _handler(run: RunServer) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
-        """Answers one request."""
+        """Answers a request."""
 
         def do_GET(self) -> None:
             """Answer a probe or a scraper."""
@@ -128,9 +127,9 @@ def _handler(run: RunServer) -> type[BaseHTTPRequestHandler]:
             self._begin()
 
         def _begin(self) -> bytes:
-            """Send the head of an answer, and return its body."""
-            is_ready, said = run.state()
-            code, kind, body = 200, "application/json", json.dumps(said).encode()
+            """Send the head of a response, and return its body."""
+            is_ready, status = run.state()
+            code, kind, body = 200, "application/json", json.dumps(status).encode()
             match self.path.partition("?")[0]:
                 case "/metrics":
                     body, kind = run.metrics.page(self.headers.get("Accept", ""))
@@ -139,8 +138,7 @@ def _handler(run: RunServer) -> type[BaseHTTPRequestHandler]:
                 case "/healthz":
                     pass
                 case other:
-                    code, said = 404, {"error": f"{other} is not one of {_PATHS}"}
-                    body = json.dumps(said).encode()
+                    code, body = 404, json.dumps({"error": f"{other} is not one of {_PATHS}"}).encode()
             self.send_response(code)
             self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(body)))
@@ -148,6 +146,6 @@ def _handler(run: RunServer) -> type[BaseHTTPRequestHandler]:
             return body
 
         def log_message(self, *_: object) -> None:
-            """Keep quiet: a probe comes every few seconds."""
+            """Log nothing, as a probe comes every few seconds."""
 
     return Handler

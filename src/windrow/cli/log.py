@@ -1,10 +1,10 @@
-"""`windrow log`: lists the segments of an embedded log, trims and compacts it."""
+"""`windrow log`: lists, trims and compacts an embedded log."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
@@ -13,7 +13,8 @@ from windrow.telemetry.folders import Folder
 from windrow.telemetry.numbers import format_time
 from windrow.telemetry.reports import counted, now_micros
 from windrow.terminal.common import OK, json_option, print_json
-from windrow.terminal.options import BEGIN, DURATION, STATE_FOLDER, Offsets
+from windrow.terminal.display import aligned
+from windrow.terminal.options import BEGIN, DURATION, STATE_FOLDER, Offsets, OptionType
 
 if TYPE_CHECKING:
     from windrow.connectors.log.retention import Change
@@ -23,39 +24,34 @@ F = TypeVar("F", bound=Callable[..., Any])
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _HELP = {
     "before": "Remove records before a time (by their `_log_time`, UTC), or before offsets, such as 0=100,1=250.",
-    "older_than": "Remove records that were appended longer ago, by their `_log_time`; as retention.ms of Kafka.",
-    "max_size": "Remove what exceeds this size in a partition, such as 500M or 2G; as retention.bytes of Kafka.",
-    "key": "Fields that are the key, as in the pipeline.",
-    "active": "Size of the newest part of a partition that is not compacted.",
-    "tombstones": "Remove tombstones that were appended longer ago; as delete.retention.ms of Kafka.",
-    "checkpoint": "Checkpoint of a run that reads the log: what it has not read stays; may be repeated. Those in "
-    ".windrow are found without.",
+    "older_than": "Remove records that were appended longer ago, by their `_log_time`; like Kafka's retention.ms.",
+    "max_size": "Remove the oldest records beyond this size of a partition, such as 500M or 2G; like Kafka's "
+    "retention.bytes.",
+    "key": "Fields of the key, as in the pipeline.",
+    "active": "Size of the newest part of a partition, which is not compacted.",
+    "tombstones": "Remove tombstones that were appended longer ago; like Kafka's delete.retention.ms.",
+    "checkpoint": "Checkpoint of a run that reads the log: records that it has not read stay; may be repeated. "
+    "Checkpoints in .windrow are found without it.",
     "force": "Remove records even if a run has not read them.",
-    "dry_run": "Print what would be removed, and remove nothing.",
+    "dry_run": "Print the records that would be removed, and remove nothing.",
 }
 
 
-class _Size(click.ParamType[int]):
-    """Bytes, with a unit of 1024 or none."""
-
-    name = "size"
-
-    def convert(self, value: str | int, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Read it; fail as click does."""
-        if isinstance(value, int):
-            return value
-        text = value.lower().removesuffix("b").removesuffix("i")
-        number = text.rstrip("kmgt")
-        if not number.isdecimal() or text[len(number) :] not in _UNITS:
-            self.fail(f"{value!r} is not a size; write a whole number and a unit, such as 500M or 2G", param, ctx)
-        return int(number) * _UNITS[text[len(number) :]]
+def _read_size(text: str) -> int:
+    """Read a number of bytes, with a unit of 1024 or none."""
+    size = text.lower().removesuffix("b").removesuffix("i")
+    number = size.rstrip("kmgt")
+    if not number.isdecimal() or size[len(number) :] not in _UNITS:
+        msg = f"{text!r} is not a size; write a whole number and a unit, such as 500M or 2G"
+        raise InputError(msg)
+    return int(number) * _UNITS[size[len(number) :]]
 
 
-_SIZE = _Size()
+_SIZE: Final = OptionType("size", _read_size)
 
 
-def _changing(function: F) -> F:
-    """Add the options of a command that removes records."""
+def _change_options(function: F) -> F:
+    """Add the options of a command that removes records, which the function passes on to `_change`."""
     for option in (
         json_option,
         click.option("--dry-run", is_flag=True, help=_HELP["dry_run"]),
@@ -68,9 +64,9 @@ def _changing(function: F) -> F:
 
 @click.group("log")
 def command() -> None:
-    """List the segments of an embedded log, trim it, and compact it.
+    """List the segments of an embedded log, trim it, or compact it.
 
-    LOG is the folder, as in `source.log` of a pipeline. Offsets never change. Runs may read and producers append
+    LOG is the folder, as in `source.log` of a pipeline. Offsets never change. Runs can read and producers append
     meanwhile.
     """
 
@@ -88,30 +84,20 @@ def list_(*, log: str, as_json: bool) -> int:
 
     found = describe(LogFolder(log))
     if as_json:
-        print_json({"log": log, "segments": [_plain(asdict(one)) for one in found]})
+        print_json({"log": log, "segments": [_plain(asdict(segment)) for segment in found]})
         return OK
-    cells = [
-        ("partition", "segment", "first", "end", "records", "bytes", "first log time", "last log time"),
-        *(
-            (
-                str(one.partition),
-                one.kind,
-                f"{one.first:,}",
-                f"{one.end:,}",
-                f"{one.records:,}",
-                f"{one.bytes:,}",
-                *(_time(time) or "-" for time in (one.first_time, one.last_time)),
-            )
-            for one in found
-        ),
-    ]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    for row in cells:
-        texts = (
-            cell.ljust(width) if place in {1, 6, 7} else cell.rjust(width)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+    columns = ("partition", "segment", "first", "end", "records", "bytes", "first log time", "last log time")
+    rows = [
+        (
+            segment.partition,
+            segment.kind,
+            *(f"{number:,}" for number in (segment.first, segment.end, segment.records, segment.bytes)),
+            *(_time(time) or "-" for time in (segment.first_time, segment.last_time)),
         )
-        click.echo("  ".join(texts).rstrip())
+        for segment in found
+    ]
+    numeric = [name not in {"segment", "first log time", "last log time"} for name in columns]
+    click.echo("\n".join(aligned(columns, rows, numeric)))
     return OK
 
 
@@ -120,28 +106,25 @@ def list_(*, log: str, as_json: bool) -> int:
 @click.option("--before", type=BEGIN, metavar="POINT", help=_HELP["before"])
 @click.option("--older-than", type=DURATION, metavar="DURATION", help=_HELP["older_than"])
 @click.option("--max-size", type=_SIZE, metavar="SIZE", help=_HELP["max_size"])
-@_changing
+@_change_options
 def trim(
     *,
     log: str,
     before: str | int | Offsets | None,
     older_than: int | None,
     max_size: int | None,
-    checkpoint: tuple[Folder, ...],
-    force: bool,
-    dry_run: bool,
-    as_json: bool,
+    **options: Any,  # noqa: ANN401 - those of `_change_options`
 ) -> int:
     """Remove old records from the beginning of each partition.
 
-    With several bounds, each is met. A run that has not read what is removed stops and says so, as on a topic whose
-    retention has passed; see --on-data-loss of `windrow run`.
+    With several limits, each is enforced. A run that has not read the removed records stops with an error, as for a
+    topic whose retention has passed; see --on-data-loss of `windrow run`.
     """
     if before is None and older_than is None and max_size is None:
-        msg = "name what to remove: --before, --older-than or --max-size"
+        msg = "choose the records to remove: --before, --older-than or --max-size"
         raise InputError(msg)
     if before == "beginning":
-        msg = "nothing is before the beginning: name a time or offsets with --before"
+        msg = "there are no records before the beginning: give --before a time or offsets"
         raise InputError(msg)
     offsets = None
     if isinstance(before, dict):
@@ -156,7 +139,7 @@ def trim(
     def plan(folder: LogFolder) -> list[Change]:
         return plan_trim(folder, offsets=offsets, older=max(bounds, default=None), size=max_size)
 
-    return _change(log, plan, "trim", checkpoint, force=force, dry_run=dry_run, as_json=as_json)
+    return _change(log, plan, "trim", **options)
 
 
 @command.command("compact")
@@ -164,23 +147,13 @@ def trim(
 @click.option("--key", metavar="FIELD[,FIELD]", required=True, help=_HELP["key"])
 @click.option("--active", type=_SIZE, default="1M", show_default=True, metavar="SIZE", help=_HELP["active"])
 @click.option("--tombstones", type=DURATION, default="1d", show_default=True, help=_HELP["tombstones"])
-@_changing
-def compact(
-    *,
-    log: str,
-    key: str,
-    active: int,
-    tombstones: int,
-    checkpoint: tuple[Folder, ...],
-    force: bool,
-    dry_run: bool,
-    as_json: bool,
-) -> int:
+@_change_options
+def compact(*, log: str, key: str, active: int, tombstones: int, **options: Any) -> int:  # noqa: ANN401 - as above
     """Keep the newest record of each key, and the active segment as it is.
 
-    Compact only a log that is a table: one of changes by key, each of which replaces the one before. Records that have
-    no key, or are malformed, stay. A tombstone ({"_key": ..., "_value": null}, or `_deleted`) is removed a while after
-    it was appended, by its `_log_time`; one without stays.
+    Compact only the log of a table, whose records each replace the previous record of their key. Records that have no
+    key, or are malformed, stay. A tombstone ({"_key": ..., "_value": null}, or `_deleted`) is removed some time after
+    it was appended, by its `_log_time`; a tombstone without it stays.
     """
     fields = [name.strip() for name in key.split(",")]
     if not all(fields):
@@ -196,19 +169,20 @@ def compact(
         )
         return [change for change in planned if change is not None]
 
-    return _change(log, plan, "compact", checkpoint, force=force, dry_run=dry_run, as_json=as_json)
+    return _change(log, plan, "compact", **options)
 
 
 def _change(
     log: str,
     plan: Callable[[LogFolder], list[Change]],
     verb: str,
-    checkpoints: Sequence[Folder],
     *,
+    checkpoint: tuple[Folder, ...],
     force: bool,
     dry_run: bool,
     as_json: bool,
 ) -> int:
+    """Plan the changes of a log, apply them unless it is a dry run, and print them."""
     from windrow.connectors.log.append import locked  # noqa: PLC0415
     from windrow.connectors.log.retention import apply, finish  # noqa: PLC0415
     from windrow.connectors.log.source import LogFolder  # noqa: PLC0415
@@ -219,35 +193,29 @@ def _change(
         if not dry_run:
             finish(folder)
         changes = plan(folder)
-        readers = {} if force else readers_of(folder, checkpoints)
+        readers = {} if force else readers_of(folder, checkpoint)
         refuse_unread(readers, changes, log)
         try:
             freed = [True if dry_run else apply(folder, change) for change in changes]
         except OSError as exc:
-            msg = f"cannot {verb} {log}: {exc.strerror or exc} ({exc.filename}); mend that, and give the command again"
+            msg = f"cannot {verb} {log}: {exc.strerror or exc} ({exc.filename}); fix that, and run the command again"
             raise SourceError(msg) from exc
     if as_json:
         done = [{"partition": change.partition, "removed": change.removed, "before": change.upto} for change in changes]
         print_json({"log": log, "action": verb, "dry_run": dry_run, "changes": done, "checkpoints": sorted(readers)})
         return OK
-    for line in _said(log, changes, verb, dry_run=dry_run):
-        click.echo(line)
+    if not changes:
+        click.echo(f"{log}: nothing to {verb}")
+    for change in changes:
+        removed = f"{'would remove' if dry_run else 'removed'} {counted(change.removed, 'record')}"
+        click.echo(f"{log}: partition {change.partition}: {removed} before offset {change.upto:,}")
     if not readers and changes and not force:
-        click.echo("no checkpoint of a run over this log was found, so what runs still need is not known", err=True)
+        click.echo("no checkpoint of a run of this log was found, so records that a run needs may be removed", err=True)
     if not all(freed):
         click.echo(
-            "this file system cannot free parts of a file: what was removed is not read, but keeps its space", err=True
+            "this file system cannot free parts of a file: removed records are not read, but use space", err=True
         )
     return OK
-
-
-def _said(log: str, changes: Sequence[Change], verb: str, *, dry_run: bool) -> Iterator[str]:
-    if not changes:
-        yield f"{log}: nothing to {verb}"
-    for change in changes:
-        what = "would remove" if dry_run else "removed"
-        removed = counted(change.removed, "record")
-        yield f"{log}: partition {change.partition}: {what} {removed} before offset {change.upto:,}"
 
 
 def _time(millis: int | None) -> str | None:

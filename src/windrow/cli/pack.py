@@ -1,4 +1,4 @@
-"""`windrow pack`: this environment as an archive for the executors of a cluster."""
+"""`windrow pack`: packs this environment for the executors of a cluster."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def command(*, archive: Path, as_json: bool) -> int:
     ARCHIVE is a .tgz file, for `windrow run --master ... --conf spark.archives=ARCHIVE#environment`.
     """
     if archive.suffixes[-1:] != [".tgz"] and archive.suffixes[-2:] != [".tar", ".gz"]:
-        msg = f"{archive} must end in .tgz or .tar.gz, by which Spark knows that it is to be unpacked"
+        msg = f"{archive} must end in .tgz or .tar.gz, so that Spark unpacks it"
         raise InputError(msg)
     packed = pack_environment(archive)
     needs = None if packed.interpreter is None else str(packed.interpreter)

@@ -1,4 +1,4 @@
-"""`windrow preview`: the first rows that a pipeline makes, without its sinks."""
+"""`windrow preview`: the first rows of a pipeline, without its sinks."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _HELP = {"limit": "Number of rows to show of each table."}
 @click.option("--limit", type=click.IntRange(min=0), default=20, show_default=True, help=_HELP["limit"])
 @json_option
 def command(*, pipeline: str, limit: int, as_json: bool) -> int:
-    """Show the first rows that a pipeline makes of the first records of its log.
+    """Show the first rows that a pipeline computes from the first records of its log.
 
-    PIPELINE is YAML or SQL, or FILE.py[:VARIABLE] for a pipeline written in Python. The first 10,000 records, of each
-    partition as many, are read in this process as if the log ended there: all windows fire. Nothing is written, and no
-    checkpoint or sink is needed.
+    PIPELINE is YAML or SQL, or FILE.py[:VARIABLE] for a pipeline written in Python. The first 10,000 records, the same
+    number from each partition, are read in this process as if the log ended there: all windows fire. Nothing is
+    written, and no checkpoint or sink is needed.
     """
     opened = open_pipeline(pipeline)
     defer_pandas([opened])
@@ -54,8 +54,8 @@ def command(*, pipeline: str, limit: int, as_json: bool) -> int:
             click.echo(line)
     log = "all" if is_whole else "the first"
     dead = "".join(f"; {count:,} dead: {reason}" for reason, count in totals.dead_reasons.items())
-    judged = "".join(f"; {n:,} {what}" for n, what in ((totals.late, "late"), (totals.expired, "expired")) if n)
-    for line in (*first.notes, f"from {log} {counted(totals.events, 'record')} of the log{judged}{dead}"):
+    late = "".join(f"; {n:,} {word}" for n, word in ((totals.late, "late"), (totals.expired, "expired")) if n)
+    for line in (*first.notes, f"from {log} {counted(totals.events, 'record')} of the log{late}{dead}"):
         echo_error(f"{valid.name}: {line}")
     return OK
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from typing import Any
 
 import click
 
 from windrow import model as m
-from windrow.connectors.database import Promoted
 from windrow.connectors.open_sinks import open_database, promote
 from windrow.connectors.sink import Run
 from windrow.errors import CheckpointError
@@ -33,9 +31,9 @@ _HELP = {
 def command(*, pipeline: str, shadow: str | None, checkpoint: Folder | None, as_json: bool) -> int:
     """Replace the live tables with the shadows that a replay wrote, in one transaction for each database.
 
-    Readers see the old tables or the new ones. The old ones get the shadow's names, so promoting again undoes it.
-    Indexes and views of the live tables are moved to the new ones. The live run no longer owns the tables and is
-    refused from then on; `windrow run --from-savepoint` continues from a savepoint of the replay.
+    Readers see either the old or the new tables. The old tables get the names of the shadows, so a second promotion
+    undoes the first. Indexes and views of the live tables are moved to the new tables. The live run no longer owns the
+    tables, so it is refused afterwards; `windrow run --from-savepoint` continues from a savepoint of the replay.
     """
     valid = open_pipeline(pipeline).runnable()
     tables = shadows(valid, shadow, "--from")
@@ -46,19 +44,28 @@ def command(*, pipeline: str, shadow: str | None, checkpoint: Folder | None, as_
     require_as_far(valid, tables, live_checkpoint)
     promoted = promote(valid, tables)
     if as_json:
-        listed = [_plain(live, tables[live], one) for live, one in promoted.items()]
+        listed = [
+            {
+                "table": live,
+                "promoted": tables[live],
+                "former": table.former,
+                "carried": list(table.carried),
+                "left": list(table.left),
+            }
+            for live, table in promoted.items()
+        ]
         print_json({"pipeline": valid.name, **(listed[0] if len(listed) == 1 else {"tables": listed})})
         return OK
     file = command_lines(pipeline).pipeline
     source = "" if shadow is None else f" --from {shlex.quote(shadow)}"
-    for live, one in promoted.items():
+    for live, table in promoted.items():
         click.echo(f"{live} now holds what was in {tables[live]}, with all companion tables")
-        if one.former is not None:
-            click.echo(f"  the former tables are now {one.former}; to undo this: windrow promote {file}{source}")
-        for carried in one.carried:
+        if table.former is not None:
+            click.echo(f"  the former tables are now {table.former}; to undo this: windrow promote {file}{source}")
+        for carried in table.carried:
             click.echo(f"  {carried} is on the new tables")
-        for left in one.left:
-            click.echo(f"  {left} stays on {one.former}: create it again", err=True)
+        for left in table.left:
+            click.echo(f"  {left} stays on {table.former}: create it again", err=True)
     if known is not None and _is_of_tables(known.run, valid):
         click.echo(f"  the checkpoint {live_checkpoint} belongs to the tables that are live now: continue with it")
     elif known is not None:
@@ -73,16 +80,6 @@ def _is_of_tables(run: Run, graph: m.Graph) -> bool:
     """Return whether the live tables of a pipeline belong to a run."""
     stands = [open_database(sink.sink).stands(sink.sink.table) for sink in graph.sinks]
     return all(found is not None and found[0] == run for found in stands)
-
-
-def _plain(live: str, shadow: str, promoted: Promoted) -> dict[str, Any]:
-    return {
-        "table": live,
-        "promoted": shadow,
-        "former": promoted.former,
-        "carried": list(promoted.carried),
-        "left": list(promoted.left),
-    }
 
 
 def _refuse_running(checkpoint: Folder, live: str) -> None:

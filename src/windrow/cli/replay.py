@@ -1,4 +1,4 @@
-"""`windrow replay`: reads the log again, into a shadow of the live table."""
+"""`windrow replay`: replays the log into a shadow of the live table."""
 
 from __future__ import annotations
 
@@ -17,17 +17,7 @@ from windrow.runtime.replay import Replay, ReplayOptions, plan_replay, run_repla
 from windrow.runtime.settings import SparkOptions
 from windrow.telemetry.folders import Folder, default_checkpoint
 from windrow.telemetry.reports import counted
-from windrow.terminal.common import (
-    DIFFERENT,
-    NEEDS_NO_SPARK,
-    OK,
-    echo_error,
-    is_given,
-    json_option,
-    print_json,
-    refuse_options,
-    saying_spark_starts,
-)
+from windrow.terminal import common
 from windrow.terminal.interrupts import stopping
 from windrow.terminal.options import BEGIN, END, STATE_FOLDER, TABLE, Offsets, spark_options
 from windrow.terminal.pipelines import command_lines, open_pipeline, pipeline_argument
@@ -36,19 +26,19 @@ from windrow.tools.backtest.command import plain_backtest, show_backtest
 from windrow.tools.backtest.compare import back_test, read_labels
 
 _HELP = {
-    "checkpoint": "Checkpoint of the live run; it records how far the live table is.  [default: .windrow/NAME]",
-    "into": "Table to write, with its companion tables; several are each TABLE_shadow.  [default: TABLE_shadow]",
+    "checkpoint": "Checkpoint of the live run, which has the offsets of the live table.  [default: .windrow/NAME]",
+    "into": "Table to write, with its companion tables; only for a single table.  [default: TABLE_shadow]",
     "begin": "beginning; a time (the whole log is read, but only windows that end after it are written); or the "
-    "offsets to read from, such as 0=100,1=250 (of several sources SOURCE/0=100).",
-    "end": "live: as far as the live table; end: the end of the log; or the offsets to read up to.",
+    "offsets to read from, such as 0=100,1=250 (with several sources SOURCE/0=100).",
+    "end": "live: up to the offsets of the live table; end: the end of the log; or the offsets to read up to.",
     "journal": "Apply the live table's clock journal, or decide by the log alone.",
     "host": "Where to run: on Spark as one batch job, or in this process.",
     "fresh": "Delete the tables of an earlier replay first.",
     "savepoint": "Write a savepoint at the end, for `windrow run --from-savepoint`.",
     "max_records": "Approximate number of records in a step.",
-    "rules": "Run the rules of this pipeline file as well, and compare the alerts; no table is written.",
-    "labels": "With --rules: the alerts that are right, as a CSV file or JSON lines (.jsonl) with id and kind (the "
-    "rule): prints precision and recall.",
+    "rules": "Also run the rules of this pipeline file, and compare the alerts; no table is written.",
+    "labels": "With --rules: the true alerts, as a CSV file or JSON lines (.jsonl) with id and kind (the rule), for "
+    "precision and recall.",
 }
 
 
@@ -68,7 +58,7 @@ _HELP = {
 @click.option("--rules", metavar="FILE", help=_HELP["rules"])
 @click.option("--labels", type=click.Path(path_type=Path), metavar="FILE", help=_HELP["labels"])
 @spark_options
-@json_option
+@common.json_option
 def command(
     *,
     pipeline: str,
@@ -86,16 +76,16 @@ def command(
     spark: SparkOptions,
     as_json: bool,
 ) -> int:
-    """Replay a pipeline's log into a shadow of its table, up to where that table stands.
+    """Replay a pipeline's log into a shadow of its table, up to the offsets of that table.
 
-    The live table and its run are not touched. `windrow diff PIPELINE` then compares the two tables, and `windrow
-    promote PIPELINE` replaces the live table with the shadow. Without a checkpoint the log is read to its end.
+    The live table and its run do not change. `windrow diff PIPELINE` then compares the two tables, and `windrow promote
+    PIPELINE` replaces the live table with the shadow. Without a checkpoint the log is read to its end.
 
-    With --rules it is a back-test: alerts by rule and by day, those that one of the two sets of rules raises alone, and
-    with --labels the precision and recall of both.
+    With --rules it is a back-test: it prints alerts by rule and by day, alerts that only one of the two sets of rules
+    raises, and with --labels the precision and recall of both.
     """
     if host == "memory":
-        refuse_options(["master", "conf"], host)
+        common.refuse_options(["master", "conf"], host)
     valid = open_pipeline(pipeline).runnable()
     options = ReplayOptions(
         checkpoint=checkpoint or default_checkpoint(valid.name),
@@ -110,12 +100,12 @@ def command(
         savepoint=savepoint,
         max_records=max_records,
         spark=spark,
-        on_warning=lambda message: echo_error(f"warning: {message}"),
+        on_warning=lambda message: common.echo_error(f"warning: {message}"),
     )
     if rules is not None:
         return _back_test(valid, rules, labels, options, as_json=as_json)
     if labels is not None:
-        msg = "--labels is for a back-test: give --rules too"
+        msg = "--labels is an option of a back-test: add --rules"
         raise InputError(msg)
     replay = plan_replay(valid, options)
     shadows = [shadow for _, shadow in replay.tables]
@@ -123,11 +113,11 @@ def command(
     if not as_json:
         for note in replay.notes:
             click.echo(f"{valid.name}: {note}", err=True)
-    saying = saying_spark_starts(quiet=as_json, advice=NEEDS_NO_SPARK)
-    with ProgressLine(label, quiet=as_json) as progress, saying, stopping(echo_error) as on_start:
+    saying = common.saying_spark_starts(quiet=as_json, advice=common.NEEDS_NO_SPARK)
+    with ProgressLine(label, quiet=as_json) as progress, saying, stopping(common.echo_error) as on_start:
         ended = run_replay(replay, options, progress.on_step, on_start)
     if as_json:
-        print_json(_plain(replay, ended) | progress.totals.plain())
+        common.print_json(_plain(replay, ended) | progress.totals.plain())
     elif ended == "asked":
         click.echo(f"{label}: stopped on request, so it is incomplete; replay again with --fresh")
     else:
@@ -140,30 +130,30 @@ def command(
             f"  {counted(totals.events, 'event')}: {totals.text}\n"
             f"  to compare it with the live table: windrow diff {command_lines(pipeline).pipeline}{against}"
         )
-    return OK if ended == "end" else DIFFERENT
+    return common.OK if ended == "end" else common.DIFFERENT
 
 
 def _back_test(graph: m.Graph, other: str, labels: Path | None, options: ReplayOptions, *, as_json: bool) -> int:
     """Compare the alerts of a pipeline's rules with those of another file's; return the exit code."""
-    given = [name for name in ("checkpoint", "into", "savepoint", "fresh", "journal") if is_given(name)]
+    given = [name for name in ("checkpoint", "into", "savepoint", "fresh", "journal") if common.is_given(name)]
     if given:
-        msg = f"a back-test (--rules) writes no table and reads the log alone: leave --{' and --'.join(given)} out"
+        msg = f"a back-test (--rules) only reads the log: leave out --{' and --'.join(given)}"
         raise InputError(msg)
     _rules(graph)
     new = _rules(open_pipeline(other).runnable())
     truth = None if labels is None else read_labels(labels)
     options = replace(options, journal=False, end="log" if options.end == "live" else options.end)
-    saying = saying_spark_starts(quiet=as_json, advice=NEEDS_NO_SPARK)
-    with ProgressLine(graph.name, quiet=as_json) as progress, saying, stopping(echo_error) as on_start:
+    saying = common.saying_spark_starts(quiet=as_json, advice=common.NEEDS_NO_SPARK)
+    with ProgressLine(graph.name, quiet=as_json) as progress, saying, stopping(common.echo_error) as on_start:
         found = back_test(graph, new, options, progress.on_step, on_start, labels=truth)
     if found == "asked":
         click.echo(f"{graph.name}: stopped on request, so there is nothing to compare", err=True)
-        return DIFFERENT
+        return common.DIFFERENT
     if as_json:
-        print_json({"pipeline": graph.name} | plain_backtest(found))
+        common.print_json({"pipeline": graph.name} | plain_backtest(found))
     else:
         show_backtest(found)
-    return OK
+    return common.OK
 
 
 def _rules(graph: m.Graph) -> m.RuleSet:

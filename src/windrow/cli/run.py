@@ -60,17 +60,17 @@ _HELP = {
         "more."
     ),
     "fresh": "Delete the checkpoint and the tables first.",
-    "backfill": "Let a new checkpoint begin with a batch job over the log so far, then continue as a stream.",
+    "backfill": "Start a new checkpoint with a batch job over the log so far, then continue as a stream.",
     "retry": "How long to retry after a temporary fault without a committed step.  [default: 1m, on a cluster 10m]",
-    "log": "What is written on stderr: a progress line, or JSON objects, one a line.",
-    "listen": "Answer /metrics, /healthz and /readyz there over HTTP (:PORT is on loopback only).",
-    "from_savepoint": "Let a new checkpoint resume from a savepoint.",
-    "fail_if_dead": "End with 3 if more than this share of the run's records are dead letters, such as 1%.",
-    "fail_if_expired": "End with 3 if more than this share of the run's good records have expired, such as 0.1%.",
+    "log": "Format of the output on stderr: a progress line, or JSON lines.",
+    "listen": "Serve /metrics, /healthz and /readyz over HTTP at this address (:PORT is on loopback only).",
+    "from_savepoint": "Start a new checkpoint from a savepoint.",
+    "fail_if_dead": "Exit with 3 if more than this share of the run's records are dead letters, such as 1%.",
+    "fail_if_expired": "Exit with 3 if more than this share of the run's good records have expired, such as 0.1%.",
     "warn_above": "Warn at the end if more than this share of the run's records have expired, or are dead letters.",
     "on_data_loss": (
-        "What to do when unread records are lost (retention, a topic or file that was recreated): stop, or continue "
-        "with what is left and record the loss in the clock journal."
+        "Action when unread records are lost (retention, a topic or file that was recreated): stop, or continue with "
+        "the remaining records and record the loss in the clock journal."
     ),
 }
 
@@ -130,16 +130,16 @@ def command(
     PIPELINE is YAML or SQL, or FILE.py[:VARIABLE] for a pipeline written in Python. Ctrl-C finishes the current step
     and commits it; the next run with the same checkpoint continues from there.
 
-    If the file has several pipelines, all run in one Spark session, live ones side by side, those to the end of their
-    input in turn; --only runs one. Each has its own checkpoint: with --checkpoint, DIR/NAME. If one fails, the others
-    finish their steps and stop.
+    If the file has several pipelines, all run in one Spark session: live runs side by side, runs to the end of their
+    input in turn; --only runs one of them. Each has its own checkpoint: with --checkpoint, DIR/NAME. If one fails, the
+    others finish their steps and stop.
 
     With --fail-if-dead and --fail-if-expired the exit code is 3 if too many records of this run are dead letters or
-    have expired; what was committed stays. A live run stops then, once it has read 1,000 records.
+    have expired; committed steps are kept. A live run then stops, once it has read 1,000 records.
     """
     given = open_pipelines(pipeline)
     host = _host_of(given, host)
-    opened = [replace(one, pipeline=on_host(one.pipeline, host)) for one in given]
+    opened = [replace(pipeline_of, pipeline=on_host(pipeline_of.pipeline, host)) for pipeline_of in given]
     if host == "memory":
         defer_pandas(given)
     refuse_together(host, {"backfill": backfill, "from_savepoint": from_savepoint, "fresh": fresh}, "--")
@@ -160,15 +160,15 @@ def command(
         on_data_loss=on_data_loss,
     )
     runs: list[_Run] = []
-    for valid in [one.runnable() for one in opened]:
-        is_one = len(opened) == 1
-        folder = checkpoint_of(valid.name, checkpoint, is_alone=is_one)
+    for valid in [pipeline_of.runnable() for pipeline_of in opened]:
+        is_alone = len(opened) == 1
+        folder = checkpoint_of(valid.name, checkpoint, is_alone=is_alone)
         own = replace(
             options,
             checkpoint=folder,
-            commands=command_lines(pipeline, "" if checkpoint is None else folder, "" if is_one else valid.name),
+            commands=command_lines(pipeline, "" if checkpoint is None else folder, "" if is_alone else valid.name),
         )
-        line = ProgressLine(valid.name, quiet=as_json, moves=is_one or until_end)
+        line = ProgressLine(valid.name, quiet=as_json, moves=is_alone or until_end)
         progress = JsonLog(valid.name) if log == "json" else line
         limits = ShareLimits(progress.totals, fail_if_dead, fail_if_expired)
         runs.append(_Run(valid, own, progress, limits, warn_above))
@@ -177,38 +177,38 @@ def command(
     server = None if listen is None else _server(listen, runs[0].pipeline.name, stalled_after, interval)
     try:
         _launch(runs, server, is_quiet=as_json and log != "json")
-    finally:  # those that ended before another one failed have results too
-        _report([run for run in runs if run.ended], as_json=as_json, is_one=len(runs) == 1)
+    finally:  # runs that ended before another one failed have results too
+        _report([run for run in runs if run.ended], as_json=as_json, is_alone=len(runs) == 1)
     ShareLimits.check({run.pipeline.name: run.limits for run in runs if run.ended})
     return OK
 
 
 def _server(address: tuple[str, int], pipeline: str, stalled_after: float, every: int | None) -> RunServer:
-    from windrow.cli.listen import RunServer  # noqa: PLC0415 - few runs load what serves HTTP
+    from windrow.cli.listen import RunServer  # noqa: PLC0415 - few runs serve HTTP
 
     return RunServer(*address, pipeline, stalled_after, every)
 
 
-def _report(runs: Sequence[_Run], *, as_json: bool, is_one: bool) -> None:
-    """Print the results of the runs that have ended."""
+def _report(runs: Sequence[_Run], *, as_json: bool, is_alone: bool) -> None:
+    """Print the results of runs that have ended."""
     results = [run.result() for run in runs]
     if not as_json:
         for run in runs:
             click.echo(summary(run.pipeline.name, run.ended[0], run.progress.totals))
-    elif not is_one:
+    elif not is_alone:
         print_json({"pipelines": results})
     elif results:
         print_json(results[0])
 
 
 def _launch(runs: Sequence[_Run], server: RunServer | None, *, is_quiet: bool) -> None:
-    """Run the pipelines; each notes why it ended."""
+    """Run the pipelines; each records why it ended."""
     options, first = runs[0].options, runs[0].progress
     tell = first.message if isinstance(first, JsonLog) else echo_error
     for run in () if is_quiet else runs:
         for change in run.changes:
             tell(f"{run.pipeline.name}: {change}")
-    # the memory host takes bounded runs alone, without a checkpoint
+    # the memory host has only bounded runs, without a checkpoint
     is_plain = options.until_end and not options.backfill and options.savepoint is None
     starting = saying_spark_starts(quiet=is_quiet, advice=NEEDS_NO_SPARK if is_plain else "", tell=tell)
     with server or nullcontext(), starting, stopping(tell) as on_start:
@@ -223,7 +223,7 @@ def _launch(runs: Sequence[_Run], server: RunServer | None, *, is_quiet: bool) -
 
 @dataclass(frozen=True)
 class _Run:
-    """One of the pipelines that run: its options, what shows how it goes, its limits, and why it ended, once it has."""
+    """A run of a pipeline: its options, progress display and limits, and why it has ended."""
 
     pipeline: m.Graph
     options: Options
@@ -238,7 +238,7 @@ class _Run:
         return _changes(self.pipeline, self.options)
 
     def job(self, server: RunServer | None) -> Job:
-        """Return what is run, with its observers, that of the server first."""
+        """Return the job with its observers, that of the server first."""
         progress = self.progress
         own = Observer(progress.on_step, progress.on_trouble, progress.on_ready)
         last = Observer(self.limits.on_step)
@@ -261,7 +261,7 @@ class _Run:
         return Job(self.pipeline, options, observer.on_step, progress, self.ended.append)
 
     def result(self) -> dict[str, Any]:
-        """Write warnings about what was run to its end, and return it as plain JSON."""
+        """Write the warnings after the run, and return its result as plain JSON."""
         totals, (ended,) = self.progress.totals, self.ended
         warnings = warnings_of(self.pipeline, ended, totals, self.warn_above, self.options.commands)
         for warning in warnings:
@@ -272,23 +272,23 @@ class _Run:
 
 def _host_of(opened: Sequence[OpenedPipeline], host: HostName | None) -> HostName:
     """Return the host of all pipelines; raise InputError if their modes differ."""
-    hosts = {host or host_of(one.pipeline) for one in opened}
+    hosts = {host or host_of(pipeline.pipeline) for pipeline in opened}
     if len(hosts) > 1:
         msg = "the pipelines of the file run in different modes: run them one by one with --only"
         raise InputError(msg)
     (found,) = hosts
     if found == "realtime":
-        # before what these mean on other hosts is looked at
+        # before they are checked for other hosts
         refuse_options(UNUSED[found], found)
     return found
 
 
 def _refuse_several(file: str, number: int, host: HostName) -> None:
-    """Raise InputError for what one pipeline of a file can have, and several cannot."""
+    """Raise InputError for options that work only with a single pipeline, if the file has several."""
     given = [f"--{name.replace('_', '-')}" for name in ("listen", "from_savepoint", "backfill") if is_given(name)]
     if number > 1 and (given or host == "realtime"):
-        what = " and ".join(given) or "the realtime host"
-        msg = f"{what} goes with one pipeline, and {file} has {number}: choose one with --only"
+        subject = " and ".join(given) or "the realtime host"
+        msg = f"{subject} goes with one pipeline, and {file} has {number}: choose one with --only"
         raise InputError(msg)
 
 

@@ -1,6 +1,6 @@
-"""`windrow schema`: the JSON Schema of a pipeline file, by which editors complete keys and mark what is wrong.
+"""`windrow schema`: the JSON Schema of a pipeline file, for completion and validation in editors.
 
-It is made of the keys of the sections, by which files are read. What a schema cannot say is left to `windrow check`.
+It is generated from the sections that read files. `windrow check` has the rules that a schema cannot express.
 """
 
 from __future__ import annotations
@@ -10,19 +10,7 @@ from typing import Any
 
 import click
 
-from windrow.authoring.sections import (
-    ALERTS,
-    DECODE,
-    DOCUMENT,
-    EMIT,
-    FORMAT,
-    KEY,
-    SINK,
-    SOURCE,
-    TIME,
-    TRIGGER,
-    WINDOW,
-)
+from windrow.authoring import sections
 from windrow.declare.spec import DURATION, NAMES, TEXT, Schema, Spec
 from windrow.terminal.common import OK, json_option
 
@@ -30,22 +18,22 @@ _SHARED: dict[str, Spec[Any]] = {
     "text": TEXT,
     "names": NAMES,
     "duration": DURATION,
-    "source": SOURCE,
-    "format": FORMAT,
-    "decode": DECODE,
-    "time": TIME,
-    "key": KEY,
-    "window": WINDOW,
-    "emit": EMIT,
-    "trigger": TRIGGER,
-    "sink": SINK,
-    "alerts": ALERTS,
+    "source": sections.SOURCE,
+    "format": sections.FORMAT,
+    "decode": sections.DECODE,
+    "time": sections.TIME,
+    "key": sections.KEY,
+    "window": sections.WINDOW,
+    "emit": sections.EMIT,
+    "trigger": sections.TRIGGER,
+    "sink": sections.SINK,
+    "alerts": sections.ALERTS,
 }
-"""Parts that several places share: the definitions of the schema, by name."""
+"""The definitions of the schema by name: parts that are used in several places."""
 
 
 def schema_of(document: Spec[Any]) -> Schema:
-    """Return the JSON Schema (draft 7) of a YAML document that a spec reads."""
+    """Return the JSON Schema (draft 7) of the YAML documents that a spec reads."""
     shared = {name: spec.schema() for name, spec in _SHARED.items()}
     names = {json.dumps(schema): name for name, schema in shared.items()}
 
@@ -54,10 +42,10 @@ def schema_of(document: Spec[Any]) -> Schema:
             return [with_references(item) for item in part]
         if not isinstance(part, dict):
             return part
-        said = {name: part[name] for name in ("description", "default") if name in part}
-        name = names.get(json.dumps({key: value for key, value in part.items() if key not in said}), own)
+        notes = {name: part[name] for name in ("description", "default") if name in part}
+        name = names.get(json.dumps({key: value for key, value in part.items() if key not in notes}), own)
         if name != own:
-            return {"$ref": f"#/definitions/{name}"} | said
+            return {"$ref": f"#/definitions/{name}"} | notes
         return {key: with_references(value) for key, value in part.items()}
 
     return {
@@ -73,8 +61,8 @@ def schema_of(document: Spec[Any]) -> Schema:
 
 
 def schema_text() -> str:
-    """Return the schema of a pipeline file as it is printed."""
-    return f"{json.dumps(schema_of(DOCUMENT), indent=2, ensure_ascii=False)}\n"
+    """Return the text of the schema of a pipeline file."""
+    return f"{json.dumps(schema_of(sections.DOCUMENT), indent=2, ensure_ascii=False)}\n"
 
 
 @click.command("schema")
@@ -82,9 +70,9 @@ def schema_text() -> str:
 def command(*, as_json: bool) -> int:
     """Print the JSON Schema of a pipeline file, for editors.
 
-    By it, an editor completes the keys, shows what they mean, and marks what has the wrong form. The first line of a
-    pipeline names the file that it was written to: `# yaml-language-server: $schema=pipeline.schema.json`.
+    With it, an editor completes and explains keys, and marks invalid values. The first line of a pipeline names the
+    file of the schema: `# yaml-language-server: $schema=pipeline.schema.json`.
     """
-    del as_json  # it is JSON anyway
+    del as_json  # the output is always JSON
     click.echo(schema_text(), nl=False)
     return OK

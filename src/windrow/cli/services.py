@@ -1,4 +1,4 @@
-"""`windrow services`: a Kafka broker and a PostgreSQL server for play, until Ctrl-C."""
+"""`windrow services`: a Kafka broker and a PostgreSQL server for development, until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 _NAMES: Final = ("kafka", "postgres")
 _PORTS: Final = "services.json"
 _LOOK: Final = 0.5
-"""Seconds between looks at whether a server has ended."""
-_HELP = {"keep": "Folder for their data, which stay: the next start with it has them again, on the same ports."}
+"""Seconds between checks whether a server has ended."""
+_HELP = {"keep": "Folder to keep their data in: the next start with this folder has the same data and ports."}
 
 
 @click.command("services")
@@ -35,44 +35,44 @@ _HELP = {"keep": "Folder for their data, which stay: the next start with it has 
 @click.option("--keep", type=FOLDER, metavar="DIR", help=_HELP["keep"])
 @json_option
 def command(*, names: Sequence[str], keep: Path | None, as_json: bool) -> int:
-    """Start a Kafka broker and a PostgreSQL server for play; they run until Ctrl-C.
+    """Start a Kafka broker and a PostgreSQL server for development; they run until Ctrl-C.
 
-    They listen on free ports of this machine alone, without passwords. Printed are their addresses, and the lines of a
-    pipeline that use them. What they hold is removed when they stop, unless --keep names a folder for it.
+    They listen on free ports of this machine only, without passwords. The command prints their addresses, and lines of
+    a pipeline that use them. Their data are removed when they stop, unless --keep names a folder.
 
     Kafka needs Java 17 or newer. The first start downloads the broker. PostgreSQL needs the package of
     windrow[services].
     """
     chosen = [name for name in _NAMES if name in names or not names]
-    ports = {} if keep is None else _ports(_made(keep))
+    ports = {} if keep is None else _read_ports(keep)
     with _until_interrupted(), ExitStack() as running:
         data = keep or Path(running.enter_context(tempfile.TemporaryDirectory(prefix="windrow-services-")))
-        started: list[Kafka | Postgres] = []
         kafka = _kafka(data / "kafka", ports.get("kafka")) if "kafka" in chosen else None
         postgres = _postgres(keep and keep / "postgres", ports.get("postgres")) if "postgres" in chosen else None
-        # all that is missing is known before one starts
+        # a missing requirement of either has been reported before the first starts
+        started: dict[str, Kafka | Postgres] = {}
         if kafka is not None:
             running.callback(kafka.stop)
             kafka.start()
-            started.append(kafka)
+            started["kafka"] = kafka
         if postgres is not None:
             running.callback(postgres.remove)
             postgres.start()
-            started.append(postgres)
+            started["postgres"] = postgres
         if keep is not None:
-            ports |= {name: one.port for name, one in (("kafka", kafka), ("postgres", postgres)) if one is not None}
+            ports |= {name: server.port for name, server in started.items()}
             (keep / _PORTS).write_text(json.dumps(ports), encoding="utf-8")
         servers = None if kafka is None else kafka.servers
         url = None if postgres is None else postgres.url
         if as_json:
-            # one line, which a program can read while they run
+            # on one line, which a program can read while they run
             click.echo(json.dumps({"kafka": servers, "postgres": url, "folder": keep and str(keep)}))
         else:
             click.echo("\n".join(_lines(servers, url, keep)))
         sys.stdout.flush()
         while True:
-            for one in started:
-                one.watch(_LOOK)
+            for server in started.values():
+                server.watch(_LOOK)
     return OK
 
 
@@ -86,7 +86,7 @@ def _lines(servers: str | None, url: str | None, keep: Path | None) -> Iterator[
         yield f'  source: {{kafka: {{servers: "{servers}", topic: spend}}}}'
     if url is not None:
         yield f'  sink: {{postgres: {{url: "{url}", table: user_spend_5m}}}}'
-    yield "\nTo look at them:"
+    yield "\nTo use them:"
     if servers is not None:
         yield f"  windrow generate kafka://{servers}/spend --events 100000    # creates the topic"
     if url is not None:
@@ -100,7 +100,7 @@ def _kafka(folder: Path, port: int | None) -> Kafka:
     from windrow.testing.servers.kafka import Kafka  # noqa: PLC0415 - the same
 
     if not (jars := broker_folder()).is_dir():
-        echo_error(f"downloading the Kafka broker (45 MB) into {jars}, where it stays")
+        echo_error(f"downloading the Kafka broker (45 MB) into {jars}, for this and later starts")
     return Kafka(folder, port=port)
 
 
@@ -110,36 +110,32 @@ def _postgres(folder: Path | None, port: int | None) -> Postgres:
     return Postgres(folder=folder, port=port)
 
 
-def _made(keep: Path) -> Path:
+def _read_ports(keep: Path) -> dict[str, int]:
+    """Return the ports of an earlier start with this folder, which is created if it does not exist."""
     try:
         keep.mkdir(parents=True, exist_ok=True)
     except OSError as exc:
-        msg = f"--keep {keep} cannot be made: {exc.strerror}; name another folder"
+        msg = f"--keep {keep} cannot be created: {exc.strerror}; name another folder"
         raise InputError(msg) from exc
-    return keep
-
-
-def _ports(keep: Path) -> dict[str, int]:
-    """Return the ports that the servers of a folder had."""
     file = keep / _PORTS
     try:
         return {name: int(port) for name, port in json.loads(file.read_text(encoding="utf-8")).items()}
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, AttributeError, TypeError) as exc:
-        msg = f"{file} does not have the ports of an earlier start: remove it, and the servers get others"
+        msg = f"{file} does not have the ports of an earlier start: remove it, and the servers get new ports"
         raise InputError(msg) from exc
 
 
 @contextmanager
 def _until_interrupted() -> Iterator[None]:
-    """End the body at Ctrl-C, SIGTERM or SIGHUP, once: what stops the servers is not interrupted."""
+    """End the body at the first Ctrl-C, SIGTERM or SIGHUP; later ones do not interrupt the stop of the servers."""
     kept = {number: signal.getsignal(number) for number in SIGNALS}
     signals = [number for number in SIGNALS if number != signal.SIGHUP or kept[number] != signal.SIG_IGN]
 
     def end(number: int, frame: FrameType | None) -> NoReturn:
-        for one in signals:
-            signal.signal(one, signal.SIG_IGN)
+        for other in signals:
+            signal.signal(other, signal.SIG_IGN)
         raise_interrupt(number, frame)
 
     for number in signals:

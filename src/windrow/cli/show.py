@@ -21,23 +21,23 @@ from windrow.terminal.options import STATE_FOLDER, TIME
 from windrow.terminal.pipelines import open_pipeline, pipeline_argument
 
 _HELP = {
-    "where": "Only rows with this value; may be repeated. A time is in UTC unless it names a zone.",
+    "where": "Only rows with this value; may be repeated. A time is in UTC unless it has a zone.",
     "key": "Only rows of this key, such as user_id=u00042, also in the late output; may be repeated.",
-    "window": "Only rows of windows that this time is in.",
+    "window": "Only rows of windows that contain this time.",
     "since": "Only windows that end after this time, late records by event time, dead letters by log timestamp.",
-    "reason": "Only late records and dead letters whose reason begins so, such as 'missing: amount'.",
+    "reason": "Only late records and dead letters whose reason begins with this text, such as 'missing: amount'.",
     "order": "Sort by this column; may be repeated.  [default: the primary key]",
     "limit": "Number of rows to show.",
-    "json": "Print a JSON object for each row, on a line of its own; an error is one on stderr.",
+    "json": "Print a JSON object for each row, on a line of its own; an error is a JSON object on stderr.",
     "csv": "Print the rows as CSV, with the names of the columns first.",
-    "why": "Explain one row, which --where, --key and --window name: the records, verdicts and revisions behind it.",
-    "as_of": "Show the table as the records up to this event time make it (inclusive, UTC), from the log.",
+    "why": "Explain one row, chosen by --where, --key and --window: the records, verdicts and revisions behind it.",
+    "as_of": "Compute the table from the records of the log up to this event time (inclusive, UTC).",
     "checkpoint": "With --why: the checkpoint of the run that writes the table.  [default: .windrow/NAME]",
 }
 
 
 def _complete_tables(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Return the tables of the pipeline that begin so; none if it is wrong, or Python that would run."""
+    """Return the tables of the pipeline that begin with a text; none if it is invalid, or Python that would run."""
     file = context.params.get("pipeline") or ""
     try:
         specs = {} if load.split_spec(file) else sink_specs(load.open_pipeline(file).runnable())
@@ -79,23 +79,22 @@ def command(
     why: bool,
     checkpoint: Folder | None,
 ) -> int:
-    """Show rows of a pipeline's tables. A run can write them meanwhile.
+    """Show rows of a pipeline's tables, even while a run writes them.
 
-    TABLE is a table that the pipeline writes, such as spend, or one beside it: spend_changes (the changelog),
-    spend_late (expired records), spend_dead (dead letters), spend_clocks (the clock journal) or spend_outbox (what a
-    relay has yet to send). If the pipeline has one sink, TABLE can be left out, and those beside it can be called
+    TABLE is a table that the pipeline writes, such as spend, or a companion table: spend_changes (the changelog),
+    spend_late (expired records), spend_dead (dead letters), spend_clocks (the clock journal) or spend_outbox (rows that
+    a relay has yet to send). For a pipeline with one sink, TABLE can be left out, and companion tables can be called
     changes, late, dead, clocks and outbox. If several databases have a table of that name, write the name of the sink
-    in its place. `windrow state PIPELINE --key` shows the state of a key.
+    instead. `windrow state PIPELINE --key` shows the state of a key.
 
-    Times are in UTC, as ISO 8601 has them. In JSON, decimals are text, which keeps their digits.
+    Times are in UTC, in ISO 8601. In JSON, decimals are text, which keeps their digits.
 
-    With --as-of, the log is read again in this process, and the table has what the records up to that event time make
-    of it, those that came late included. The table of the run, which may not be there, is not touched.
+    With --as-of, the log is read in this process, and the table is computed from the records up to that event time,
+    including late records. The table of the run is not used, and need not exist.
 
-    With --why, the log is read again as far as the table is, and the row that --where, --key and --window name is
-    explained: each record of its key and window with its place, its verdict and the watermark by which it was judged;
-    duplicates, expired records and dead letters that may be of it; each revision; and whether the records make the row
-    that is there.
+    With --why, the log is read up to the offsets of the table, and the row chosen by --where, --key and --window is
+    explained: each record of its key and window with its place, its verdict and the watermark at that time; duplicates,
+    expired records and dead letters that may belong to it; each revision; and whether the records give this row.
     """
     if as_json and as_csv:
         msg = "give --json or --csv, not both"
@@ -108,16 +107,16 @@ def command(
     query = Query(where, order, limit, "--", key=key, window=window, since=since, reason=reason or "")
     if why:
         if since is not None or reason is not None:
-            msg = "--why explains one row: name it with --where, --key and --window alone"
+            msg = "--why explains one row: choose it with --where, --key and --window alone"
             raise InputError(msg)
         if as_csv or order or named.name != spec.sink.table:
             msg = f"--why explains a row of {spec.sink.table}: name that table, and leave out --csv and --order"
             raise InputError(msg)
-        from windrow.client.explanation import explain  # noqa: PLC0415 - as above
-        from windrow.tools.why.row_replay import RECORDS  # noqa: PLC0415 - only who asks for it loads the operators
+        from windrow.client.explanation import explain  # noqa: PLC0415 - the same
+        from windrow.tools.why.row_replay import RECORDS  # noqa: PLC0415 - it loads the operators
 
-        conditions = query.choice(named).conditions(named)
-        found = explain(runnable, sink, conditions, checkpoint, most=RECORDS if as_json else limit, options="--")
+        most, conditions = RECORDS if as_json else limit, query.filter(named).conditions
+        found = explain(runnable, sink, conditions, checkpoint, most=most, options="--")
         click.echo(json.dumps(found.plain(), ensure_ascii=False) if as_json else found)
         return OK
     if checkpoint is not None:
@@ -129,7 +128,7 @@ def command(
         require_of_log(spec.sink, named, "--as-of")
         from windrow.runtime.as_of import missing_of, tables_as_of  # noqa: PLC0415 - it loads the operators
 
-        query.choice(named)  # what cannot be chosen is said before the log is read
+        query.filter(named)  # an invalid query fails before the log is read
         for line in missing_of(runnable):
             click.echo(f"warning: {line}", err=True)
         with tables_as_of(runnable, as_of) as past:

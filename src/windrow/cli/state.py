@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 _HELP = {
     "checkpoint": "Checkpoint of a stopped run.  [default: .windrow/NAME]",
-    "savepoint": "Savepoint directory; needs no Java.",
+    "savepoint": "Savepoint directory, which needs no Java.",
     "key": "Show the stored rows of this key, such as user_id=u00042; may be repeated.",
-    "limit": "Number of rows to show of a key.",
+    "limit": "Number of rows of a key to show.",
 }
 
 
@@ -50,9 +50,9 @@ def command(
 ) -> int:
     """Show the state of a pipeline's key groups: clocks, windows, keys and bytes.
 
-    PIPELINE is YAML or SQL, or FILE.py[:VARIABLE] for a pipeline written in Python. With --key the stored rows of one
-    key are shown, each with the kind of state, and its window or slice: panes, records that wait, sessions. Their
-    columns are those that windrow keeps, and may change between versions.
+    PIPELINE is YAML or SQL, or FILE.py[:VARIABLE] for a pipeline written in Python. With --key the stored rows of a key
+    are shown, each with the kind of state (panes, waiting records, sessions ...) and its window or slice. Their columns
+    are internal, and may change between versions.
     """
     from windrow.engine.state.inspect import inspect_state  # noqa: PLC0415 - help needs no Arrow
 
@@ -89,18 +89,17 @@ def _show_key(
     *,
     as_json: bool,
 ) -> int:
-    """Print the rows that are stored of a key."""
+    """Print the stored rows of a key."""
     from windrow.connectors.database import read_value  # noqa: PLC0415 - the same
     from windrow.connectors.tables import plain_rows  # noqa: PLC0415 - the same
     from windrow.engine.state.inspect import rows_of_key  # noqa: PLC0415 - help needs no Arrow
 
     fields = dict(text.partition("=")[::2] for text in key)
-    found = list(rows_of_key(graph, states, fields, lambda field, text: read_value(field, text, "--key")))
     rows: list[dict[str, Any]] = [
-        {"key_group": one.group, "kind": one.kind, "at": _bucket(one.kind.rpartition("/")[2], one.bucket)}
-        | dict(zip(one.rows.column_names, row, strict=True))
-        for one in found
-        for row in plain_rows(one.rows)
+        {"key_group": stored.group, "kind": stored.kind, "at": _bucket(stored.kind.rpartition("/")[2], stored.bucket)}
+        | dict(zip(stored.rows.column_names, row, strict=True))
+        for stored in rows_of_key(graph, states, fields, lambda field, text: read_value(field, text, "--key"))
+        for row in plain_rows(stored.rows)
     ]
     if as_json:
         print_json({"pipeline": graph.name, "epoch": epoch, "rows": rows[:limit], "total": len(rows)})
@@ -117,19 +116,22 @@ def _show_key(
 
 def _plain(graph: m.Graph, report: StateReport) -> dict[str, Any]:
     clocks = report.clocks
-    return {
-        "low_watermark": None if clocks is None else _known(clocks.low()),
-        "partitions": []
+    partitions = (
+        []
         if clocks is None
         else [
             {
                 "partition": graph.partition_name(partition),
-                "watermark": _known(watermark),
+                "watermark": _time_or_none(watermark),
                 "offset": clocks.next.get(partition, 0),
                 "idle": partition in clocks.idle,
             }
             for partition, watermark in sorted(clocks.watermarks.items())
-        ],
+        ]
+    )
+    return {
+        "low_watermark": None if clocks is None else _time_or_none(clocks.low()),
+        "partitions": partitions,
         "open_windows": report.windows,
         "fired_windows": report.revisable,
         "keys": sum(group.keys for group in report.groups),
@@ -148,17 +150,13 @@ def _plain(graph: m.Graph, report: StateReport) -> dict[str, Any]:
 
 def _text(graph: m.Graph, epoch: int, report: StateReport) -> str:
     plain = _plain(graph, report)
-    first = (
-        f"{graph.name}: state after epoch {epoch}: {counted(plain['bytes'], 'byte')}, "
-        f"{counted(plain['keys'], 'key')}, {counted(report.windows, 'open window')}, "
-        f"{report.revisable:,} that can be revised; low watermark {_time(plain['low_watermark'])}"
-    )
-    lines = [first]
-    lines += [
-        f"  partition {one['partition']}: watermark {_time(one['watermark'])}, offset {one['offset']:,}"
-        + (", idle" if one["idle"] else "")
-        for one in plain["partitions"]
-    ]
+    sizes = f"{counted(plain['bytes'], 'byte')}, {counted(plain['keys'], 'key')}"
+    windows = f"{counted(report.windows, 'open window')}, {report.revisable:,} that can be revised"
+    low = _time(plain["low_watermark"])
+    lines = [f"{graph.name}: state after epoch {epoch}: {sizes}, {windows}; low watermark {low}"]
+    for clock in plain["partitions"]:
+        at = f"watermark {_time(clock['watermark'])}, offset {clock['offset']:,}"
+        lines.append(f"  partition {clock['partition']}: {at}{', idle' if clock['idle'] else ''}")
     lines += [f"  {kind}: {size:,} bytes" for kind, size in report.kinds.items()]
     lines += [
         f"  key group {group.group}: {counted(group.bytes, 'byte')}, {counted(group.keys, 'key')}"
@@ -172,13 +170,13 @@ def _text(graph: m.Graph, epoch: int, report: StateReport) -> str:
 
 
 def _bucket(kind: str, bucket: int) -> str:
-    """Return the name of a stored table: the start of its window or slice, or the number of its bucket."""
+    """Return the name of a stored table: the start of its window or slice, or its bucket number."""
     if kind in {"panes", "waiting"} or kind.startswith("slices"):
         return f"from {format_time(bucket)}"
     return f"of bucket {bucket}"
 
 
-def _known(micros: int) -> int | None:
+def _time_or_none(micros: int) -> int | None:
     from windrow.engine.columns import MIN_TIME  # noqa: PLC0415 - help needs no numpy
 
     return None if micros == MIN_TIME else micros

@@ -1,4 +1,4 @@
-"""`windrow status`: whether a run runs, where it stands, and what holds it back."""
+"""`windrow status`: whether a run is active, its progress, and what holds it back."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from windrow.telemetry.numbers import first_line, format_time, printable, short_
 from windrow.telemetry.reports import Alert, counted, now_micros
 from windrow.telemetry.status import PartitionStatus, RunStatus, last_alerts
 from windrow.terminal.common import DIFFERENT, OK, complete_files, interruptible, json_option, print_json
+from windrow.terminal.display import aligned
 from windrow.terminal.options import STATE_FOLDER
 from windrow.terminal.pipelines import only_option, open_pipeline, variable_options
 
@@ -34,9 +35,9 @@ if TYPE_CHECKING:
 _MICROS = 1_000_000
 _WATCH_SECONDS = 1.0
 _NAMED = 10
-"""Keys that are named."""
+"""Maximum number of keys and partitions named."""
 _HOT = 0.01
-"""Keys with a smaller share of the records are not named."""
+"""Minimum share of the records of a key that is named."""
 _HELP = {
     "host": "Whether it runs as a stream or in real time.  [default: by the pipeline's mode]",
     "checkpoint": "Checkpoint directory of the run, or its URL.  [default: .windrow/NAME]",
@@ -53,24 +54,25 @@ _HELP = {
 @click.option("--watch", is_flag=True, help=_HELP["watch"])
 @json_option
 def command(*, pipeline: str | None, host: str | None, checkpoint: Folder | None, watch: bool, as_json: bool) -> int:
-    """Show whether a run runs, where it stands, and what holds it back.
+    """Show whether a run is active, its progress, and what holds it back.
 
-    PIPELINE is YAML or SQL, or FILE.py[:VARIABLE] for a pipeline written in Python; without it the runs with a
-    checkpoint in .windrow are shown. What is shown of a stream is what it has written beside its checkpoint, on the
-    machine where it runs, in the last two seconds, or when it ended, with the alerts that are active. The exit code
-    is 1 if a run has failed, is stalled (records wait 2 minutes or 10 triggers for a commit), or its process is gone.
+    PIPELINE is YAML or SQL, or FILE.py[:VARIABLE] for a pipeline written in Python; without it, all runs with a
+    checkpoint in .windrow are shown. The status of a stream is read from the files beside its checkpoint, on the
+    machine of the run; they are at most two seconds old, or from the end of the run, and have the active alerts. The
+    exit code is 1 if a run has failed, is stalled (records wait 2 minutes or 10 triggers for a commit), or its process
+    is lost.
 
-    Of a realtime run the brokers are asked, from anywhere: of each partition the committed offset of the consumer group
-    windrow-NAME, how many offsets are behind it, and when the task began that committed it, or that it has ended; and
-    that a run is starting, which has committed nothing yet. Of
-    each list in a topic: how many entries it has, and keys that cannot be entries. Of each topic that is written: how
-    long its last 10,000 changes took, by stage, in milliseconds: from the event to the log, to the poll, to the
-    decision, to the topic. Its alerts are shown where it runs.
+    The status of a realtime run is read from the brokers, from any machine: for each partition the committed offset of
+    the consumer group windrow-NAME, the lag, and when the task that committed it began, or that it has ended; or that a
+    run is starting, which has committed nothing yet. For each list in a topic: the number of entries, and keys that
+    cannot be entries. For each topic that is written: the latency of its last 10,000 changes by stage, in milliseconds:
+    from the event to the log, to the poll, to the decision, to the topic. Its alerts are shown only on the machine of
+    the run.
     """
     opened = None if pipeline is None else open_pipeline(pipeline)
     if opened is not None and (host or ("realtime" if opened.pipeline.mode == "realtime" else "stream")) == "realtime":
         if checkpoint is not None:
-            msg = "a realtime run has no checkpoint to look at: leave out --checkpoint, or give --host stream"
+            msg = "a realtime run has no checkpoint: leave out --checkpoint, or give --host stream"
             raise InputError(msg)
         look = partial(_realtime, opened.in_mode("realtime").runnable())
     elif host == "realtime":
@@ -96,7 +98,7 @@ def command(*, pipeline: str | None, host: str | None, checkpoint: Folder | None
 
 
 def _screen(lines: Sequence[str]) -> str:
-    """Return lines that take the place of those on a terminal, each of which is cut where it ends."""
+    """Return lines that replace those on a terminal, cut to its width."""
     if not sys.stdout.isatty():
         return "\n".join([*lines, ""])
     import shutil  # noqa: PLC0415 - only to watch
@@ -107,7 +109,7 @@ def _screen(lines: Sequence[str]) -> str:
 
 
 def _streams(opened: OpenedPipeline | None, checkpoint: Folder | None) -> tuple[Any, list[str], int]:
-    """Return the status of the runs that are asked for as plain JSON and as lines, and the exit code."""
+    """Return the status of the chosen runs as plain JSON and as lines, and the exit code."""
     if opened is not None or checkpoint is not None:
         name = "" if opened is None else opened.pipeline.name
         graph = None if opened is None else opened.pipeline
@@ -125,7 +127,7 @@ def _streams(opened: OpenedPipeline | None, checkpoint: Folder | None) -> tuple[
         of = f".windrow/{name}"
         try:
             found = RunStatus.read(path, now_micros())
-        except InputError as exc:  # the others can be shown all the same
+        except InputError as exc:  # the other runs are shown all the same
             lines.append(f"{name}: {exc.message}")
             runs.append({"checkpoint": of, "state": "unreadable", "error": exc.message})
             code = DIFFERENT
@@ -142,7 +144,7 @@ def _code(status: RunStatus) -> int:
 
 
 def _stream_lines(status: RunStatus, name: str) -> Iterator[str]:
-    """Yield what a person asks, the first first: does it run, where does it stand, why, and what has it done."""
+    """Yield the answers to a person's questions in order: does it run, where is it, why, and what has it done."""
     record, last, now = status.record, status.last, status.now
     yield f"{name if record is None else record.pipeline}: {_state_text(status)}"
     if record is not None and record.error is not None:
@@ -209,16 +211,15 @@ def _lag_lines(status: RunStatus) -> Iterator[str]:
 
 
 def _slot_lines(status: RunStatus) -> Iterator[str]:
-    """Yield how far the logs of tables are behind the tables."""
+    """Yield the lag of each table's log behind the table."""
     for slot in () if status.lag is None else status.lag.slots:
-        then = " then" if status.state in OVER else ""
         if slot.bytes is None or slot.seconds is None:
-            yield f"  slot {slot.slot}{then}: unknown, the database does not answer"
+            lag = "unknown, the database does not answer"
         elif not slot.bytes:
-            yield f"  slot {slot.slot}{then}: no lag, the log has all that is committed"
+            lag = "no lag, the log has all that is committed"
         else:
-            behind = f"{short_bytes(slot.bytes)}, {short_duration(slot.seconds)}"
-            yield f"  slot {slot.slot}{then}: {behind} behind the table"
+            lag = f"{short_bytes(slot.bytes)}, {short_duration(slot.seconds)} behind the table"
+        yield f"  slot {slot.slot}{' then' if status.state in OVER else ''}: {lag}"
 
 
 def _watermark_lines(status: RunStatus) -> Iterator[str]:
@@ -238,16 +239,16 @@ def _watermark_lines(status: RunStatus) -> Iterator[str]:
 
 
 def _total_lines(totals: Any, *, only_offsets: bool) -> Iterator[str]:  # noqa: ANN401 - plain JSON
-    said = f"{counted(totals['events'], 'event')} in {counted(totals['steps'], 'step')}"
+    counts = f"{counted(totals['events'], 'event')} in {counted(totals['steps'], 'step')}"
     if not only_offsets:
-        said += f"; {totals['late']:,} late, {totals['expired']:,} expired, "
-        said += f"{counted(totals['dead'] + totals['rejected'], 'dead letter')}, "
-        said += f"{counted(totals['duplicates'], 'duplicate')}; {counted(totals['inserts'], 'insert')}, "
-        said += counted(totals["revisions"], "revision")
-    yield f"  since it began: {said}"
+        dead = counted(totals["dead"] + totals["rejected"], "dead letter")
+        counts += f"; {totals['late']:,} late, {totals['expired']:,} expired, {dead}, "
+        counts += f"{counted(totals['duplicates'], 'duplicate')}; {counted(totals['inserts'], 'insert')}, "
+        counts += counted(totals["revisions"], "revision")
+    yield f"  since it began: {counts}"
     spans = [
-        f"{what} p50 {short_duration(found['p50'])}, p99 {short_duration(found['p99'])}"
-        for what, name in (("from log to commit", "latency_seconds"), ("sink", "commit_seconds"))
+        f"{stage} p50 {short_duration(found['p50'])}, p99 {short_duration(found['p99'])}"
+        for stage, name in (("from log to commit", "latency_seconds"), ("sink", "commit_seconds"))
         if (found := totals.get(name))
     ]
     if spans:
@@ -267,15 +268,15 @@ def _state_lines(last: Any) -> Iterator[str]:  # noqa: ANN401 - a report
 
 
 def _table(partitions: Sequence[PartitionStatus]) -> Iterator[str]:
-    """Yield a line a partition, below what the columns are."""
-    rows = [("partition", "offset", "lag", "records/s", "watermark", "")]
+    """Yield a line for each partition, below the names of the columns."""
+    columns = ("partition", "offset", "lag", "records/s", "watermark", "")
+    rows = []
     for partition in partitions:
-        seconds = (
-            f" ({short_duration(partition.lag_seconds)})" if partition.lag and partition.lag_seconds is not None else ""
-        )
+        known = partition.lag and partition.lag_seconds is not None
+        seconds = f" ({short_duration(partition.lag_seconds or 0)})" if known else ""
         rows.append(
             (
-                str(partition.partition),
+                partition.partition,
                 "-" if partition.offset is None else f"{partition.offset:,}",
                 "-" if partition.lag is None else f"{partition.lag:,}{seconds}",
                 short_number(partition.per_second),
@@ -283,14 +284,11 @@ def _table(partitions: Sequence[PartitionStatus]) -> Iterator[str]:
                 "idle" if partition.is_idle else "holds the watermark" if partition.held is not None else "",
             )
         )
-    widths = [max(len(row[column]) for row in rows) for column in range(5)]
-    for row in rows:
-        cells = [cell.rjust(width) for cell, width in zip(row[1:5], widths[1:], strict=True)]
-        yield "  ".join(["", row[0].ljust(widths[0]), *cells, row[5]]).rstrip()
+    yield from (f"  {line}" for line in aligned(columns, rows, [name not in {"partition", ""} for name in columns]))
 
 
 def _realtime(valid: m.Graph) -> tuple[Any, list[str], int]:
-    """Return how far a realtime run is by its brokers, as plain JSON and as lines."""
+    """Return the status of a realtime run by its brokers, as plain JSON and as lines, and the exit code."""
     from windrow.connectors.kafka.lists import read_list  # noqa: PLC0415 - the same
     from windrow.runtime.realtime.key_sample import sample_keys  # noqa: PLC0415 - a stream needs no Kafka and no Arrow
     from windrow.runtime.realtime.progress import Positions  # noqa: PLC0415 - the same
@@ -314,24 +312,24 @@ def _realtime(valid: m.Graph) -> tuple[Any, list[str], int]:
         "starting": None if last is None or not starting else {"run": last.run, "begun": last.begun},
         "partitions": [_plain(position) for position in positions],
         "keys": {"sampled": keys.keys, "in_two_partitions": keys.met},
-        "lists": {name: {"entries": len(one.entries), "wrong": list(one.wrong)} for name, one in lists.items()},
+        "lists": {name: {"entries": len(found.entries), "wrong": list(found.wrong)} for name, found in lists.items()},
         "topics": {name: {"records": records, "milliseconds": found} for name, (records, found) in topics.items()},
     }
     alerts = last_alerts(history_of(default_checkpoint(valid.name)))
     plain["alerts"] = [alert.plain() for alert in alerts]
     lines = [*_lines(valid, positions, last, keys), *_alert_lines(alerts)]
-    for name, one in lists.items():
-        entries = len(one.entries)
-        lines.append(f"list {name}: {entries:,} {'entry' if entries == 1 else 'entries'}")
-        if one.warning is not None:
-            lines.append(f"{valid.name}: warning: {one.warning}")
-    for name, (records, found) in topics.items():
-        lines += [f"{name}: {counted(records, 'change')} with stamps", *_latency_lines(found)]
+    for name, entries in lists.items():
+        number = len(entries.entries)
+        lines.append(f"list {name}: {number:,} {'entry' if number == 1 else 'entries'}")
+        if entries.warning is not None:
+            lines.append(f"{valid.name}: warning: {entries.warning}")
+    for name, (records, latencies) in topics.items():
+        lines += [f"{name}: {counted(records, 'change')} with stamps", *_latency_lines(latencies)]
     return plain, lines, OK
 
 
 def _latency_lines(found: Mapping[str, Mapping[str, float]]) -> Iterator[str]:
-    """Yield latencies as a table: a line a stage, a column a quantile."""
+    """Yield latencies as a table, with a line for each stage and a column for each quantile."""
     width = max(map(len, found), default=0)
     if found:
         yield " " * width + "".join(f"{label:>10}" for label in next(iter(found.values())))

@@ -28,11 +28,11 @@ def command(files: tuple[str, ...], *, host: str, rebatch: int | None, seed: int
     """Run event-time test stories.
 
     FILE is a story: a log in steps, and the changes, late records, dead letters and final table that it must produce.
-    Each gets one line, `ok` or `FAILED`, with its differences below. The exit code is 1 if there are any. If a file is
-    not a story, nothing runs and the exit code is 2.
+    Each story has a line, `ok` or `FAILED`, followed by its differences. The exit code is 1 if there are any. If a file
+    is not a story, nothing runs and the exit code is 2.
     """
     stories = _read(files)
-    # imported here because it needs pyarrow, which reading does not
+    # imported here because they need pyarrow, which reading does not
     from windrow.testing.transcript.report import lines, to_json  # noqa: PLC0415
     from windrow.testing.transcript.run import check_story  # noqa: PLC0415
 
@@ -57,11 +57,9 @@ def _read(files: tuple[str, ...]) -> list[Story]:
             stories.append(read_story(file))
         except TranscriptError as exc:
             errors.append(exc)
-    match errors:
-        case []:
-            return stories
-        case [error]:
-            raise error
-        case _:
-            message = "\n".join(str(error) for error in errors)
-            raise TranscriptError(message) from errors[0]
+    if len(errors) > 1:
+        message = "\n".join(map(str, errors))
+        raise TranscriptError(message) from errors[0]
+    if errors:
+        raise errors[0]
+    return stories

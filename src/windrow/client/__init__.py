@@ -1,4 +1,4 @@
-"""What the command line, a Python program and a notebook do alike: run pipelines, read their tables, and show both.
+"""The client: run pipelines, read their tables and show both, for commands, Python programs and notebooks.
 
-`windrow.client.pipeline` gives it to pipelines as their methods; commands of the same names print it.
+These are the methods of `windrow.client.pipeline.Pipeline`; commands of the same names print their results.
 """

@@ -1,8 +1,9 @@
-"""Arguments of the Python API, each of which is checked against the annotation of its parameter before a call.
+"""Checks of the arguments of the Python API: each must fit the annotation of its parameter.
 
-`checked` goes around a public function or the methods of a public class. What is of another type is an ArgumentError,
-which says what was given, what is taken, and the call that makes it. `Unfinished` says the same of a method that a
-stage does not have. What a text or number means (a duration, one of some words, a type) is left to the function.
+`checked` decorates a public function, or the methods of a public class. An argument of another type is an
+ArgumentError, which has the argument, the expected type, and the call that makes a value of it. `Unfinished` gives the
+same help for a method that a stage does not have. The meaning of a text or number (a duration, one of some words, a
+type) is left to the function.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from windrow.errors import ArgumentError, StageError, did_you_mean
 
 T = TypeVar("T", bound=Callable[..., Any])
 
-_STREAM: Final = "a stream made of one of the graph, such as orders.where('CONDITION')"
+_STREAM: Final = "a stream made from another stream of the graph, such as orders.where('CONDITION')"
 _KINDS: Final[Mapping[str, str]] = {
     "Stream": "a source, such as wr.log('PATH')",
     "DecodedStream": "decoded records, SOURCE.decode(NAME='TYPE')",
@@ -32,7 +33,7 @@ _KINDS: Final[Mapping[str, str]] = {
     "Windowed": "windows, RECORDS.window(wr.tumbling('5m'))",
     "Aggregated": "results, WINDOWS.aggregate(NAME='count()')",
     "Emitted": "results, WINDOWS.aggregate(NAME='count()').emit(lateness='1h')",
-    "Processed": "what a function makes of records, RECORDS.key_by('FIELD').process(FUNCTION, ...)",
+    "Processed": "the rows of a process function, RECORDS.key_by('FIELD').process(FUNCTION, ...)",
     "Ruled": "alerts of rules, RECORDS.key_by('FIELD').rules(...)",
     "Selection": _STREAM,
     "Named": "a source or stream of the graph, which graph.source(...) and graph.stream(...) return",
@@ -51,7 +52,7 @@ _KINDS: Final[Mapping[str, str]] = {
     "Recent": "recent records, wr.recent(last=10, within='1h')",
     "Records": "a number of records, wr.every_count(100)",
 }
-"""What objects of the API are, and the call that makes them, by the names of their classes."""
+"""Descriptions of the API's objects, with the call that makes them, by class name."""
 _FAMILIES: Final[Mapping[str, str]] = {
     "windrow.model.connectors": "a sink, such as wr.sqlite('PATH', table='NAME')",
     "windrow.model.graph": _STREAM,
@@ -60,7 +61,7 @@ _FAMILIES: Final[Mapping[str, str]] = {
     "windrow.model.types": "a type of windrow.model",
     "windrow.model.windows": "a window, such as wr.tumbling('5m')",
 }
-"""The same of other classes, by their modules."""
+"""Descriptions of other classes, by module."""
 _PLAIN: Final[Mapping[Any, str]] = {
     str: "text",
     int: "a whole number",
@@ -70,71 +71,66 @@ _PLAIN: Final[Mapping[Any, str]] = {
     type(None): "None",
 }
 _LATER: Final = {"PipelineLike": "windrow.client.tables"}
-"""Names in annotations that modules import for types alone, with the modules that have them; others are not checked."""
+"""Names in annotations that are imported for type checkers only, with their modules; others are not checked."""
 _METHODS: Final[dict[str, list[str]]] = {}
 """The classes that have a public method, by its name."""
 
 
 def checked(target: T) -> T:
-    """Have the arguments of a function, or of the public methods of a class and its `__init__`, checked in each call.
+    """Check the arguments in each call of a function, or of the public methods of a class and its `__init__`.
 
-    Calls raise ArgumentError for arguments that are missing, that have no parameter, or that no annotation takes.
+    Calls raise ArgumentError for arguments that are missing, have no parameter, or do not fit the annotation.
     """
     if not isinstance(target, type):
-        return cast("T", _checked(target))
-    for name, method in list(vars(target).items()):
-        if isinstance(method, types.FunctionType) and (name in {"__init__", "__getitem__"} or name[0] != "_"):
-            setattr(target, name, _checked(method))
+        return cast("T", _check_calls(target))
+    for name, method in inspect.getmembers(target, inspect.isfunction):
+        if name in {"__init__", "__getitem__"} or name[0] != "_":
+            if name in vars(target):
+                setattr(target, name, _check_calls(method))
             _METHODS.setdefault(name, []).append(target.__name__)
     return target
 
 
-def _checked(function: Callable[..., Any]) -> Callable[..., Any]:
+def _check_calls(function: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - those of the function
-        for parameter, name, value in _given(function, args, kwargs):
+        for parameter, name, value in _arguments(function, args, kwargs):
             hint = _hints(function).get(parameter, Any)
             if not _fits(value, hint):
                 at, part = _misfit(value, hint)
-                msg = f"{_called(function)}: `{name}` must be {_taken(function, hint)}; {at} {_described(part)}"
+                msg = f"{_name(function)}: `{name}` must be {_expected(function, hint)}; {at} {_description(part)}"
                 raise ArgumentError(msg)
         return function(*args, **kwargs)
 
     return call
 
 
-def _given(
+def _arguments(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> Iterator[tuple[str, str, Any]]:
     """Yield the arguments with their parameters and their names: those of ``**fields`` have names of their own."""
-    signature = _signature(function)
+    parameters = _signature(function).parameters
     try:
-        given = signature.bind_partial(*args, **kwargs).arguments
+        given = _signature(function).bind_partial(*args, **kwargs).arguments
     except TypeError as exc:
-        known = [name for name, one in signature.parameters.items() if one.kind is not one.POSITIONAL_ONLY]
+        known = [name for name, parameter in parameters.items() if parameter.kind is not parameter.POSITIONAL_ONLY]
         near = "".join(did_you_mean(name, known) for name in kwargs if name not in known)
-        msg = f"{_called(function)}: {exc}{near}; the call is {_call(function)}"
+        msg = f"{_name(function)}: {exc}{near}; the call is {_call(function)}"
         raise ArgumentError(msg) from None
     for name, value in given.items():
-        match signature.parameters[name].kind:
+        match parameters[name].kind:
             case inspect.Parameter.VAR_POSITIONAL:
-                yield from ((name, name, one) for one in value)
+                yield from ((name, name, item) for item in value)
             case inspect.Parameter.VAR_KEYWORD:
-                yield from ((name, key, one) for key, one in value.items())
+                yield from ((name, key, item) for key, item in value.items())
             case _:
                 yield name, name, value
-    for name in _required(function):
-        if name not in given:
-            taken = _taken(function, _hints(function).get(name, Any))
-            msg = f"{_called(function)} lacks `{name}`, which must be {taken}"
-            raise ArgumentError(msg)
-
-
-def _required(function: Callable[..., Any]) -> list[str]:
-    """Return the parameters without a default."""
     several = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
-    parameters = _signature(function).parameters.items()
-    return [name for name, one in parameters if one.default is one.empty and one.kind not in several]
+    for name, parameter in parameters.items():
+        if name not in given and parameter.default is parameter.empty and parameter.kind not in several:
+            expected = _expected(function, _hints(function).get(name, Any))
+            msg = f"{_name(function)} lacks `{name}`, which must be {expected}"
+            raise ArgumentError(msg)
 
 
 @cache
@@ -144,7 +140,7 @@ def _signature(function: Callable[..., Any]) -> inspect.Signature:
 
 @cache
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:
-    """Return the annotations of a function; those with names that are for type checkers alone are Any."""
+    """Return the annotations of a function; Any for those with names that only type checkers know."""
     later: dict[str, Any] = {}
     while True:
         try:
@@ -158,17 +154,18 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _fits(value: object, hint: Any) -> bool:  # noqa: ANN401, PLR0911 - an annotation; a case for each form
-    """Return whether a value can be of the type of an annotation, as far as that can be told."""
+    """Return whether a value can be of the type of an annotation; True if that cannot be checked."""
     origin, inner = get_origin(hint), get_args(hint)
     if timedelta in inner or origin is Literal:
         return True
     if origin in {Union, types.UnionType}:
-        return any(_fits(value, one) for one in inner)
+        return any(_fits(value, option) for option in inner)
     if isinstance(origin, type) and issubclass(origin, Mapping):
-        key, of = inner
-        return isinstance(value, Mapping) and all(_fits(one, key) and _fits(of_, of) for one, of_ in value.items())
+        return isinstance(value, Mapping) and all(
+            _fits(key, inner[0]) and _fits(item, inner[1]) for key, item in value.items()
+        )
     if origin is Sequence:
-        return isinstance(value, Sequence) and all(_fits(one, inner[0]) for one in value)
+        return isinstance(value, Sequence) and all(_fits(item, inner[0]) for item in value)
     if origin is not None:
         is_function = origin is Callable or getattr(origin, "__name__", "") == "Callable"
         return callable(value) if is_function else not isinstance(origin, type) or isinstance(value, origin)
@@ -181,7 +178,7 @@ def _fits(value: object, hint: Any) -> bool:  # noqa: ANN401, PLR0911 - an annot
 
 
 def _misfit(value: object, hint: Any) -> tuple[str, object]:  # noqa: ANN401 - an annotation
-    """Return which part of a value does not fit an annotation, and that part; or the value as a whole."""
+    """Return the part of a value that does not fit an annotation, with its place; or the whole value."""
     for arg in (hint, *get_args(hint)):
         origin, inner = get_origin(arg), get_args(arg)
         if isinstance(origin, type) and issubclass(origin, Mapping) and isinstance(value, Mapping):
@@ -193,43 +190,43 @@ def _misfit(value: object, hint: Any) -> tuple[str, object]:  # noqa: ANN401 - a
     return "it is", value
 
 
-def _called(function: Callable[..., Any]) -> str:
-    """Return the name of a function, or of the class that it makes."""
+def _name(function: Callable[..., Any]) -> str:
+    """Return the name of a function, or of the class whose constructor it is, with brackets."""
     return f"{function.__qualname__.removesuffix('.__init__')}()"
 
 
 def _call(function: Callable[..., Any]) -> str:
-    """Return a call with all parameters that it needs."""
+    """Return a call of a function with its required parameters."""
     words = []
-    for name, one in _signature(function).parameters.items():
-        match one.kind:
+    for name, parameter in _signature(function).parameters.items():
+        match parameter.kind:
             case inspect.Parameter.VAR_POSITIONAL:
                 words.append(f"*{name}")
             case inspect.Parameter.VAR_KEYWORD:
                 words.append("NAME=...")
-            case inspect.Parameter.KEYWORD_ONLY if one.default is one.empty:
+            case inspect.Parameter.KEYWORD_ONLY if parameter.default is parameter.empty:
                 words.append(f"{name}=...")
-            case _ if one.default is one.empty and name != "self":
+            case _ if parameter.default is parameter.empty and name != "self":
                 words.append(name)
-    return f"{_called(function)[:-1]}{', '.join(words)})"
+    return f"{_name(function)[:-1]}{', '.join(words)})"
 
 
-def _taken(function: Callable[..., Any], hint: Any) -> str:  # noqa: ANN401 - an annotation
-    """Return what a parameter takes, with the call that makes it, or else that of the function."""
+def _expected(function: Callable[..., Any], hint: Any) -> str:  # noqa: ANN401 - an annotation
+    """Describe the values of a parameter, with the call that makes one, or else a call of the function."""
     words = list(dict.fromkeys(_words(hint)))
-    if len(words) > 1 and "None" in words:  # which stands for what is left out
+    if len(words) > 1 and "None" in words:  # the default, for leaving it out
         words.remove("None")
-    taken = " or ".join(words)
-    return taken if "(" in taken else f"{taken}, as in {_call(function)}"
+    expected = " or ".join(words)
+    return expected if "(" in expected else f"{expected}, as in {_call(function)}"
 
 
 def _words(hint: Any) -> list[str]:  # noqa: ANN401, PLR0911 - an annotation; a case for each form
-    """Return what an annotation takes, in words."""
+    """Describe the values of an annotation, each alternative on its own."""
     origin, inner = get_origin(hint), get_args(hint)
     if origin in {Union, types.UnionType}:
-        return [word for one in inner for word in _words(one)]
+        return [word for option in inner for word in _words(option)]
     if origin is Literal:
-        return [repr(one) for one in inner]
+        return [repr(option) for option in inner]
     if isinstance(origin, type) and issubclass(origin, Mapping):
         return [f"a mapping to {' or '.join(dict.fromkeys(_words(inner[1])))}"]
     if origin is Sequence:
@@ -239,41 +236,40 @@ def _words(hint: Any) -> list[str]:  # noqa: ANN401, PLR0911 - an annotation; a 
     if origin is not None:
         return ["a function"]
     name = getattr(hint, "__name__", str(hint))
-    return [_PLAIN.get(hint) or _known(hint) or f"a {name}"]
+    return [_PLAIN.get(hint) or _kind(hint) or f"a {name}"]
 
 
 _SHORT: Final = reprlib.Repr()
 _SHORT.maxstring = 80
 
 
-def _described(value: object) -> str:
-    """Return what a value is, without its content if that is long or may be secret."""
+def _description(value: object) -> str:
+    """Describe a value, without its content if that is long or may be secret."""
     if value is None or isinstance(value, bool | int | float):
         return repr(value)
     if isinstance(value, str):
         return f"the text {_SHORT.repr(value)}"
-    kind, said = type(value).__name__, _known(type(value))
-    return f"{'an' if kind[0] in 'AEIOU' else 'a'} {kind}" + ("" if said is None else f" ({_kind(said)})")
+    kind, known = type(value).__name__, _kind(type(value))
+    # without the call that makes it
+    noun = "" if known is None else f" ({known.replace(':', ',').partition(',')[0]})"
+    return f"{'an' if kind[0] in 'AEIOU' else 'a'} {kind}{noun}"
 
 
-def _known(kind: type) -> str | None:
+def _kind(kind: type) -> str | None:
     return _KINDS.get(kind.__name__) or _FAMILIES.get(kind.__module__)
 
 
-def _kind(said: str) -> str:
-    """Return what an object is, of the words that also say how it is made."""
-    return said.replace(":", ",").partition(",")[0]
-
-
 class Unfinished:
-    """A stage, or a graph that is being made: it says which other has a method that it lacks."""
+    """A stage, or a graph before `build`: for a method that it lacks, the error names the stage that has it."""
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - it returns nothing
-        """Raise StageError, with the stage that has what is not here."""
+        """Raise StageError, with the stage that has the attribute."""
         if name.startswith("_"):
             msg = f"{type(self).__name__!r} object has no attribute {name!r}"
             raise AttributeError(msg)
-        own = [one for one in dir(type(self)) if one[0] != "_" and callable(getattr(type(self), one))]
-        what = f"{name}() is no method of {_described(self)}, which has {', '.join(own)}"
+        own = [method for method in dir(type(self)) if method[0] != "_" and callable(getattr(type(self), method))]
+        problem = f"{_description(self)} has no method {name}(); it has {', '.join(own)}"
         others = [_KINDS[kind] for kind in _METHODS.get(name, ()) if kind in _KINDS]
-        raise StageError(f"{what}; it is one of {others[0]}" if others else f"{what}{did_you_mean(name, own)}")
+        raise StageError(
+            f"{problem}; {name}() is a method of {others[0]}" if others else f"{problem}{did_you_mean(name, own)}"
+        )

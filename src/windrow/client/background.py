@@ -1,12 +1,13 @@
-"""Runs in the background: each in a thread of its own, which stops behind a step before the interpreter ends.
+"""Runs in the background: each in a thread of its own, which stops after a step before the interpreter exits.
 
-Steps are committed in pools of `concurrent.futures`, which take no more work once the interpreter begins to end, before
-the functions of `atexit` are called. So runs are stopped by what `threading` calls then, the last registered first.
+Steps are committed in pools of `concurrent.futures`, which refuse work once the interpreter begins to exit, before it
+calls the functions of `atexit`. So runs are stopped by a function that `threading` calls earlier, in reverse order of
+registration.
 """
 
 from __future__ import annotations
 
-import concurrent.futures.thread  # noqa: F401 - it registers its end, which is to come after that of runs
+import concurrent.futures.thread  # noqa: F401 - it registers its exit function, which must run after that of runs
 import copy
 import logging
 import os
@@ -27,18 +28,18 @@ from windrow.terminal.progress import ProgressLine, progress_line
 _LOGGER = logging.getLogger("windrow")
 
 State = Literal["starting", "running", "stopping", "ended", "failed"]
-"""How far a run is: it is running from its first step on, and stopping from a call of `stop` to its end."""
+"""The state of a run: it is running from its first step on, and stopping from a call of `stop` to its end."""
 
 
 class BackgroundRun:
-    """A run of `pipeline` in a thread of this process, as `pipeline.start` returns it.
+    """A run of `pipeline` in a thread of this process, as returned by `pipeline.start`.
 
-    `launch` runs it to its end: it is given what to call when the run begins to take steps, with each step, and with
-    the function that asks the run to stop. At a prompt the value shows how far the run is; in a notebook the cell that
-    started it does.
+    `launch` runs it to its end. Its arguments are called when the run begins to take steps, with each step, and with a
+    function that asks the run to stop. A prompt shows the progress of the run as its value; a notebook shows it in the
+    cell that started the run.
 
-    When the interpreter ends, the run finishes its current step and stops. All that was committed stays, and the next
-    run with its checkpoint resumes from there, as it would after a crash. Methods can be called from any thread.
+    When the interpreter exits, the run finishes its current step and stops. Committed steps are kept, and the next run
+    with its checkpoint resumes from there, as it would after a crash. Methods can be called from any thread.
 
     As a context manager it stops the run at the end of the block:
 
@@ -65,16 +66,16 @@ class BackgroundRun:
         self._result = Result(graph)
         self._error: BaseException | None = None
         self._ended = threading.Event()
-        # a daemon: a Ctrl-C while the interpreter waits for its step ends the process
+        # a daemon, so that Ctrl-C ends the process while the interpreter waits for its step
         self._thread = threading.Thread(target=self._run, name=f"windrow-run-{graph.name}", daemon=True)
-        line.__enter__()  # here, as the cell is the one that is executed now
+        line.__enter__()  # here, in the cell that is being executed
         _ACTIVE.add(self)
         end_in_order(lambda: bool(_ACTIVE))
         self._thread.start()
 
     @property
     def state(self) -> State:
-        """How far the run is: ``starting``, ``running``, ``stopping``, ``ended`` or ``failed``."""
+        """The state of the run: ``starting``, ``running``, ``stopping``, ``ended`` or ``failed``."""
         return self._state
 
     @property
@@ -89,23 +90,23 @@ class BackgroundRun:
 
     @property
     def result(self) -> Result:
-        """The tables of the pipeline, which are read whenever they are asked for, while the run is active too."""
+        """The tables of the pipeline, which are read at each access, even while the run is active."""
         return self._result
 
     def exception(self) -> BaseException | None:
-        """Return the error by which the run has failed; None if it is active, or has ended without one."""
+        """Return the error of a failed run; None if it is active, or has ended without an error."""
         return self._error
 
     def wait(self, timeout: float | None = None) -> Result:
         """Wait for the end of the run, at most `timeout` seconds, and return its result.
 
-        Ctrl-C ends the waiting, and not the run.
+        Ctrl-C ends the wait, not the run.
 
         Raises:
             TimeoutError: the run has not ended by then; it continues.
-            WindrowError: the run has failed; what was committed stays.
+            WindrowError: the run has failed; committed steps are kept.
         """
-        # not by `join`: if a signal interrupts that, Python 3.11 takes the thread for ended
+        # not by `join`: if a signal interrupts it, Python 3.11 considers the thread ended
         if not self._ended.wait(timeout):
             msg = f"{self.graph.name} is {self._state} and has not ended within {timeout:g} s"
             raise TimeoutError(msg)
@@ -115,9 +116,9 @@ class BackgroundRun:
         return self._result
 
     def stop(self, timeout: float | None = None) -> Result:
-        """Ask the run to finish its current step, and `wait` for its end.
+        """Ask the run to finish its current step, and `wait` for its end, with the same errors.
 
-        Raise what `wait` raises; after a TimeoutError the run still stops once its step is finished.
+        After a TimeoutError the run still stops once its step is finished.
         """
         self._ask_to_stop()
         return self.wait(timeout)
@@ -146,7 +147,7 @@ class BackgroundRun:
     def _run(self) -> None:
         try:
             self._result = self._launch(self._on_ready, self._on_step, self._on_start)
-        except BaseException as exc:  # it is raised where the run is waited for
+        except BaseException as exc:  # `wait` raises it
             self._error = exc
             stack = None if isinstance(exc, WindrowError) else exc
             _LOGGER.error("%s: failed: %s", self.graph.name, exc, exc_info=stack)  # noqa: TRY400
@@ -164,11 +165,11 @@ class BackgroundRun:
 
     def _on_step(self, report: StepReport) -> None:
         del report
-        self._totals = copy.copy(self._line.totals)  # those of the line change with the next step
+        self._totals = copy.copy(self._line.totals)  # the next step changes those of the line
         self._on_ready()
 
     def _on_start(self, ask: Callable[[], None]) -> None:
-        """Keep what asks the run to stop: first of a backfill, say, and then of the stream behind it."""
+        """Keep the function that stops the run, or its current part: a backfill, and then the stream."""
         with self._lock:
             self._ask = ask
             is_asked = self._state == "stopping"
@@ -187,15 +188,15 @@ class BackgroundRun:
 
 _ACTIVE: set[BackgroundRun] = set()
 _QUIET = 1.0
-"""Seconds for which nothing is said of the wait for runs."""
+"""Seconds before a message about the wait for runs."""
 
 
 def _stop_all() -> None:
-    """Stop all runs that are active, and wait for them; say so of those that take a while."""
+    """Stop all active runs and wait for them, with a message about those that take a while."""
     runs = list(_ACTIVE)
     for timeout in (0.0, _QUIET):
         for run in runs:
-            with suppress(Exception):  # that it takes longer, or its failure, which was logged
+            with suppress(Exception):  # the timeout, or the failure of the run, which was logged
                 run.stop(timeout)
     for run in runs:
         if run.is_active:
@@ -204,6 +205,6 @@ def _stop_all() -> None:
             run.stop()
 
 
-os.register_at_fork(after_in_child=_ACTIVE.clear)  # the threads stay behind
-# there is no public function that is called before the pools of `concurrent.futures` end
+os.register_at_fork(after_in_child=_ACTIVE.clear)  # a child process has none of the threads
+# no public hook runs before the pools of `concurrent.futures` end
 threading._register_atexit(_stop_all)  # type: ignore[attr-defined] # noqa: SLF001

@@ -1,9 +1,9 @@
-"""Comparison of the result tables of two pipelines, or of a pipeline and its replay, and how it is shown."""
+"""Comparison of the result tables of two pipelines, or of a pipeline and its replay, and its display."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from decimal import Decimal
 from io import StringIO
@@ -17,7 +17,7 @@ from windrow.authoring.checks import require_valid
 from windrow.client.arguments import checked
 from windrow.client.tables import Moment, PipelineLike, graph_of, micros_of
 from windrow.connectors.database import WindowRange
-from windrow.connectors.diff import Compared, Number, RowDifference, compare_answers
+from windrow.connectors.diff import Compared, Number, RowDifference, Side, compare_answers
 from windrow.connectors.open_sinks import open_database
 from windrow.errors import InputError
 from windrow.expressions import SinkSpec, sink_specs
@@ -28,7 +28,7 @@ from windrow.terminal.display import html_lines, html_table
 
 @dataclass(frozen=True)
 class TableDiff:
-    """How the tables of two sinks differ: what they take, `here` and `there`, and what was found."""
+    """The differences between the tables of two sinks, `here` and `there`."""
 
     here: SinkSpec
     there: SinkSpec
@@ -39,39 +39,37 @@ class TableDiff:
         """The two tables, with their databases if they have the same name."""
         if self.here.sink.table != self.there.sink.table:
             return self.here.sink.table, self.there.sink.table
-        first, second = (f"{one.sink.table} in {open_database(one.sink).place}" for one in (self.here, self.there))
+        first, second = (f"{spec.sink.table} in {open_database(spec.sink).place}" for spec in (self.here, self.there))
         return first, second
 
     @property
     def counts(self) -> list[tuple[str, str, str]]:
-        """Rows and sums of both sides as text, each with its title."""
+        """Numbers of rows, and sums, of both sides as text, each with its title."""
         found = self.compared.found
-        sums = [
-            (f"sum of {column}", *(_number(side.sums.get(column, 0)) for side in (found.here, found.there)))
-            for column in self.compared.columns
-            if column in found.here.sums or column in found.there.sums
-        ]
-        return [
-            ("rows", f"{found.here.rows:,}", f"{found.there.rows:,}"),
-            *((title, here, there) for title, here, there in sums),
-            ("rows missing in the other", f"{found.only_here:,}", f"{found.only_there:,}"),
-            ("rows that differ", f"{found.different:,}", f"{found.different:,}"),
+        here, there = found.here, found.there
+        numbers: list[tuple[str, Number, Number]] = [
+            ("rows", here.rows, there.rows),
             *(
-                [("rows whose key is there before", f"{found.here.repeated:,}", f"{found.there.repeated:,}")]
-                if found.here.repeated or found.there.repeated
-                else []
+                (f"sum of {column}", here.sums.get(column, 0), there.sums.get(column, 0))
+                for column in self.compared.columns
+                if column in here.sums or column in there.sums
             ),
+            ("rows missing in the other", found.only_here, found.only_there),
+            ("rows that differ", found.different, found.different),
         ]
+        if here.repeated or there.repeated:
+            numbers.append(("rows with a repeated key", here.repeated, there.repeated))
+        return [(title, _number(first), _number(second)) for title, first, second in numbers]
 
     @property
     def bounds(self) -> str:
-        """Which windows were compared; empty if all were."""
+        """The windows that were compared; empty if all were."""
         given = (("that end after", self.compared.bounds.after), ("that begin before", self.compared.bounds.before))
         parts = [f"{text} {format_time(at)}" for text, at in given if at is not None]
         return f"windows {' and '.join(parts)}" if parts else ""
 
     def differences(self) -> Iterator[str]:
-        """Yield columns of one side alone, the first differences, how many more there are, and the verdict."""
+        """Yield the columns of a single side, the first differences, the number of others, and the verdict."""
         found = self.compared.found
         for name, columns in zip(self.names, (self.compared.only_here, self.compared.only_there), strict=True):
             if columns:
@@ -85,12 +83,12 @@ class TableDiff:
         if more and found.first:
             yield f"... and {more:,} more"
         if not found.here.rows and not found.there.rows:
-            yield f"no rows were compared: both tables have none{' in this range' if self.bounds else ''}"
+            yield f"no rows were compared: both tables are empty{' in this range' if self.bounds else ''}"
         else:
             yield "the same" if self.compared.is_same else "not the same"
 
     def show(self, console: Console) -> None:
-        """Print it."""
+        """Print the differences."""
         if self.bounds:
             console.print(self.bounds, markup=False)
         counts = Table("", *self.names)
@@ -103,28 +101,29 @@ class TableDiff:
             console.print(line, markup=False)
 
     def html(self) -> str:
-        """Return it as HTML."""
+        """Return the differences as HTML."""
         bounds = [self.bounds] if self.bounds else []
         table = html_table(("", *self.names), self.counts, (False, True, True))
         return html_lines(*bounds) + table + html_lines(*self.differences())
 
     def plain(self) -> dict[str, Any]:
-        """Return it as plain JSON."""
+        """Return the differences as plain JSON."""
+        compared, found = self.compared, self.compared.found
         return {
             "pipeline": self.here.pipeline,
-            "same": self.compared.is_same,
-            "from": _time(self.compared.bounds.after),
-            "to": _time(self.compared.bounds.before),
-            "here": _side(self.here, self.compared, "here"),
-            "there": _side(self.there, self.compared, "there"),
-            "different": self.compared.found.different,
-            "first": [asdict(difference) for difference in self.compared.found.first],
+            "same": compared.is_same,
+            "from": _time(compared.bounds.after),
+            "to": _time(compared.bounds.before),
+            "here": _side(self.here, found.here, found.only_here, compared.only_here),
+            "there": _side(self.there, found.there, found.only_there, compared.only_there),
+            "different": found.different,
+            "first": [asdict(difference) for difference in found.first],
         }
 
 
 @dataclass(frozen=True, repr=False)
 class Diff:
-    """How the result tables of two pipelines differ, table by table; it is shown as `windrow diff` prints it."""
+    """The differences between the result tables of two pipelines, shown as `windrow diff` prints them."""
 
     name: str
     tables: tuple[TableDiff, ...]
@@ -135,13 +134,13 @@ class Diff:
         return all(table.compared.is_same for table in self.tables)
 
     def plain(self) -> dict[str, Any]:
-        """Return it as plain JSON."""
+        """Return the differences as plain JSON."""
         if len(self.tables) == 1:
             return self.tables[0].plain()
         return {"pipeline": self.name, "same": self.same, "tables": [table.plain() for table in self.tables]}
 
     def show(self, console: Console) -> None:
-        """Print it."""
+        """Print the differences."""
         for table in self.tables:
             table.show(console)
 
@@ -165,32 +164,32 @@ def diff(
     panes: bool = False,
     limit: int = 10,
 ) -> Diff:
-    """Compare a pipeline's result tables with those of another one, or with its own replay, row by row.
+    """Compare a pipeline's result tables with those of another pipeline, or of its own replay, row by row.
 
     >>> wr.diff(pipeline, pipeline.replay(host="memory", fresh=True)).same
     True
 
     Args:
         here: a pipeline, the path of its file, or a result of it.
-        there: the other one, which may be in another database; left out, the table ``TABLE_shadow`` of the first, into
-            which a replay has written.
-        against: the table to compare with, if it is neither.
+        there: the other pipeline, possibly with another database; left out, the tables ``TABLE_shadow`` of the first,
+            which a replay writes.
+        against: the table to compare with, if it is another one.
         begin: only windows that end after this time.
         end: only windows that begin before this time.
-        panes: compare the columns pane and revision, too, which record how a row came about.
-        limit: how many differences are kept; the others are counted.
+        panes: compare the columns pane and revision too, which depend on how a row came about.
+        limit: the maximum number of differences to keep; all are counted.
 
     Raises:
         InputError: there is no such table, or their keys are not the same.
         SinkError: a database cannot be read.
     """
     bounds = WindowRange(*(None if time is None else micros_of(time) for time in (begin, end)))
-    one, other = graph_of(here), None if there is None else graph_of(there)
-    return compare_tables(one, other, against, bounds, panes=panes, limit=limit)
+    other = None if there is None else graph_of(there)
+    return compare_tables(graph_of(here), other, against, bounds, panes=panes, limit=limit)
 
 
 def compare_tables(
-    one: m.Graph,
+    graph: m.Graph,
     other: m.Graph | None,
     against: str | None,
     bounds: WindowRange,
@@ -199,24 +198,21 @@ def compare_tables(
     panes: bool = False,
     options: str = "",
 ) -> Diff:
-    """Do what `diff` does; `options` is what errors write before the names of options."""
+    """Compare tables as `diff` does; `options` is the prefix of the options' names in errors."""
     if bounds.after is not None and bounds.before is not None and bounds.after > bounds.before:
         begin, end = (f"{options}{name}" for name in (("from", "to") if options else ("begin", "end")))
-        msg = f"{begin} {format_time(bounds.after)} is after {end} {format_time(bounds.before)}: exchange the two"
+        msg = f"{begin} {format_time(bounds.after)} is after {end} {format_time(bounds.before)}: swap the two"
         raise InputError(msg)
-    pairs = _pairs(one, other, against, options)
-    return Diff(
-        one.name,
-        tuple(
-            TableDiff(here, there, compare_answers(here, there, bounds, limit=limit, panes=panes))
-            for here, there in pairs
-        ),
-    )
+    tables = [
+        TableDiff(here, there, compare_answers(here, there, bounds, limit=limit, panes=panes))
+        for here, there in _pairs(graph, other, against, options)
+    ]
+    return Diff(graph.name, tuple(tables))
 
 
-def _pairs(one: m.Graph, other: m.Graph | None, against: str | None, options: str) -> list[tuple[SinkSpec, SinkSpec]]:
-    """Return the tables to compare, each with the one that it is compared with: of two graphs, sinks of one name."""
-    here = sink_specs(one)
+def _pairs(graph: m.Graph, other: m.Graph | None, against: str | None, options: str) -> list[tuple[SinkSpec, SinkSpec]]:
+    """Return the pairs of tables to compare: those of sinks with the same name."""
+    here = sink_specs(graph)
     there = here if other is None else sink_specs(other)
     if against is not None and len(here) > 1:
         msg = (
@@ -224,31 +220,28 @@ def _pairs(one: m.Graph, other: m.Graph | None, against: str | None, options: st
         )
         raise InputError(msg)
     if here.keys() != there.keys():
-        msg = f"the sinks have other names: {', '.join(here) or one.name} here, {', '.join(there)} there"
+        msg = f"the sinks have different names: {', '.join(here) or graph.name} here, {', '.join(there)} there"
         raise InputError(msg)
     found: list[tuple[SinkSpec, SinkSpec]] = []
     for name, spec in here.items():
-        its_own = there[name]
-        table = against or its_own.sink.table + (SHADOW if other is None else "")
-        compared = its_own.into(table)
+        table = against or there[name].sink.table + (SHADOW if other is None else "")
+        compared = there[name].into(table)
         if spec.sink == compared.sink:
             msg = f"{table!r} is the table itself: name another table with {options}against"
             raise InputError(msg)
-        if one.is_short:
-            require_valid(one.into(compared.sink))
+        if graph.is_short:
+            require_valid(graph.into(compared.sink))
         found.append((spec, compared))
     return found
 
 
-def _side(spec: SinkSpec, compared: Compared, name: str) -> dict[str, Any]:
-    is_here = name == "here"
-    side = compared.found.here if is_here else compared.found.there
+def _side(spec: SinkSpec, side: Side, only: int, only_columns: Sequence[str]) -> dict[str, Any]:
     return {
         "database": open_database(spec.sink).place,
         "table": spec.sink.table,
         "rows": side.rows,
-        "only": compared.found.only_here if is_here else compared.found.only_there,
-        "only_columns": list(compared.only_here if is_here else compared.only_there),
+        "only": only,
+        "only_columns": list(only_columns),
         "repeated": side.repeated,
         "sums": {
             column: str(total) if isinstance(total, Decimal) or not math.isfinite(total) else total
@@ -265,10 +258,10 @@ def _line(difference: RowDifference, compared: Compared, names: tuple[str, str])
         case "there":
             return f"  {where}: only in {names[1]}: {_values(difference.there)}"
         case "differs":
-            before, after = difference.here or {}, difference.there or {}
-            changed = [name for name in compared.columns if before[name] != after[name]]
-            return f"  {where}: " + ", ".join(
-                f"{name} {_value(before[name])} and {_value(after[name])}" for name in changed
+            here, there = difference.here or {}, difference.there or {}
+            changed = [name for name in compared.columns if here[name] != there[name]]
+            return (
+                f"  {where}: {', '.join(f'{name} {_value(here[name])} and {_value(there[name])}' for name in changed)}"
             )
 
 

@@ -1,4 +1,4 @@
-"""The records, verdicts and revisions behind one row, in words."""
+"""The explanation of a row in words: the records, verdicts and revisions behind it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from os import PathLike
 from typing import Any
 
 from windrow import model as m
-from windrow.client.tables import Query, condition, find_table
+from windrow.client.tables import Query, condition, conditions_of, find_table
 from windrow.connectors.database import Condition
 from windrow.errors import InputError
 from windrow.telemetry.folders import Folder, default_checkpoint, folder_of
@@ -30,17 +30,17 @@ _VERDICTS = {
 
 @dataclass(frozen=True, repr=False)
 class Why:
-    """Why a row is what it is; it is shown as `windrow show --why` prints it.
+    """The explanation of a row, shown as `windrow show --why` prints it.
 
-    `explanation` has the records with their verdicts, the changes of the row, and dead letters that may be of it.
+    `explanation` has the records with their verdicts, the changes of the row, and dead letters that may belong to it.
     """
 
     explanation: Explanation
     options: str = ""
-    """The prefix of options in what is printed: two hyphens for a command line."""
+    """The prefix of options in the text: two hyphens for a command line."""
 
     def plain(self) -> dict[str, Any]:
-        """Return it as plain JSON; times are in ISO 8601."""
+        """Return the explanation as plain JSON; times are in ISO 8601."""
         return self.explanation.plain()
 
     def __repr__(self) -> str:
@@ -56,7 +56,7 @@ def explain(
     most: int = RECORDS,
     options: str = "",
 ) -> Why:
-    """Explain a row, with `most` of its records; see `windrow.tools.why.explain.explain_row`."""
+    """Explain a row, with at most `most` of its records; see `windrow.tools.why.explain.explain_row`."""
     folder = checkpoint or default_checkpoint(graph.name)
     found = explain_row(
         graph,
@@ -80,9 +80,9 @@ def explain_where(
     """Explain the row of a table that has these values."""
     sink, spec, named = find_table(graph, table)
     if named.name != spec.sink.table:
-        msg = f"a row of {spec.sink.table} is explained, not of {named.name}: name that table"
+        msg = f"only a row of {spec.sink.table} can be explained, not of {named.name}: name that table"
         raise InputError(msg)
-    conditions = [condition(named, *one) for one in Query.of(where, (), None).named()]
+    conditions = [condition(named, option, text) for option, text in Query(conditions_of(where)).named_conditions()]
     return explain(graph, sink, conditions, None if checkpoint is None else folder_of(str(checkpoint)), most=limit)
 
 
@@ -93,7 +93,7 @@ def _lines(found: Explanation, options: str) -> Iterator[str]:
     yield from _records(found, options)
     yield from _revisions(found)
     yield from _dead(found)
-    yield _verdict(found)
+    yield _conclusion(found)
     yield from (f"note: {note}" for note in found.notes)
 
 
@@ -123,7 +123,7 @@ def _records(found: Explanation, options: str) -> Iterator[str]:
         yield from (_counts(f"  {source}", counts) for source, counts in found.counts_by_source.items())
     if found.records:
         names = list(dict.fromkeys(name for record in found.records for name in record.values))
-        # not every log has timestamps, and not every watermark a clock
+        # a log may have no timestamps, and a watermark no clock
         times: dict[str, list[int | None]] = {
             "event time": [record.event_time for record in found.records],
             "log time": [record.log_time for record in found.records],
@@ -131,7 +131,7 @@ def _records(found: Explanation, options: str) -> Iterator[str]:
             "watermark": [record.watermark for record in found.records],
         }
         shown = {
-            name: list(map(_time, column)) for name, column in times.items() if any(one is not None for one in column)
+            name: list(map(_time, column)) for name, column in times.items() if any(time is not None for time in column)
         }
         columns = {
             "partition": [record.partition for record in found.records],
@@ -141,7 +141,7 @@ def _records(found: Explanation, options: str) -> Iterator[str]:
                 name: [_text(record.values[name]) if name in record.values else "" for record in found.records]
                 for name in names
             },
-            "verdict": [_judged(record) for record in found.records],
+            "verdict": [_verdict(record) for record in found.records],
         }
         rows = list(zip(*columns.values(), strict=True))
         numeric = [name in {"partition", "offset", *names} for name in columns]
@@ -163,20 +163,20 @@ def _time(micros: int | None) -> str:
     return format_time(micros) + (f".{thousandths:03}" if thousandths else "")
 
 
-def _judged(one: ExplainedRecord) -> str:
-    """Return the verdict on a record, and how far the watermark was past the window's end, if that is the row's.
+def _verdict(record: ExplainedRecord) -> str:
+    """Return the verdict on a record, and how far the watermark was past the end of the row's window.
 
-    Of a record outside a join's interval, how far it is outside.
+    For a record outside a join's interval, return how far it is outside.
     """
-    verdict = _VERDICTS[one.verdict]
-    if one.apart is not None and one.beyond is not None:
-        span = short_duration(abs(one.apart) / 1_000_000)
-        way = "after" if one.apart > 0 else "before"
-        return f"{verdict} by {short_duration(one.beyond / 1_000_000)}, {span} {way} the other record"
-    if one.verdict not in {"late", "expired"} or one.watermark is None or one.window_end is None:
+    verdict = _VERDICTS[record.verdict]
+    if record.apart is not None and record.beyond is not None:
+        span = short_duration(abs(record.apart) / 1_000_000)
+        way = "after" if record.apart > 0 else "before"
+        return f"{verdict} by {short_duration(record.beyond / 1_000_000)}, {span} {way} the other record"
+    if record.verdict not in {"late", "expired"} or record.watermark is None or record.window_end is None:
         return verdict
-    # a session may have become longer after it
-    past = one.watermark - one.window_end
+    # the session may have become longer since
+    past = record.watermark - record.window_end
     return f"{verdict} by {short_duration(past / 1_000_000)}" if past >= 0 else verdict
 
 
@@ -197,31 +197,30 @@ def _revisions(found: Explanation) -> Iterator[str]:
 def _dead(found: Explanation) -> Iterator[str]:
     if not found.dead_letters:
         return
-    why = "the text has the key's values" if found.key else "the row has no key that they could lack"
-    yield f"{counted(found.dead_letters, 'dead letter')} that may be of it: {why}"
-    for one in found.dead:
-        place = "a row" if one.partition is None else f"partition {one.partition}, offset {one.offset}"
-        yield f"  {place}: {one.reason}"
-        yield f"    {one.raw}"
+    why = "the text has the key's values" if found.key else "the row has no key to look for in them"
+    yield f"{counted(found.dead_letters, 'dead letter')} that may belong to it: {why}"
+    for letter in found.dead:
+        place = "a row" if letter.partition is None else f"partition {letter.partition}, offset {letter.offset}"
+        yield f"  {place}: {letter.reason}"
+        yield f"    {letter.raw}"
     if found.dead_letters > len(found.dead):
         yield f"  ... and {found.dead_letters - len(found.dead):,} more; at most {DEAD} are listed"
     yield ""
 
 
-def _verdict(found: Explanation) -> str:
-    """Say whether the records make the row."""
+def _conclusion(found: Explanation) -> str:
+    """Return whether the records explain the row."""
     if found.differences:
-        why = "the log no longer has all of its records, or another version of the pipeline, or another log, made it"
         return "\n".join(
             [
-                "The records of the log do not make the row:",
+                "The records of the log do not give this row:",
                 *(f"  {difference}" for difference in found.differences),
-                f"Perhaps {why}.",
+                "Perhaps the log has lost records, or the row is from another log or version of the pipeline.",
             ]
         )
     if found.row is None:
         at = f"; the low watermark is at {_time(found.low_watermark)}" if found.low_watermark is not None else ""
-        return f"The records of the log make no such row either{at}."
+        return f"The records of the log give no such row either{at}."
     if found.counted == 1:
-        return "The record that was not left out makes the row as it is."
-    return f"The {found.counted:,} records that were not left out make the row as it is."
+        return "The record that counts gives exactly this row."
+    return f"The {found.counted:,} records that count give exactly this row."

@@ -12,7 +12,7 @@ from windrow.errors import HIDDEN_VALUES
 
 
 class Findings(list[Finding]):
-    """Findings in the order of the rules; it is shown as a line for each, as `windrow check` prints them."""
+    """Findings in the order of the rules; each is shown as a line, as `windrow check` prints them."""
 
     @property
     def errors(self) -> list[Finding]:
@@ -26,30 +26,30 @@ class Findings(list[Finding]):
 
     @property
     def summary(self) -> str:
-        """``ok`` if there is no error, and how many errors and warnings there are."""
+        """``ok`` if there is no error, and the numbers of errors and warnings."""
         return summary([finding.level for finding in self])
 
     def __repr__(self) -> str:
-        return "\n".join([*(f"{one.level}: {one.text}" for one in self), self.summary])
+        return "\n".join([*(f"{finding.level}: {finding.text}" for finding in self), self.summary])
 
     def _repr_html_(self) -> str:
         from windrow.terminal.display import html_lines, html_table  # noqa: PLC0415 - it loads rich
 
-        rows = [(one.level, one.where, one.message) for one in self]
+        rows = [(finding.level, finding.where, finding.message) for finding in self]
         table = html_table(("level", "where", "message"), rows, (False, False, False)) if rows else ""
         return table + html_lines(self.summary)
 
 
 def summary(levels: Sequence[str]) -> str:
-    """Say how many findings there are of each level, behind ``ok`` if there is no error."""
+    """Return the number of findings of each level, after ``ok`` if there is no error."""
     counts = [(level, levels.count(level)) for level in ("error", "warning")]
-    said = [f"{number} {level}{'s' if number > 1 else ''}" for level, number in counts if number]
-    return ", ".join(said if "error" in levels else ["ok", *said])
+    parts = [f"{number} {level}{'s' if number > 1 else ''}" for level, number in counts if number]
+    return ", ".join(parts if "error" in levels else ["ok", *parts])
 
 
 def find(graph: m.Graph) -> Findings:
-    """Return what the rules find, and lists of rules that cannot be read on this machine."""
+    """Return the findings of the rules, and errors for lists that cannot be read on this machine."""
     found = Findings(validate(graph))
     if not found.errors:
         found.extend(Finding("error", where, message) for where, message in list_problems(graph))
-    return Findings(replace(one, message=HIDDEN_VALUES.hide_in_message(one.message)) for one in found)
+    return Findings(replace(finding, message=HIDDEN_VALUES.hide_in_message(finding.message)) for finding in found)

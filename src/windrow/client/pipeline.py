@@ -1,6 +1,6 @@
 """A pipeline in Python: the object around its graph, with methods that check, run and show it.
 
-The modules that do the work are imported when a method is called, so that ``import windrow`` stays quick.
+The modules that do the work are imported when a method is called, so that ``import windrow`` stays fast.
 
 Examples use the pipeline of ``docs/guides/python.md`` and its log.
 """
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 @checked
 @dataclass(frozen=True, repr=False)
 class Pipeline:
-    """A pipeline that can be checked, run and shown, whatever its kind: `windrow.Pipeline`.
+    """A pipeline of any kind, which can be checked, run and shown: `windrow.Pipeline`.
 
-    `graph` is what it is made of. `windrow.ProcessPipeline` and `windrow.RulesPipeline` are other names of the class.
+    `graph` has its nodes. `windrow.ProcessPipeline` and `windrow.RulesPipeline` are other names of the class.
     """
 
     graph: m.Graph
@@ -45,20 +45,19 @@ class Pipeline:
         return self.graph.name
 
     def check(self) -> Findings:
-        """Return errors, and warnings of likely mistakes: a list, which is shown with a line for each.
+        """Return errors, and warnings of likely mistakes: a list, which is shown with a line for each finding.
 
         >>> pipeline.check()
         ok
 
-        A pipeline that Python or a file has made whole has no errors but those of this machine, such as a list that
-        cannot be read.
+        A complete pipeline has only errors that depend on this machine, such as a list that cannot be read.
         """
         from windrow.client.findings import find  # noqa: PLC0415 - see the module
 
         return find(self.graph)
 
     def explain(self) -> Text:
-        """Return what the pipeline does, in words, as `windrow explain` prints it; secrets are ``***``.
+        """Describe the pipeline in words, as `windrow explain` prints it; secrets are ``***``.
 
         >>> pipeline.explain().splitlines()[0]
         'spend'
@@ -69,7 +68,7 @@ class Pipeline:
         return Text(to_text(self.graph))
 
     def preview(self, n: int = 5, *, table: str | None = None, records: int | None = None) -> Rows:
-        """Return the first rows of a table, made of the first records of the log in this process; no sink is touched.
+        """Return the first rows of a table, computed in this process from the first records; no sink is written.
 
         >>> pipeline.preview(2)
         window_start          window_end            user_id  total  events  pane     revision
@@ -78,9 +77,9 @@ class Pipeline:
         ... and 1 more row of spend
 
         Args:
-            n: how many rows.
+            n: the number of rows.
             table: the name of a table; see `windrow.read_table`.
-            records: about how many records are read, of each partition its share; left out, 10,000.
+            records: the approximate number of records to read, divided among the partitions; left out, 10,000.
 
         Raises:
             WindrowError: the pipeline is invalid, or its log cannot be read.
@@ -110,7 +109,8 @@ class Pipeline:
         """Run the pipeline into its sink, and return its result when the run has ended.
 
         Unlike `windrow run`, it ends at the end of the input, unless `until_end` is false. Ctrl-C, or the interrupt of
-        a notebook, finishes the current step; a second one ends the run at once. Spark is used as it is if it runs.
+        a notebook, finishes the current step; a second one ends the run at once. An active Spark session is used as it
+        is.
 
         >>> result = pipeline.run("memory", fresh=True)
         >>> result.ended, result.totals.events, result.totals.late
@@ -119,26 +119,26 @@ class Pipeline:
         [Decimal('8.00'), Decimal('3.00'), Decimal('1.00')]
 
         Args:
-            host: ``"stream"`` or ``"realtime"`` (by default that of the pipeline's mode), or ``"batch"``, which are on
-                Spark, or ``"memory"``: in this process, from the beginning of the log.
-            until_end: read up to the current end of the input, fire open windows, and stop; the hosts ``"stream"`` and
-                ``"realtime"`` can do without, and then run live.
+            host: on Spark ``"stream"`` or ``"realtime"`` (the default is by the pipeline's mode) or ``"batch"``; or
+                ``"memory"``, in this process from the beginning of the log.
+            until_end: read up to the current end of the input, fire open windows, and stop; without it, the hosts
+                ``"stream"`` and ``"realtime"`` run live.
             max_records: the number of records in a step; left out, 1,000,000 (500,000 if it is live or in memory).
             fresh: delete the checkpoint and the tables first.
             checkpoint: the folder from which the run resumes; left out, ``.windrow/NAME``.
             every: the time between the starts of two steps of a live run; left out, ``"1s"``.
-            backfill: let a new checkpoint begin with a batch job over the log so far.
-            from_savepoint: let a new checkpoint resume from a savepoint.
-            on_data_loss: whether a run goes on if unread records are lost: ``"stop"`` (the default) or ``"continue"``.
+            backfill: start a new checkpoint with a batch job over the log so far.
+            from_savepoint: start a new checkpoint from a savepoint.
+            on_data_loss: if unread records are lost, ``"stop"`` (the default) or ``"continue"``.
             master: Spark's master URL, if Spark is started.
             conf: settings of Spark, if Spark is started.
             on_step: called with the report of each committed step.
-            progress: whether a line of progress is drawn, on a terminal or in a notebook.
-            warn_above: the share of its records that may expire, or be dead letters, without a warning in the result.
+            progress: whether to draw a line of progress, on a terminal or in a notebook.
+            warn_above: the share of records that may expire, or be dead letters, without a warning in the result.
 
         Raises:
             InputError: the pipeline is invalid, or an option does not fit the host.
-            WindrowError: the run has failed; what was committed stays.
+            WindrowError: the run has failed; committed steps are kept.
         """
         from windrow.client.run import run  # noqa: PLC0415 - see the module
 
@@ -161,7 +161,7 @@ class Pipeline:
         )
 
     def start(self, host: HostName | None = None, **options: Unpack[RunOptions]) -> BackgroundRun:
-        """Start what `run` does in a thread of this process, and return the run, which goes on in the background.
+        """Start a run in a thread of this process, and return it while it continues in the background.
 
         >>> run = pipeline.start("memory", fresh=True)
         >>> run.wait(timeout=60).totals.events
@@ -169,19 +169,18 @@ class Pipeline:
         >>> run.state, run.is_active, run.exception()
         ('ended', False, None)
 
-        With ``until_end=False`` it is live (on the hosts ``"stream"`` and ``"realtime"``), and goes on until `stop` is
-        called or the interpreter ends; either finishes the current step. `run.totals` has what was counted up to the
-        last step, and `run.result` the tables of now. Results, and where the run resumes, are the same as in the
-        foreground.
+        With ``until_end=False`` it is live (on the hosts ``"stream"`` and ``"realtime"``), and runs until `stop` is
+        called or the interpreter exits; both finish the current step. `run.totals` has the counts up to the last step,
+        and `run.result` the current tables. Results and checkpoints are the same as those of a run in the foreground.
 
         Args:
             host: as for `run`.
-            options: those of `run`, by their names. `on_step` is called in the thread of the run. Progress is shown in
-                the cell of a notebook alone.
+            options: the options of `run` by name. `on_step` is called in the thread of the run. Progress is shown only
+                in the cell of a notebook.
 
         Raises:
-            InputError: the pipeline is invalid, or an option does not fit the host. Other errors are raised by the
-                methods `wait` and `stop` of what is returned, and logged.
+            InputError: the pipeline is invalid, or an option does not fit the host. The methods `wait` and `stop` of
+                the returned run raise other errors, which are also logged.
         """
         from windrow.client.run import start  # noqa: PLC0415 - see the module
 
@@ -200,9 +199,9 @@ class Pipeline:
         on_step: Callable[[StepReport], None] | None = None,
         progress: bool = True,
     ) -> Result:
-        """Read the log again into a shadow of the table, and return the result there, which `diff` compares.
+        """Replay the log into a shadow of the table, and return the result there, for a comparison by `diff`.
 
-        The table and its run are not touched.
+        The table and its run do not change.
 
         >>> pipeline.replay("memory", fresh=True).diff(pipeline).same
         True
@@ -211,12 +210,12 @@ class Pipeline:
             host: on Spark as one batch job, or in this process.
             into: the table to write; left out, ``TABLE_shadow``.
             journal: apply the clock journal of the table, or decide by the log alone.
-            to_end: read to the end of the log; left out, as far as the table is, if its run has a checkpoint.
+            to_end: read to the end of the log; left out, up to where the table is, if its run has a checkpoint.
             fresh: delete the tables of an earlier replay first.
-            checkpoint: that of the run that writes the table; left out, ``.windrow/NAME``.
-            max_records: about how many records are in a step; left out, 1,000,000.
+            checkpoint: the checkpoint of the run that writes the table; left out, ``.windrow/NAME``.
+            max_records: the approximate number of records in a step; left out, 1,000,000.
             on_step: called with the report of each committed step.
-            progress: whether a line of progress is drawn, on a terminal or in a notebook.
+            progress: whether to draw a line of progress, on a terminal or in a notebook.
 
         Raises:
             InputError: the pipeline is invalid, or the shadow is the table itself.
@@ -238,7 +237,7 @@ class Pipeline:
         )
 
     def result(self) -> Result:
-        """Return the tables that the pipeline's runs have written, as they are when they are asked for.
+        """Return the tables that the pipeline's runs have written; they are read at each access.
 
         >>> pipeline.result().counts["spend"]
         3
@@ -268,13 +267,13 @@ class Pipeline:
         {'on_time': 2, 'late': 1}
 
         Args:
-            where: the values of columns that name the row.
+            where: the values of columns that identify the row.
             table: the name of the table, if there are several; see `windrow.read_table`.
-            checkpoint: that of the run that writes the table; left out, ``.windrow/NAME``.
-            limit: how many records are listed; all are counted.
+            checkpoint: the checkpoint of the run that writes the table; left out, ``.windrow/NAME``.
+            limit: the maximum number of records to list; all are counted.
 
         Raises:
-            InputError: the conditions name no row, or several.
+            InputError: no row or several rows meet the conditions.
             WindrowError: the log or the table cannot be read.
         """
         from windrow.client.explanation import explain_where  # noqa: PLC0415 - see the module

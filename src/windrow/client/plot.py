@@ -1,4 +1,4 @@
-"""Plots of a log and of results, with matplotlib (``pip install 'windrow[plot]'``); each returns its axes.
+"""Plots of logs and results with matplotlib (``pip install 'windrow[plot]'``); each returns its axes.
 
 `event_time` and `lateness` read the log of a pipeline in this process, `windows` reads a table that a run has written.
 """
@@ -27,24 +27,24 @@ __all__ = ["event_time", "lateness", "windows"]
 _PANES: Final = {"on_time": "tab:blue", "late": "tab:orange", "early": "tab:gray"}
 _SECOND: Final = 1_000_000
 _UPRIGHT: Final = 10
-"""Windows from which on there is no room for their values side by side."""
+"""More windows than this have no room for horizontal values."""
 
 
 @checked
 def event_time(pipeline: PipelineLike, *, records: int = 20_000, ax: Axes | None = None) -> Axes:
     """Plot the event time of records against processing time, with the watermark.
 
-    Processing time is when the log got a record, by its timestamps; of a log that has none, a record's offset stands in
-    its place. The watermark is the low watermark of all partitions, or without timestamps that of each. Records behind
-    the watermark of their partition have a colour of their own: they are late for a window that ends there.
+    Processing time is the log timestamp of a record, or its offset if the log has no timestamps. The watermark is the
+    low watermark of all partitions, or without timestamps that of each. Records behind the watermark of their partition
+    have a colour of their own: they are late for a window that ends there.
 
     Args:
         pipeline: the pipeline, the path of its file, or a result of it.
-        records: about how many of the first records are read, of each partition its share.
-        ax: the axes to draw on; left out, new ones.
+        records: the approximate number of first records to read, divided among the partitions.
+        ax: the axes to draw on; left out, new axes.
 
     Raises:
-        InputError: there is no good record in the log.
+        InputError: the log has no good record.
         SetupError: matplotlib is not installed.
     """
     import numpy as np  # noqa: PLC0415 - `import windrow` loads this module
@@ -82,13 +82,13 @@ def event_time(pipeline: PipelineLike, *, records: int = 20_000, ax: Axes | None
 def lateness(pipeline: PipelineLike, *, bins: int = 50, ax: Axes | None = None) -> Axes:
     """Plot a histogram of how far records are behind the greatest event time before them in their partition.
 
-    The whole log is read. Records that are in order are counted in the title. A line marks each delay: what is beyond
-    it is behind the watermark. Of a graph, a record that several operators take counts for each.
+    The whole log is read. The title has the number of records in order. A line marks each delay: records beyond it are
+    behind the watermark. In a graph, a record that several operators read counts once for each.
 
     Args:
         pipeline: the pipeline, the path of its file, or a result of it.
         bins: the number of bars, whose widths grow with the lateness.
-        ax: the axes to draw on; left out, new ones.
+        ax: the axes to draw on; left out, new axes.
 
     Raises:
         SetupError: matplotlib is not installed.
@@ -134,16 +134,16 @@ def windows(
     value: str | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Plot the windows of a key on a time line, by the pane that gave their rows: on time, late or early.
+    """Plot the windows of a key on a time line, coloured by the pane of their rows: on time, late or early.
 
-    Windows that overlap are drawn one above the other.
+    Overlapping windows are drawn above each other.
 
     Args:
         pipeline: the pipeline, the path of its file, or a result of it.
         key: the values of columns that rows must have: ``{"user_id": "A"}``.
         table: the name of a result table, if there are several; see `windrow.read_table`.
         value: the column whose value is written into each window; left out, the first result.
-        ax: the axes to draw on; left out, new ones.
+        ax: the axes to draw on; left out, new axes.
 
     Raises:
         InputError: the table has no windows, or no such rows or column.
@@ -171,9 +171,9 @@ def windows(
     panes, values = found.column("pane").to_pylist(), found.column(shown).to_pylist()
     lanes = _lanes(starts, ends)
     for pane, colour in _PANES.items():
-        own = [number for number, one in enumerate(panes) if one == pane]
+        own = [number for number, other in enumerate(panes) if other == pane]
         if own:
-            widths: Any = ends[own] - starts[own]  # matplotlib takes spans of time, which its types do not say
+            widths: Any = ends[own] - starts[own]  # matplotlib accepts time spans, though its types do not tell
             lefts: Any = starts[own]
             axes.barh(
                 [lanes[number] for number in own], widths, left=lefts, color=colour, edgecolor="white", label=pane
@@ -183,8 +183,8 @@ def windows(
     for number, text in enumerate(values):
         middle: Any = starts[number] + (ends[number] - starts[number]) / 2
         axes.text(middle, lanes[number], str(text), **style)
-    said = ", ".join(f"{name} {one}" for name, one in (key or {}).items())
-    axes.set_title(f"{shown} of {rows.table}{f' for {said}' if said else ''}")
+    condition = ", ".join(f"{name} {text}" for name, text in (key or {}).items())
+    axes.set_title(f"{shown} of {rows.table}{f' for {condition}' if condition else ''}")
     axes.set_xlabel("event time (UTC)")
     axes.set_yticks([])
     axes.legend(title="pane", loc="upper left", bbox_to_anchor=(1, 1))
@@ -210,7 +210,7 @@ def _moments(micros: npt.NDArray[np.int64]) -> Times:
 
 
 def _records(graph: m.Graph, most: int) -> pa.Table:
-    """Return the first good records with their place, event time, watermark and log timestamp, in the log's order."""
+    """Return the first good records with their place, event time, watermark and log timestamp, in log order."""
     import pyarrow as pa  # noqa: PLC0415 - as above
 
     from windrow.connectors.open_sources import open_sources, with_lists  # noqa: PLC0415
@@ -226,25 +226,26 @@ def _records(graph: m.Graph, most: int) -> pa.Table:
     packets = Ingest(with_lists(graph, lambda _: None)).run(batches)
     found = [unpack(packet.message.blob) for packet in packets if isinstance(packet.message, Records)]
     if not found:
-        msg = f"the log of {graph.name!r} has no good records to plot; `check` and the table of dead letters say more"
+        msg = f"the log of {graph.name!r} has no good records to plot; see `check` and the table of dead letters"
         raise InputError(msg)
     columns = [PARTITION, OFFSET, TIME, WATERMARK]
-    # several operators may take a record
-    good = pa.concat_tables([one.select(columns) for one in found]).group_by(columns, use_threads=False).aggregate([])
+    # several operators may read a record
+    selected = pa.concat_tables([records.select(columns) for records in found])
+    good = selected.group_by(columns, use_threads=False).aggregate([])
     raw = pa.Table.from_batches(batches).drop(["key"]).rename_columns([PARTITION, OFFSET, "log_time", "value"])
     joined = good.join(raw, [PARTITION, OFFSET], join_type="inner", use_threads=False)
     joined = joined.sort_by([(PARTITION, "ascending"), (OFFSET, "ascending")])
     if joined.column("log_time").null_count == len(joined):
-        # records of an embedded log have it inside
-        inside = [parse_object(value).get(m.LOG_TIME) for value in joined.column("value").to_pylist()]
-        times = [None if one is None else convert(m.LOG_TIME, LOG_TIME_TYPE, one) for one in inside]
+        # records of an embedded log have it as a field
+        fields = [parse_object(value).get(m.LOG_TIME) for value in joined.column("value").to_pylist()]
+        times = [None if value is None else convert(m.LOG_TIME, LOG_TIME_TYPE, value) for value in fields]
         column = joined.schema.get_field_index("log_time")
         joined = joined.set_column(column, "log_time", pa.array(times, pa.int64()).cast(MICROS))
     return joined
 
 
 def _low_watermark(lines: Mapping[int, tuple[Times, npt.NDArray[np.int64]]]) -> tuple[Times, Times]:
-    """Return when the least of the watermarks of all partitions changes, and what it is then."""
+    """Return the times at which the lowest watermark of all partitions changes, with its new values."""
     import numpy as np  # noqa: PLC0415 - as above
 
     from windrow.engine.columns import MIN_TIME  # noqa: PLC0415
@@ -252,7 +253,7 @@ def _low_watermark(lines: Mapping[int, tuple[Times, npt.NDArray[np.int64]]]) -> 
     at = np.unique(np.concatenate([times for times, _ in lines.values()]))
     low = np.full(len(at), np.iinfo(np.int64).max)
     for times, marks in lines.values():
-        # a log's timestamps may go back
+        # a log's timestamps may decrease
         reached = np.searchsorted(np.maximum.accumulate(times), at, side="right") - 1
         low = np.minimum(low, np.where(reached < 0, MIN_TIME, np.maximum.accumulate(marks)[reached]))
     known = low != MIN_TIME
@@ -260,7 +261,7 @@ def _low_watermark(lines: Mapping[int, tuple[Times, npt.NDArray[np.int64]]]) -> 
 
 
 def _lanes(starts: Times, ends: Times) -> list[int]:
-    """Return for windows in order the lowest lane in which each overlaps no other."""
+    """Return the lowest lane for each of some sorted windows in which it overlaps no other."""
     free: list[np.datetime64] = []
     lanes = []
     for start, end in zip(starts, ends, strict=True):

@@ -1,4 +1,4 @@
-"""The results of a pipeline: its tables, and what a run that wrote them has counted."""
+"""The results of a pipeline: its tables, and the counts of the run that wrote them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from windrow.errors import WindrowError
 from windrow.expressions import sink_specs
 from windrow.runtime.launch import Ended
 from windrow.telemetry.numbers import format_time
-from windrow.telemetry.reports import StepReport, Totals, counted
+from windrow.telemetry.reports import Totals, counted
 from windrow.terminal.display import Text, html_lines
 
 if TYPE_CHECKING:
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Result:
-    """The tables of a pipeline; a notebook shows the first rows of each, and how many are late, expired and dead.
+    """The tables of a pipeline; a notebook shows the first rows of each, and the late, expired and dead counts.
 
-    The tables are read whenever they are asked for, so that they are those of now. Of a run, `ended` says why it ended,
-    ``end`` or ``asked``, `totals` what it has counted, and `warnings` what it went on in spite of. A method with an
-    argument `table` takes it as `windrow.read_table` does.
+    The tables are read at each access, so they are always current. For a run, `ended` is why it ended, ``end`` or
+    ``asked``, `totals` has its counts, and `warnings` its non-fatal problems. The argument `table` of methods is as in
+    `windrow.read_table`.
     """
 
     graph: m.Graph
@@ -78,12 +78,12 @@ class Result:
         return self.table(table).to_polars()
 
     def to_spark(self, table: str | None = None, *, spark: SparkSession | None = None) -> DataFrame:
-        """Return all rows of a table as a DataFrame of a Spark session: the active one, or one that is started."""
+        """Return all rows of a table as a Spark DataFrame, of the active session or a new one."""
         return self.table(table).to_spark(spark)
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many rows each table has that is there: results, changes, late output, dead letters, clock journal."""
+        """Number of rows of each table that exists: results, changes, late output, dead letters, clock journal."""
         specs = sink_specs(self.graph).values()
         return {name: rows for spec in specs for name, rows in count_rows(spec).items()}
 
@@ -94,24 +94,23 @@ class Result:
         return diff(self, other, panes=panes, limit=limit)
 
     def __repr__(self) -> str:
-        return "\n".join([*self._said(), *(line for part in self._parts() for line in ["", repr(part)])])
+        return "\n".join([*self._heading(), *(line for part in self._parts() for line in ["", repr(part)])])
 
     def _repr_html_(self) -> str:
-        # a notebook asks for this, so it is no detail
         shown = [part._repr_html_() if isinstance(part, Rows) else html_lines(part) for part in self._parts()]
-        return html_lines(*self._said()) + "".join(shown)
+        return html_lines(*self._heading()) + "".join(shown)
 
-    def _said(self) -> list[str]:
-        """Return what is said above the rows."""
+    def _heading(self) -> list[str]:
+        """Return the lines above the rows."""
         name = self.graph.name
         if self.totals is None or self.ended is None:
-            said = [f"{name}: {', '.join(_counts(self))}"]
+            lines = [f"{name}: {', '.join(_counts(self))}"]
         else:
-            said = summary(name, self.ended, self.totals).splitlines()
-        return [*said, *(f"warning: {warning}" for warning in self.warnings)]
+            lines = summary(name, self.ended, self.totals).splitlines()
+        return [*lines, *(f"warning: {warning}" for warning in self.warnings)]
 
     def _parts(self) -> list[Rows | Text]:
-        """Return the first rows of each result table, or why they cannot be read."""
+        """Return the first rows of each result table, or the error of reading them."""
         found: list[Rows | Text] = []
         for sink in self.graph.sinks:
             try:
@@ -127,35 +126,31 @@ def _counts(result: Result) -> list[str]:
     except WindrowError:
         return ["tables that cannot be read"]
     words = {"_late": "expired", "_dead": "dead letter", "_changes": "change"}
-    said = []
+    found = []
     for sink in result.graph.sinks:
         table = sink.sink.table
         if table in counts:
-            said.append(f"{counted(counts[table], 'row')} in {table}")
-            said += [
+            found.append(f"{counted(counts[table], 'row')} in {table}")
+            found += [
                 f"{counts[name]:,} {word}{'' if word == 'expired' or counts[name] == 1 else 's'}"
                 for end, word in words.items()
                 if (name := f"{table}{end}") in counts
             ]
-    return said or ["no tables yet"]
+    return found or ["no tables yet"]
 
 
 def summary(name: str, ended: Ended, totals: Totals) -> str:
-    """Say in one or two lines why and where a run has ended, and what it has counted."""
-    why = "read to the end" if ended == "end" else "stopped on request"
-    where = "" if totals.last is None else _places(totals.last)
-    if totals.last is not None and not totals.last.watermarks:
-        # a realtime run knows its positions alone
-        return f"{name}: {why} at {where or 'no offset'}"
-    if totals.last is None:
+    """Return one or two lines: why and where a run ended, and its counts."""
+    why, last = "read to the end" if ended == "end" else "stopped on request", totals.last
+    if last is None:
         return f"{name}: {why}; {'no new records' if ended == 'end' else 'no step was taken'}"
-    low = totals.last.low_watermark
+    where = ", ".join(f"partition {partition} at {offset:,}" for partition, offset in last.offsets.items())
+    if not last.watermarks:
+        # a realtime run reports only its positions
+        return f"{name}: {why} at {where or 'no offset'}"
+    low = last.low_watermark
     return (
-        f"{name}: {why} after {counted(totals.steps, 'step')}, at epoch {totals.last.epoch}: {where}; "
+        f"{name}: {why} after {counted(totals.steps, 'step')}, at epoch {last.epoch}: {where}; "
         f"low watermark {'none' if low is None else format_time(low)}\n"
         f"  {counted(totals.events, 'event')} in {totals.seconds:.1f} s ({totals.rate:,.0f}/s): {totals.text}"
     )
-
-
-def _places(report: StepReport) -> str:
-    return ", ".join(f"partition {partition} at {offset:,}" for partition, offset in report.offsets.items())

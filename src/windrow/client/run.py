@@ -34,7 +34,7 @@ EVERY = 1_000_000
 STEP_TIME = 10_000_000
 """Microseconds between the starts of two steps of a live run, and that a step should take."""
 WARN_ABOVE = 0.01
-"""The share of the records of a run that may expire, or be dead letters, without a warning at its end."""
+"""Share of a run's records that may expire, or be dead letters, without a warning at its end."""
 UNUSED: Mapping[HostName, tuple[str, ...]] = {
     "stream": (),
     "realtime": (
@@ -80,7 +80,7 @@ def on_host(graph: m.Graph, host: HostName) -> m.Graph:
 
 
 def refuse_together(host: HostName, given: Mapping[str, Any], options: str = "") -> None:
-    """Raise InputError if options of a run exclude each other; `options` is what errors write before their names."""
+    """Raise InputError if options of a run exclude each other; `options` is the prefix of their names in errors."""
     backfill, savepoint = (
         f"{options}{name}" for name in ("backfill", "from-savepoint" if options else "from_savepoint")
     )
@@ -101,15 +101,15 @@ def refuse_together(host: HostName, given: Mapping[str, Any], options: str = "")
 def warnings_of(
     graph: m.Graph, ended: Ended, totals: Totals, above: float, commands: CommandLines = PLACEHOLDER
 ) -> list[str]:
-    """Return what to warn of after a run: records that are in no result, if they are more than the share `above`.
+    """Return the warnings after a run: a share of records above `above` that are in no result, and unread last lines.
 
-    Also last lines that a run to the end has left out. `commands` are those that help.
+    `commands` are the commands to suggest.
     """
     return [*_in_no_result(graph, totals, above, commands), *(_incomplete(graph) if ended == "end" else [])]
 
 
 def _in_no_result(graph: m.Graph, totals: Totals, above: float, commands: CommandLines) -> Iterator[str]:
-    """Yield warnings of dead letters and of expired records, by what a run has counted of its log alone."""
+    """Yield warnings of dead letters and expired records, by the counts of the run."""
     sink, read, dead = graph.sinks[0].sink, totals.events, totals.dead + totals.rejected
     if totals.dead and totals.dead >= read:
         yield f"all records ({totals.dead:,}) are dead letters; {sink.reasons} says why"
@@ -131,18 +131,18 @@ def _share(number: int, records: int) -> str:
 
 
 def _incomplete(graph: m.Graph) -> list[str]:
-    """Return a warning for each last line that a run to the end of the input has left out."""
+    """Return a warning for each last line without a newline, which a run to the end of the input does not read."""
     try:
         files = open_sources(graph).incomplete()
     except WindrowError as exc:
-        return [f"cannot look for a last line without a newline: {exc}"]  # the run itself has succeeded
+        return [f"cannot check for a last line without a newline: {exc}"]  # the run itself has succeeded
     return [
         f"the last line of {file} has no newline, so it was not read; end it with one if it is whole" for file in files
     ]
 
 
 class _Watch:
-    """What is said and counted of a run: a line of progress if that can be drawn, and warnings, which are logged."""
+    """The progress and warnings of a run: a line of progress if it can be drawn, and warnings, which are logged."""
 
     def __init__(self, label: str, on_step: OnStep | None, *, progress: bool, in_background: bool = False) -> None:
         self.line = ProgressLine(label, quiet=not progress, only_drawn=True, only_in_cell=in_background)
@@ -167,7 +167,7 @@ class _Watch:
 
     @contextmanager
     def running(self) -> Iterator[OnStart]:
-        """Show progress, and let an interrupt stop the run; what it switches off in logging is on again after it."""
+        """Show progress, and let an interrupt stop the run; restore logging, which the interrupt may disable."""
         disabled = logging.root.manager.disable
         try:
             with self.line, stopping(self.trouble, passes_on=True) as on_start:
@@ -177,7 +177,7 @@ class _Watch:
 
 
 class RunOptions(TypedDict, total=False):
-    """The options of a run: `windrow.client.pipeline.Pipeline.run` says what they mean."""
+    """The options of a run, as documented in `windrow.client.pipeline.Pipeline.run`."""
 
     until_end: bool
     max_records: int | None
@@ -196,7 +196,7 @@ class RunOptions(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class _Prepared:
-    """A run that is valid: its pipeline and options, and what watches it."""
+    """A validated run: its pipeline and options, and its watch."""
 
     pipeline: m.Graph
     options: Options
@@ -204,8 +204,8 @@ class _Prepared:
     warn_above: float
 
     def run(self, on_step: OnStep, on_start: OnStart) -> Result:
-        """Run it, and return its result; raise a WindrowError if it fails."""
-        from windrow.client.result import Result  # noqa: PLC0415 - Arrow only where something is read
+        """Run the pipeline, and return its result; raise a WindrowError if it fails."""
+        from windrow.client.result import Result  # noqa: PLC0415 - Arrow is loaded only for reading
 
         ended = launch(self.pipeline, self.options, on_step, on_start)
         totals = self.watch.line.totals
@@ -214,14 +214,14 @@ class _Prepared:
 
 
 def run(graph: m.Graph, host: HostName | None, **options: Unpack[RunOptions]) -> Result:
-    """Do what `windrow.client.pipeline.Pipeline.run` says."""
+    """Run a pipeline; see `windrow.client.pipeline.Pipeline.run`."""
     prepared = _prepare(graph, host, in_background=False, **options)
     with prepared.watch.running() as on_start:
         return prepared.run(prepared.watch.on_step, on_start)
 
 
 def start(graph: m.Graph, host: HostName | None, **options: Unpack[RunOptions]) -> BackgroundRun:
-    """Do what `windrow.client.pipeline.Pipeline.start` says."""
+    """Start a pipeline; see `windrow.client.pipeline.Pipeline.start`."""
     from windrow.client.background import BackgroundRun  # noqa: PLC0415 - as in `_Prepared.run`
 
     unknown = next((name for name in options if name not in RunOptions.__annotations__), None)
@@ -235,9 +235,9 @@ def start(graph: m.Graph, host: HostName | None, **options: Unpack[RunOptions]) 
 
     def run_it(on_ready: Callable[[], None], on_step: OnStep, on_start: OnStart) -> Result:
         def on_each(report: StepReport) -> None:
-            for one in (prepared.watch.on_step, on_step, given):
-                if one is not None:
-                    one(report)
+            for function in (prepared.watch.on_step, on_step, given):
+                if function is not None:
+                    function(report)
 
         return replace(prepared, options=replace(prepared.options, on_ready=on_ready)).run(on_each, on_start)
 
@@ -263,7 +263,7 @@ def _prepare(
     progress: bool = True,
     warn_above: float = WARN_ABOVE,
 ) -> _Prepared:
-    """Return a run with options that fit its host, and a valid pipeline; raise an InputError if they are wrong."""
+    """Validate a pipeline and the options of its run; raise an InputError if they are invalid."""
     host = host_of(graph) if host is None else require_host(host)
     if on_data_loss is not None:
         _require_one_of("on_data_loss", on_data_loss, get_args(OnDataLoss))
@@ -321,7 +321,7 @@ def replay(
     on_step: OnStep | None,
     progress: bool,
 ) -> Result:
-    """Do what `windrow.client.pipeline.Pipeline.replay` says."""
+    """Replay a pipeline; see `windrow.client.pipeline.Pipeline.replay`."""
     from windrow.client.result import Result  # noqa: PLC0415
     from windrow.runtime.batch.plan import MAX_RECORDS  # noqa: PLC0415 - as in `run`
     from windrow.runtime.replay import ReplayOptions, plan_replay, run_replay  # noqa: PLC0415 - as in `run`
@@ -347,7 +347,7 @@ def replay(
 
 
 def preview(graph: m.Graph, n: int, table: str | None, records: int | None) -> Rows:
-    """Do what `windrow.client.pipeline.Pipeline.preview` says."""
+    """Preview a pipeline; see `windrow.client.pipeline.Pipeline.preview`."""
     from windrow.client.tables import Query, find_table, read, require_of_log, sink_of  # noqa: PLC0415
     from windrow.runtime.as_of import FIRST, tables_of_first  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""Rows of the tables that a pipeline writes, read in one snapshot of the sink's database."""
+"""Rows of a pipeline's tables, read in one snapshot of the sink's database."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
 import pyarrow as pa
@@ -30,9 +31,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 SHOWN: Final = 10
-"""Rows that are shown of a table."""
+"""Number of rows of a table that are displayed."""
 _MOST = 2**63 - 1
-"""The greatest limit that SQL can name."""
+"""The maximum limit in SQL."""
 
 
 @runtime_checkable
@@ -48,18 +49,18 @@ class HasGraph(Protocol):
 PipelineLike = str | os.PathLike[str] | HasGraph
 """A pipeline, the path of its file, or a result of it."""
 Moment = str | dt.datetime
-"""A time as ISO 8601 has it, or as Python's own; in UTC unless it has a zone."""
+"""A time as ISO 8601 text or a Python datetime; in UTC unless it has a zone."""
 
 
 def graph_of(given: PipelineLike) -> m.Graph:
-    """Return the graph of a pipeline, read from a file if that is given; raise PipelineError as `windrow.load` does."""
+    """Return the graph of a pipeline, or of a file; raise PipelineError as `windrow.load` does."""
     if isinstance(given, str | os.PathLike):
         return open_pipeline(os.fspath(given)).runnable()
     return given.graph
 
 
 def micros_of(moment: Moment) -> int:
-    """Return a time in microseconds; raise InputError if it is none."""
+    """Return a time in microseconds; raise InputError for invalid text."""
     found = m.parse_time(_text(moment))
     if found is None:
         msg = f"{moment!r} is not a time; write 2026-01-31 or 2026-01-31T10:05 (UTC), or give a datetime"
@@ -69,10 +70,10 @@ def micros_of(moment: Moment) -> int:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Rows:
-    """Rows of a table as they were at one moment; a notebook shows the first of them.
+    """Rows of a table at one moment; a notebook shows the first rows.
 
-    `total` is how many there are in the table that meet the conditions, of which `batches` has some; they are Arrow
-    tables with times as timestamp[us, UTC] and exact decimals. `notes` say what else to know of them.
+    `total` is the number of rows of the table that meet the conditions; `batches` are the rows that were read, Arrow
+    tables with times as timestamp[us, UTC] and exact decimals. `notes` are remarks about them.
     """
 
     table: str
@@ -86,7 +87,7 @@ class Rows:
 
     def to_arrow(self) -> pa.Table:
         """Return the rows as an Arrow table."""
-        # decimals may have come with other scales
+        # the scales of decimals can differ between batches
         return pa.concat_tables(self.batches or (self.schema.empty_table(),), promote_options="permissive")
 
     def to_pandas(self) -> pd.DataFrame:
@@ -106,11 +107,11 @@ class Rows:
         return polars.DataFrame(self.to_arrow())
 
     def to_spark(self, spark: SparkSession | None = None) -> DataFrame:
-        """Return the rows as a DataFrame of a Spark session: the active one, or one that is started.
+        """Return the rows as a Spark DataFrame, of this session, the active one or a new one.
 
         The rows pass through this process.
         """
-        from pyspark.sql import SparkSession  # noqa: PLC0415 - only who asks for it loads Spark
+        from pyspark.sql import SparkSession  # noqa: PLC0415 - Spark is loaded only here
 
         session = spark or SparkSession.getActiveSession()
         if session is None:
@@ -120,36 +121,30 @@ class Rows:
         return session.createDataFrame(self.to_arrow())
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """Return the rows to any library that takes Arrow's PyCapsule interface, such as polars and DuckDB."""
+        """Return the rows to a library that reads Arrow's PyCapsule interface, such as polars and DuckDB."""
         return self.to_arrow().__arrow_c_stream__(requested_schema)
 
     def plain(self, limit: int | None = None) -> list[tuple[Any, ...]]:
         """Return rows as values of JSON: times in ISO 8601, decimals as text."""
-        found = (row for batch in self.batches for row in plain_rows(batch))
-        return [row for row, _ in zip(found, range(len(self) if limit is None else limit), strict=False)]
+        return list(islice((row for batch in self.batches for row in plain_rows(batch)), limit))
 
     @property
     def numeric(self) -> tuple[bool, ...]:
-        """Which columns are of numbers."""
-        return tuple(map(_is_number, self.schema.types))
+        """Whether each column is a number."""
+        kinds = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
+        return tuple(any(is_kind(type_) for is_kind in kinds) for type_ in self.schema.types)
 
     def __repr__(self) -> str:
-        return "\n".join([*self._head(), *self._more()])
+        shown = aligned(self.schema.names, self.plain(SHOWN), self.numeric) if len(self) else ()
+        return "\n".join([*shown, *self._more()])
 
     def _repr_html_(self) -> str:
         return html_table(self.schema.names, self.plain(SHOWN), self.numeric) + html_lines(*self._more())
-
-    def _head(self) -> list[str]:
-        return list(aligned(self.schema.names, self.plain(SHOWN), self.numeric)) if len(self) else []
 
     def _more(self) -> list[str]:
         more = self.total - min(len(self), SHOWN)
         rows = f"... and {counted(more, 'more row')} of {self.table}" if len(self) else f"{self.table} has no rows"
         return [*([rows] if more or not len(self) else []), *self.notes]
-
-
-def _is_number(type_: pa.DataType) -> bool:
-    return any(is_kind(type_) for is_kind in (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal))
 
 
 @checked
@@ -166,7 +161,7 @@ def read_table(
     limit: int | None = None,
     as_of: Moment | None = None,
 ) -> Rows:
-    """Read rows of a table that a pipeline writes, as they are now. A run can write it meanwhile.
+    """Read the current rows of a table that a pipeline writes, even while a run writes it.
 
     >>> wr.read_table(pipeline, "late")
     spend_late has no rows
@@ -175,31 +170,39 @@ def read_table(
     >>> wr.read_table(pipeline, "changes", key={"user_id": "A"}, window="2026-01-01T10:02").total
     3
 
-    The database chooses the rows by `where`, `key`, `window` and `since`, as ``windrow show`` has them; only fields of
-    late records, and `reason`, are looked up in the rows that it gives.
+    The database filters by `where`, `key`, `window` and `since`, which are the options of ``windrow show``; fields of
+    late records and `reason` are filtered in this process.
 
     Args:
         pipeline: the pipeline, the path of its file, or a result of it.
-        table: the name of a result table, or of one beside it: ``spend_changes`` (the changelog), ``spend_late``
-            (expired records), ``spend_dead`` (dead letters), ``spend_clocks`` (the clock journal). If the pipeline has
-            one sink, it can be left out, and those beside it can be called ``changes``, ``late``, ``dead`` and
+        table: the name of a result table, or of a companion table: ``spend_changes`` (the changelog), ``spend_late``
+            (expired records), ``spend_dead`` (dead letters), ``spend_clocks`` (the clock journal). For a pipeline with
+            one sink, it can be left out, and companion tables can be called ``changes``, ``late``, ``dead`` and
             ``clocks``.
         where: the values that columns must have.
         key: the values that fields of the key must have, also in the records of the late output.
-        window: a time; only rows of windows that it is in.
+        window: a time; only rows of windows that contain it.
         since: a time; only windows that end after it, late records by event time, dead letters by log timestamp.
-        reason: what the reason of late records and dead letters begins with.
+        reason: a prefix of the reason of late records and dead letters.
         order: columns to sort by, ``"total"`` or ``"total:desc"``; left out, the primary key.
-        limit: how many rows to read at most.
-        as_of: read the log again in this process, and give the table as the records up to this event time make it.
+        limit: the maximum number of rows.
+        as_of: compute the table in this process from the records of the log up to this event time.
 
     Raises:
-        InputError: there is no such table or column, or the sink is no table (a topic, Parquet files).
+        InputError: there is no such table or column, or the sink has no tables (a topic, Parquet files).
         SinkError: the database cannot be read.
     """
     runnable = graph_of(pipeline)
     sink, spec, found = find_table(runnable, table)
-    query = Query.of(where, order, limit, key=key, window=window, since=since, reason=reason)
+    query = Query(
+        conditions_of(where),
+        [order] if isinstance(order, str) else order,
+        limit,
+        key=conditions_of(key),
+        window=None if window is None else micros_of(window),
+        since=None if since is None else micros_of(since),
+        reason=reason,
+    )
     if as_of is None:
         return read(spec.sink, found, query)
     require_of_log(spec.sink, found, "as_of")
@@ -210,10 +213,10 @@ def read_table(
 
 
 def find_table(graph: m.Graph, name: str | None = None) -> tuple[str, SinkSpec, Table]:
-    """Return the table of that name, its sink and what that takes; raise InputError if there is none, or several.
+    """Return the name and rows of a sink, and its table of that name; raise InputError if none or several fit.
 
-    It is a result table or one beside it. If the pipeline has one sink, it can be left out, and those beside it can be
-    called changes, late, dead, clocks and outbox; else the name of a sink can stand in the place of that of its table.
+    It is a result table or a companion table. For a pipeline with one sink, the name can be left out, and companion
+    tables can be called changes, late, dead, clocks and outbox; else the name of a sink can replace its table's.
     """
     specs = sink_specs(graph)
     layouts = [(sink, spec, layout(spec)) for sink, spec in specs.items()]
@@ -234,7 +237,7 @@ def find_table(graph: m.Graph, name: str | None = None) -> tuple[str, SinkSpec, 
         [part.removeprefix("_") for part in parts] if len(specs) == 1 else [],
     )
     for spelling in spellings:
-        found = [one for one, spelt in zip(tables, spelling) if spelt == name]  # noqa: B905 - or none
+        found = [table for table, text in zip(tables, spelling) if text == name]  # noqa: B905 - the last can be empty
         if len(found) == 1:
             return found[0]
     if name in spellings[0]:
@@ -251,21 +254,20 @@ def sink_of(graph: m.Graph, name: str) -> m.Sink:
 
 
 def require_of_log(sink: m.Sink, table: Table, option: str) -> None:
-    """Raise InputError for a table that is made of a run's steps; `option` is what takes those that the log makes."""
+    """Raise InputError for a table that cannot be computed from the log, as `option` does."""
     if table.name not in table_names(sink.table):
-        msg = f"{option} reads the log, and {table.name} is made of steps: leave out {option}"
+        msg = f"{option} reads the log, and {table.name} is written by steps of a run: leave out {option}"
         raise InputError(msg)
 
 
 @dataclass(frozen=True)
 class Query:
-    """Which rows of a table: conditions as ``COLUMN=VALUE``, the order as ``COLUMN`` or ``COLUMN:desc``, and how many.
+    """A query of a table: conditions as ``COLUMN=VALUE``, the order as ``COLUMN`` or ``COLUMN:desc``, and a limit.
 
-    `options` is what errors write before the names of these, two hyphens if they come from a command line. Conditions
-    in `key` are of the table's columns too; of the late output they are of fields of its records. Only rows of windows
-    that the time `window` is in are read, and only windows that end after `since` (late records by event time, dead
-    letters by log timestamp), in microseconds; of late records and dead letters those whose reason begins with
-    `reason`.
+    `options` is the prefix of the options' names in errors, two hyphens for a command line. Conditions in `key` are on
+    columns, too, but in the late output on fields of its records. Only windows that contain the time `window` are read,
+    and only windows that end after `since` (late records by event time, dead letters by log timestamp), both in
+    microseconds; only late records and dead letters whose reason begins with `reason`.
     """
 
     where: Sequence[str] = ()
@@ -277,75 +279,49 @@ class Query:
     since: int | None = None
     reason: str = ""
 
-    @staticmethod
-    def of(
-        where: Mapping[str, object] | None,
-        order: str | Sequence[str],
-        limit: int | None,
-        *,
-        key: Mapping[str, object] | None = None,
-        window: Moment | None = None,
-        since: Moment | None = None,
-        reason: str = "",
-    ) -> Query:
-        """Return the query of conditions by column; times are in UTC unless they have a zone."""
-        conditions, of_key = ([f"{name}={_text(value)}" for name, value in (one or {}).items()] for one in (where, key))
-        at, after = (None if one is None else micros_of(one) for one in (window, since))
-        order = [order] if isinstance(order, str) else order
-        return Query(conditions, order, limit, key=of_key, window=at, since=after, reason=reason)
-
     @property
     def is_part(self) -> bool:
-        """Whether it may leave out rows of the table, however many are asked for."""
+        """Whether it has conditions, so that it may leave out rows whatever the limit."""
         return bool(self.where or self.key or self.reason) or self.window is not None or self.since is not None
 
-    def named(self) -> list[tuple[str, str]]:
-        """Return the conditions of `where` and `key`, each behind the name of its option."""
+    def named_conditions(self) -> list[tuple[str, str]]:
+        """Return the conditions of `where` and `key`, each with the name of its option."""
         return [(f"{self.options}{name}", text) for name in ("where", "key") for text in getattr(self, name)]
 
-    def choice(self, table: Table) -> _Choice:
-        """Return what it chooses of a table; raise InputError for what the table has no columns for."""
-        is_late, is_dead = (set(one.names) <= set(table.columns) for one in (LATE, DEAD))
+    def filter(self, table: Table) -> RowFilter:
+        """Return the filter for a table; raise InputError if the table lacks a column that it needs."""
+        is_late, is_dead = (set(schema.names) <= set(table.columns) for schema in (LATE, DEAD))
         times: list[Condition] = []
         if self.window is not None:
-            _known(table, "window_start", f"{self.options}window")
+            _require_column(table, "window_start", f"{self.options}window")
             times += [Condition("window_start", "<", self.window + 1), Condition("window_end", ">", self.window)]
         if self.since is not None:
             column = "event_time" if is_late else "log_time" if is_dead else "window_end"
-            _known(table, column, f"{self.options}since")
+            _require_column(table, column, f"{self.options}since")
             times.append(Condition(column, ">", self.since if column == "window_end" else self.since - 1))
         if self.reason:
-            _known(table, "reason", f"{self.options}reason")
+            _require_column(table, "reason", f"{self.options}reason")
         if not is_late:
-            return _Choice(self.named(), times, self.reason)
+            return RowFilter([*(condition(table, *named) for named in self.named_conditions()), *times], self.reason)
         fields = [text.partition("=") for text in self.key]
         wrong = next((name for name, equals, _ in fields if not equals), None)
         if wrong is not None:
             msg = f"{self.options}key {wrong!r} is not a condition: write {self.options}key FIELD=VALUE"
             raise InputError(msg)
-        where = replace(self, key=()).named()
-        return _Choice(where, times, self.reason, [(name, value) for name, _, value in fields])
+        where = [condition(table, *named) for named in replace(self, key=()).named_conditions()]
+        return RowFilter([*where, *times], self.reason, [(name, value) for name, _, value in fields])
 
 
 @dataclass(frozen=True)
-class _Choice:
-    """Which rows of a table are chosen: those that meet `where`, `times` and `reason`, and of the late output `fields`.
+class RowFilter:
+    """A filter of rows: by the database's `conditions`, a prefix of `reason`, and `fields` of late records."""
 
-    `where` are options with their COLUMN=VALUE, and `reason` begins the column of that name. `fields` are values of
-    fields in the records of the late output.
-    """
-
-    where: Sequence[tuple[str, str]]
-    times: Sequence[Condition]
+    conditions: list[Condition]
     reason: str
     fields: Sequence[tuple[str, str]] = ()
 
-    def conditions(self, table: Table) -> list[Condition]:
-        """Return what the database can choose by, over columns of the table."""
-        return [*(condition(table, *one) for one in self.where), *self.times]
-
-    def only(self, rows: pa.Table) -> pa.Table:
-        """Return the rows that are chosen of those that meet the conditions."""
+    def apply(self, rows: pa.Table) -> pa.Table:
+        """Return the rows that pass, of rows that meet the conditions."""
         if self.reason:
             rows = rows.filter(pc.starts_with(rows["reason"], pattern=self.reason))
         for name, text in self.fields:
@@ -353,6 +329,11 @@ class _Choice:
             is_same = [text == value or text == json.dumps(value) for value in values]
             rows = rows.filter(pa.array(is_same, pa.bool_()))
         return rows
+
+
+def conditions_of(values: Mapping[str, object] | None) -> list[str]:
+    """Return the conditions ``COLUMN=VALUE`` of a query."""
+    return [f"{name}={_text(value)}" for name, value in (values or {}).items()]
 
 
 def _text(value: object) -> str:
@@ -366,11 +347,10 @@ def _text(value: object) -> str:
 
 
 def read(sink: m.Sink, table: Table, query: Query) -> Rows:
-    """Read rows of a table, in a transaction that is over when this returns.
+    """Read rows of a table, in a transaction that ends before this returns.
 
-    Raise InputError if there is no such table or column, or a condition has no value of the column's type.
+    Raise InputError if there is no such table or column, or a condition's value is not of the column's type.
     """
-    choice = query.choice(table)
     database = open_database(sink)
     with database.snapshot() as snapshot:
         shown = present(snapshot, database, table)
@@ -378,40 +358,40 @@ def read(sink: m.Sink, table: Table, query: Query) -> Rows:
         if missing:
             msg = f"table {table.name!r} in {database.place} has no column {missing[0]!r}, so it is not the pipeline's"
             raise InputError(msg)
-        conditions = choice.conditions(shown)
+        row_filter = query.filter(shown)
         sorting = dict(_sorting(shown, text, query.options) for text in query.order)
         by = (*sorting, *(name for name in table.order if name not in sorting))
         descending = [name for name, is_descending in sorting.items() if is_descending]
-        is_whole = bool(choice.reason or choice.fields)  # what the database does not choose is counted here
+        filters_here = bool(row_filter.reason or row_filter.fields)  # such rows are counted here, not by the database
         limit = _MOST if query.limit is None else min(query.limit, _MOST)
-        most = None if is_whole or query.limit is None else limit
+        most = None if filters_here or query.limit is None else limit
         batches: list[pa.Table] = []
         kept = total = 0
-        for batch in snapshot.rows(shown, by, conditions, descending=descending, limit=most):
-            chosen = choice.only(batch)
-            batches.append(chosen.slice(0, limit - kept))
+        for batch in snapshot.rows(shown, by, row_filter.conditions, descending=descending, limit=most):
+            passing = row_filter.apply(batch)
+            batches.append(passing.slice(0, limit - kept))
             kept += batches[-1].num_rows
-            total += chosen.num_rows
+            total += passing.num_rows
         if most is not None and total >= most:
-            total = snapshot.count(shown, conditions)
+            total = snapshot.count(shown, row_filter.conditions)
     return Rows(table.name, shown.schema, tuple(batches), total)
 
 
 def count_rows(spec: SinkSpec) -> dict[str, int]:
-    """Return how many rows the result table of a sink has, and those beside it, as far as they are there."""
+    """Return the numbers of rows of a sink's result table and companion tables, if they exist."""
     with open_database(spec.sink).snapshot() as snapshot:
         return {table.name: snapshot.count(table) for table in layout(spec).own if snapshot.columns(table.name)}
 
 
 def condition(table: Table, option: str, text: str) -> Condition:
-    """Read ``COLUMN=VALUE``; `option` is the name that errors give it."""
-    # a name may have an equals sign in it
+    """Read ``COLUMN=VALUE``; `option` is its name in errors."""
+    # the name of a column can contain an equals sign
     name = max((name for name in table.columns if text.startswith(f"{name}=")), key=len, default=None)
     if name is None and "=" not in text:
         what = "FIELD" if option.endswith("key") else "COLUMN"
         msg = f"{option} {text!r} is not a condition: write {option} {what}=VALUE"
         raise InputError(msg)
-    name = _known(table, name or text.partition("=")[0], f"{option} {text!r}")
+    name = _require_column(table, name or text.partition("=")[0], f"{option} {text!r}")
     return Condition(name, "=", read_value(table.schema.field(name), text[len(name) + 1 :], option))
 
 
@@ -420,11 +400,11 @@ def _sorting(table: Table, text: str, options: str) -> tuple[str, bool]:
     column, _, way = text.rpartition(":")
     if text in table.columns or way not in {"asc", "desc"}:
         column, way = text, "asc"
-    return _known(table, column, f"{options}order {text!r}"), way == "desc"
+    return _require_column(table, column, f"{options}order {text!r}"), way == "desc"
 
 
-def _known(table: Table, column: str, option: str) -> str:
-    """Return the name of a column; raise InputError if the table has none of that name."""
+def _require_column(table: Table, column: str, option: str) -> str:
+    """Return the name of a column; raise InputError if the table has no such column."""
     if column not in table.columns:
         known, near = ", ".join(table.columns), did_you_mean(column, table.columns)
         msg = f"{option}: table {table.name!r} has no column {column!r}; it has {known}{near}"

@@ -3,6 +3,10 @@
 DuckDB parses and types them. It is imported when the first expression is analysed.
 """
 
+# the names are listed once: what is imported here is exported
+# mypy: implicit-reexport
+# ruff: noqa: F401
+
 from windrow.expressions.analyse import Expression, analyse, constant_failure, duckdb_message
 from windrow.expressions.inputs import (
     GAP,
@@ -25,7 +29,7 @@ from windrow.expressions.inputs import (
     own_gap,
     record_fields,
 )
-from windrow.expressions.origins import Origins, origins_of, table_keys
+from windrow.expressions.origins import origins_of, table_keys
 from windrow.expressions.results import Result, formulas, needs_rows, results
 from windrow.expressions.rows import Rows, SinkSpec, made_rows, rows_of, sink_spec, sink_specs
 from windrow.expressions.streams import (
@@ -44,59 +48,3 @@ from windrow.expressions.streams import (
     united,
 )
 from windrow.expressions.syntax import SqlCall, bracket_problem, is_column, split_call
-
-__all__ = [
-    "GAP",
-    "ROWS_OF",
-    "AnySpec",
-    "Argument",
-    "Computed",
-    "Decoded",
-    "Expression",
-    "JoinSide",
-    "JoinSpan",
-    "OperatorSpec",
-    "Origins",
-    "ProcessSpec",
-    "Result",
-    "Rows",
-    "RulesSpec",
-    "SinkSpec",
-    "SqlCall",
-    "Stream",
-    "WindowSpec",
-    "aggregated_texts",
-    "analyse",
-    "arguments",
-    "bracket_problem",
-    "computed",
-    "computed_arguments",
-    "constant_failure",
-    "decoding_spec",
-    "derived",
-    "duckdb_message",
-    "exploded",
-    "formulas",
-    "is_column",
-    "is_same_type",
-    "is_window_spec",
-    "join_sides",
-    "join_spans",
-    "key_of",
-    "made_rows",
-    "needs_rows",
-    "nullable_fields",
-    "origins_of",
-    "own_gap",
-    "record_fields",
-    "results",
-    "revise_of",
-    "rows_of",
-    "sink_spec",
-    "sink_specs",
-    "spec_of",
-    "split_call",
-    "stream_of",
-    "table_keys",
-    "united",
-]

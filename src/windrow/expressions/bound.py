@@ -1,7 +1,7 @@
-"""Bound expressions: what DuckDB makes of an expression's text, with types, and macros expanded.
+"""Bound expressions: DuckDB's plan of an expression, with types, and macros expanded.
 
-A macro hides what it calls: an unnest, an aggregate, the clock. So each call of a bound expression is looked up in the
-table of functions, and its plan must be a projection: a row for a row.
+A macro hides the functions that it calls: an unnest, an aggregate, the clock. So each call of a bound expression is
+looked up in the table of functions, and the plan must be a projection, which returns a row for each row.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _REFUSED_OPERATORS = {
     "LOGICAL_WINDOW": "has a window function; it can only use the fields of its own record",
 }
 _CLASSES = {
-    "BOUND_AGGREGATE",  # of a list: one over rows has an operator of its own
+    "BOUND_AGGREGATE",  # over a list: an aggregate over rows has an operator of its own
     "BOUND_BETWEEN",
     "BOUND_CASE",
     "BOUND_CAST",
@@ -38,13 +38,13 @@ _CLASSES = {
 }
 
 
-def checked_plan(query: str) -> int:
-    """Return how much each byte and item of its values counts in a query of one expression, which binds.
+def check_plan(query: str) -> int:
+    """Check the plan of a query of one expression, and return the weight of each byte and item of its values.
 
-    Raise PipelineError if it does not compute a function of each row alone.
+    Raise PipelineError if the value depends on more than its own row.
     """
     row = database().cursor().execute(_SERIALIZE, [query]).fetchone()
-    # DuckDB writes constants that are no numbers as they are, which is no JSON
+    # DuckDB writes the constants nan and inf as they are, which is not JSON
     serialized = json.loads(_NO_NUMBER.sub("null", row[0])) if row else {"error": True, "error_message": "no plan"}
     if serialized["error"]:
         msg = f"cannot be checked: {serialized['error_message']}"
@@ -66,7 +66,8 @@ def checked_plan(query: str) -> int:
         if kind == "BOUND_AGGREGATE":
             refuse_list_aggregate(node["qname"]["path"][-1].lower())
         if kind == "BOUND_FUNCTION":
-            name, given = node["qname"]["path"][-1].lower(), tuple(one["id"] for one in node.get("arguments", ()))
+            name = node["qname"]["path"][-1].lower()
+            given = tuple(argument["id"] for argument in node.get("arguments", ()))
             refuse_bound(name, given)
             if name in _SUMS and _OF_ANY_SIZE.intersection(given):
                 msg = f"calls {name}() with a list or a BIGNUM; concatenate lists by ||, and cast numbers to HUGEINT"
@@ -75,9 +76,9 @@ def checked_plan(query: str) -> int:
 
 
 def _weight(type_: Node, *, in_list: bool) -> int:
-    """Return how much each byte and item of a type's values counts; raise PipelineError for one that has no bound.
+    """Return the weight of each byte and item of a type's values; raise PipelineError for a type without a limit.
 
-    An array in a list takes memory for all its items where it is null, and a BIGNUM time for the square of its digits.
+    An array in a list takes memory for all items even if it is null, and a BIGNUM time for the square of its digits.
     """
     info = type_.get("type_info", {})
     match type_.get("id"):
@@ -102,7 +103,7 @@ def _weight(type_: Node, *, in_list: bool) -> int:
 
 
 def _slots(type_: Node) -> int:
-    """Return for how many items an array takes memory."""
+    """Return the number of items that an array takes memory for."""
     info = type_.get("type_info", {})
     match type_.get("id"):
         case "ARRAY":
@@ -114,7 +115,7 @@ def _slots(type_: Node) -> int:
 
 
 def _members(info: Node) -> list[Node]:
-    return [one.get("second", one) for one in info.get("child_types", ())]
+    return [member.get("second", member) for member in info.get("child_types", ())]
 
 
 _SUMS = {"+", "-", "add", "subtract"}

@@ -17,21 +17,21 @@ if TYPE_CHECKING:
 
 
 class Engine:
-    """A DuckDB in memory, which is opened when it is first used, with one thread: Spark's tasks are the parallelism.
+    """A DuckDB in memory, opened at its first use, with one thread because Spark's tasks are the parallelism.
 
-    An internal error of DuckDB invalidates a database: it refuses every query that follows. Another is opened then.
+    An internal error of DuckDB invalidates a database, which then refuses every query. A new one is opened then.
     """
 
     def __init__(self, *statements: str) -> None:
-        """`statements` are run in each database that is opened."""
+        """`statements` run in each database that is opened."""
         self._statements = statements
         self._opened: duckdb.DuckDBPyConnection | None = None
         self._opening = threading.Lock()
         self._set_up: list[Callable[[duckdb.DuckDBPyConnection], object]] = []
 
     def database(self) -> duckdb.DuckDBPyConnection:
-        """Return the database, a valid one; the connection is shared, so take a cursor of it."""
-        with self._opening:  # of several threads one opens it: functions are registered in one, and found by all
+        """Return a valid database; the connection is shared, so take a cursor of it."""
+        with self._opening:  # only one thread opens it: functions are registered there, and all threads find them
             if self._opened is not None and not _is_valid(self._opened):
                 self._close()
             if self._opened is None:
@@ -39,11 +39,11 @@ class Engine:
             return self._opened
 
     def is_current(self, opened: duckdb.DuckDBPyConnection | None) -> bool:
-        """Return whether a database is the one that was opened last."""
+        """Return whether this is the database that was opened last."""
         return opened is not None and opened is self._opened
 
     def set_up(self, function: Callable[[duckdb.DuckDBPyConnection], object]) -> None:
-        """Call a function with the database, and with each that is opened after it."""
+        """Call a function with the database, and with each database that is opened later."""
         opened = self.database()
         with self._opening:
             function(opened)
@@ -91,9 +91,9 @@ EXPRESSIONS: Final = Engine(
 )
 """The engine of users' expressions.
 
-Its time zone is UTC and not the machine's, as a time's text must be the same everywhere. It has no file system, no
-network and no extensions, its settings are locked, and it finds no variables of Python as tables. Equal parts of
-expressions are computed where they stand: DuckDB would move them out of TRY.
+Its time zone is UTC and not the machine's, because the text of a time must be the same everywhere. It has no file
+system, no network and no extensions, its settings are locked, and it cannot read Python variables as tables. Common
+subexpressions are not shared, because DuckDB would move them out of TRY.
 """
 
 
@@ -104,14 +104,14 @@ def database() -> duckdb.DuckDBPyConnection:
 
 @lru_cache(maxsize=1)
 def release() -> str:
-    """Return the release of DuckDB that runs."""
+    """Return the release of the installed DuckDB."""
     import duckdb  # noqa: PLC0415 - as above
 
     return duckdb.__version__
 
 
 WIDEST = 28
-"""An expression's decimals have so many digits at the most: ten thousand million of them still have an exact sum."""
+"""Maximum number of digits of an expression's decimals: the sum of ten thousand million of them is still exact."""
 
 _TYPES: dict[str, m.DataType] = {
     "VARCHAR": m.StringType(),
@@ -120,10 +120,7 @@ _TYPES: dict[str, m.DataType] = {
     "DOUBLE": m.DoubleType(),
     "TIMESTAMP": m.TimestampType("iso"),
     "TIMESTAMP WITH TIME ZONE": m.TimestampType("iso"),
-    **dict.fromkeys(
-        ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER"),
-        m.LongType(),
-    ),
+    **dict.fromkeys(("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER"), m.LongType()),
 }
 _DECIMAL = re.compile(r"DECIMAL\((\d+),(\d+)\)")
 _REMEDIES = {
@@ -136,6 +133,11 @@ _REMEDIES = {
     "UHUGEINT": "cast it to bigint or decimal",
     "UBIGINT": "cast it to bigint or decimal",
 }
+
+
+def quote(name: str) -> str:
+    """Return a name in SQL, in double quotes."""
+    return '"' + name.replace('"', '""') + '"'
 
 
 def sql_type(type_: m.DataType | m.StructType) -> str:  # noqa: PLR0911 - a case for each type
@@ -154,8 +156,7 @@ def sql_type(type_: m.DataType | m.StructType) -> str:  # noqa: PLR0911 - a case
         case m.TimestampType():
             return "TIMESTAMPTZ"
         case m.StructType(fields):
-            members = (f'"{field.name.replace(chr(34), chr(34) * 2)}" {sql_type(field.type)}' for field in fields)
-            return f"STRUCT({', '.join(members)})"
+            return f"STRUCT({', '.join(f'{quote(field.name)} {sql_type(field.type)}' for field in fields)})"
         case m.ArrayType(element):
             return f"{sql_type(element)}[]"
         case _:
@@ -164,8 +165,7 @@ def sql_type(type_: m.DataType | m.StructType) -> str:  # noqa: PLR0911 - a case
 
 def type_of_sql(name: str) -> m.DataType | None:
     """Return the type that holds all values of a DuckDB type, or None; a wide decimal is narrowed to `WIDEST`."""
-    decimal = _DECIMAL.fullmatch(name)
-    if decimal:
+    if decimal := _DECIMAL.fullmatch(name):
         precision, scale = int(decimal[1]), int(decimal[2])
         return m.DecimalType(min(precision, WIDEST), scale) if scale <= WIDEST else None
     return _TYPES.get(name)

@@ -1,9 +1,9 @@
-"""Functions that an expression may call: windrow's own table, held against the catalogue of the DuckDB that runs.
+"""Functions that an expression may call: windrow's own table, compared with the catalogue of the installed DuckDB.
 
-`functions.tsv` has a line for each name, kind (scalar, macro or aggregate) and dependence, with the overloads of that
-dependence: ``(TYPES) -> TYPE`` of a function, ``(NAMES) AS SQL`` of a macro. It is written by ``scripts/functions.py``
-from the catalogues of the DuckDB releases that `pyproject.toml` allows; what a function depends on is for a reviewer to
-say. What DuckDB itself declares is not used: releases differ in it, and macros have no such declaration.
+`functions.tsv` has a line for each name, kind (scalar, macro or aggregate) and dependence, with the overloads that have
+it: ``(TYPES) -> TYPE`` for a function, ``(NAMES) AS SQL`` for a macro. ``scripts/functions.py`` writes it from the
+catalogues of the DuckDB releases that `pyproject.toml` allows; a reviewer enters the dependences. DuckDB's own
+declarations are not used, because they differ between releases and macros have none.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from windrow.expressions.macros import OWN_FUNCTIONS
 TABLE: Final = "functions.tsv"
 
 PURE: Final = frozenset({"record", "zone"})
-"""Dependences of functions that an expression may call: on its record alone, and on the time zone, which is UTC."""
+"""Dependences that an expression may have: on its record alone, and on the time zone, which is UTC."""
 
 WHY: Final = {
     "clock": "which can differ between runs; results must depend on the log alone",
@@ -34,7 +34,7 @@ WHY: Final = {
     "internal": "which is internal to DuckDB",
     "unreviewed": "which no reviewer of windrow has looked at",
 }
-"""By a dependence that is none of `PURE`: why an expression must not have it."""
+"""Why an expression must not have a dependence, for each that is not in `PURE`."""
 
 _REMEDY: Final = {
     "age": "; give it two arguments",
@@ -65,7 +65,7 @@ class Overload:
         return tuple(part.strip() for part in parts) if parts != [""] else ()
 
     def takes(self, given: tuple[str, ...]) -> bool:
-        """Return whether arguments of these types can be those of the overload, as the binder leaves them."""
+        """Return whether the overload accepts arguments of these types, as DuckDB's binder leaves them."""
         wanted = self.parameters
         if wanted and wanted[-1].endswith("..."):
             last = wanted[-1].removesuffix("...")
@@ -84,7 +84,7 @@ _ANY: Final = frozenset({"ANY", "T", "K", "V", "NULL", "TABLE", "LAMBDA", "STRUC
 
 @dataclass
 class CatalogueEntry:
-    """All that goes by a function's name in DuckDB: its kinds (scalar, macro, table ...), and overloads as texts."""
+    """The functions of one name in DuckDB: their kinds (scalar, macro, table ...), and the overloads as texts."""
 
     kinds: set[str] = field(default_factory=set)
     scalars: set[str] = field(default_factory=set)
@@ -93,17 +93,10 @@ class CatalogueEntry:
 
 @lru_cache(maxsize=1)
 def catalogue() -> dict[str, CatalogueEntry]:
-    """Return every function of the DuckDB that runs, by its name in lower case."""
-    rows = (
-        database()
-        .cursor()
-        .execute("""
-        SELECT lower(function_name), function_type, parameters, parameter_types, varargs, return_type, macro_definition
-        FROM duckdb_functions() WHERE database_name = 'system'
-    """)
-    )
+    """Return every function of the installed DuckDB, by its name in lower case."""
     found: dict[str, CatalogueEntry] = {}
-    for name, kind, names, types, varargs, returns, definition in rows.fetchall():
+    rows = database().cursor().execute(_FUNCTIONS).fetchall()
+    for name, kind, names, types, varargs, returns, definition in rows:
         entry = found.setdefault(name, CatalogueEntry())
         entry.kinds.add(kind)
         if kind == "scalar":
@@ -113,6 +106,12 @@ def catalogue() -> dict[str, CatalogueEntry]:
     return found
 
 
+_FUNCTIONS: Final = """
+    SELECT lower(function_name), function_type, parameters, parameter_types, varargs, return_type, macro_definition
+    FROM duckdb_functions() WHERE database_name = 'system'
+"""
+
+
 @lru_cache(maxsize=1)
 def table() -> dict[str, tuple[Overload, ...]]:
     """Return windrow's table: the overloads by name."""
@@ -120,11 +119,11 @@ def table() -> dict[str, tuple[Overload, ...]]:
 
 
 def parse_table(text: str) -> dict[str, tuple[Overload, ...]]:
-    """Return the overloads by name that the text of a table has."""
+    """Read the overloads by name from the text of a table."""
     found: dict[str, list[Overload]] = {}
     for line in text.splitlines():
         name, kind, depends, overloads = line.split("\t")
-        found.setdefault(name, []).extend(Overload(kind, one, depends) for one in overloads.split(" | "))
+        found.setdefault(name, []).extend(Overload(kind, overload, depends) for overload in overloads.split(" | "))
     return {name: tuple(overloads) for name, overloads in found.items()}
 
 
@@ -132,67 +131,68 @@ def refuse_call(name: str, arguments: int) -> None:
     """Raise PipelineError if a call cannot be a function of its record, whatever the types of its arguments."""
     if name in OWN_FUNCTIONS:
         return
-    known = tuple(one for one in table().get(name, ()) if one.kind != "aggregate")
+    known = tuple(overload for overload in table().get(name, ()) if overload.kind != "aggregate")
     found = catalogue().get(name)
     if found is None:
-        return  # the binder says so, with the names that are close
+        return  # the binder reports it, with similar names
     if not known:
-        raise PipelineError(_unknown(name, found))
-    fitting = [one for one in known if one.kind == "macro" or _takes_number(one, arguments)]
-    refused = [one for one in fitting if one.depends not in PURE]
+        raise PipelineError(_unknown_function(name, found))
+    fitting = [overload for overload in known if overload.kind == "macro" or _takes_number(overload, arguments)]
+    refused = [overload for overload in fitting if overload.depends not in PURE]
     if refused and len(refused) == len(fitting):
         raise PipelineError(_refusal(name, refused[0]))
-    macros = {one.text for one in known if one.kind == "macro"}
+    macros = {overload.text for overload in known if overload.kind == "macro"}
     if changed := [text for text in sorted(found.macros) if text not in macros]:
-        raise PipelineError(_other(name, f"defines it as {changed[0].partition(' AS ')[2]}"))
+        raise PipelineError(_unknown_overload(name, f"defines it as {changed[0].partition(' AS ')[2]}"))
 
 
 def refuse_list_aggregate(name: str) -> None:
-    """Raise PipelineError if an aggregate of a list's items is no function of these."""
-    depends = next((one.depends for one in table().get(name, ()) if one.kind == "aggregate"), "unreviewed")
+    """Raise PipelineError if an aggregate over a list depends on anything but the list."""
+    overloads = (overload for overload in table().get(name, ()) if overload.kind == "aggregate")
+    depends = next((overload.depends for overload in overloads), "unreviewed")
     if depends not in PURE:
         msg = f"has {name}() of a list, {WHY[depends]}"
         raise PipelineError(msg)
 
 
-def _takes_number(one: Overload, arguments: int) -> bool:
-    wanted = one.parameters
+def _takes_number(overload: Overload, arguments: int) -> bool:
+    wanted = overload.parameters
     repeats = bool(wanted) and wanted[-1].endswith("...")
     return arguments == len(wanted) or (repeats and arguments >= len(wanted) - 1)
 
 
 def refuse_bound(name: str, given: tuple[str, ...]) -> None:
-    """Raise PipelineError if a call with arguments of these types is no function of its record.
+    """Raise PipelineError if a call with arguments of these types depends on more than its record.
 
     The types are those of a bound expression, in which macros are expanded and casts and comparisons are calls.
     """
-    known = [one for one in table().get(name, ()) if one.kind == "scalar"]
+    known = [overload for overload in table().get(name, ()) if overload.kind == "scalar"]
     found = catalogue().get(name)
-    fitting = [one for one in known if one.takes(given)]
-    refused = [one for one in fitting if one.depends not in PURE]
-    if refused or (known and all(one.depends not in PURE for one in known)):
+    fitting = [overload for overload in known if overload.takes(given)]
+    refused = [overload for overload in fitting if overload.depends not in PURE]
+    if refused or (known and all(overload.depends not in PURE for overload in known)):
         raise PipelineError(_refusal(name, (refused or known)[0]))
     if fitting:
         return
-    texts = {one.text for one in known}
+    texts = {overload.text for overload in known}
     unknown = [text for text in (sorted(found.scalars) if found else ()) if text not in texts]
     if not known or any(Overload("scalar", text, "unreviewed").takes(given) for text in unknown):
-        raise PipelineError(_other(name, f"has it with ({', '.join(given)})"))
+        raise PipelineError(_unknown_overload(name, f"has it with ({', '.join(given)})"))
 
 
-def _refusal(name: str, one: Overload) -> str:
-    return f"has {name}(), {WHY[one.depends]}{_REMEDY.get(name, '')}"
+def _refusal(name: str, overload: Overload) -> str:
+    return f"has {name}(), {WHY[overload.depends]}{_REMEDY.get(name, '')}"
 
 
-def _unknown(name: str, found: CatalogueEntry) -> str:
+def _unknown_function(name: str, found: CatalogueEntry) -> str:
     if found.kinds & {"aggregate", "window"}:
         return f"calls {name}(), an aggregate function; an expression can only use the fields of its own record"
     if not found.kinds & {"scalar", "macro"}:
         return f"calls {name}(), which returns rows, not a value"
-    return _other(name, "has it")
+    return _unknown_overload(name, "has it")
 
 
-def _other(name: str, how: str) -> str:
+def _unknown_overload(name: str, how: str) -> str:
     return (
         f"calls {name}(): DuckDB {release()} {how}, which this version of windrow does not know; "
         "write the expression without it, or install a release of DuckDB that windrow knows"

@@ -1,8 +1,8 @@
-"""How large the value of a call can be: the table of functions by how they grow, and polynomials of sizes.
+"""Upper bounds on the size of a call's value: growth factors of functions, and polynomials of sizes.
 
-The size of a value is the number of its bytes and items. That of a call's value is a polynomial in the sizes of its
-arguments: their sum times the factor of the function in `FACTORS`, a product of two of them, or what a number asks for.
-It is an upper bound, and tests hold it against what DuckDB makes of odd texts.
+The size of a value is the number of its bytes and items. The size of a call's value is a polynomial in the sizes of its
+arguments: their sum times the factor of the function in `FACTORS`, a product of two of them, or a size that a number
+requests. Tests compare the bounds with DuckDB's results for unusual texts.
 """
 
 from __future__ import annotations
@@ -13,29 +13,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from windrow.expressions import macros
+from windrow.expressions.engine import quote
 from windrow.expressions.functions import table
-from windrow.expressions.macros import (
-    FORMATS,
-    LIMIT,
-    MAX_IN_LAMBDA,
-    MAX_ITEMS,
-    MAX_LENGTH,
-    MAX_MADE,
-    OWN_FUNCTIONS,
-    SIZES,
-)
-from windrow.expressions.syntax import Node, arguments_of, constant, descendants, unparse
+from windrow.expressions.macros import SIZES
+from windrow.expressions.syntax import Node, arguments_of, constant, has_columns, unparse
 
 Size = Mapping[tuple[str, ...], float]
-"""A polynomial: by the factors of a term, which are SQL or names of lambdas' parameters, its number."""
+"""A polynomial: the coefficient of each term, by its factors, which are SQL or names of lambdas' parameters."""
 
 Kind = Literal["text", "texts", "other"]
-"""What a value is, as far as that is known: a text, a list of texts, or any other."""
+"""The kind of a value: a text, a list of texts, or another or an unknown one."""
 
 
 @dataclass(frozen=True)
 class Value:
-    """The size of a value, and that of all that is made to compute it, with itself if it is made."""
+    """The size of a value, and of all that is allocated to compute it, itself included if it is allocated (`made`)."""
 
     size: Size
     made: Size
@@ -49,7 +42,7 @@ FACTORS: Final[dict[str, float]] = {
     "regexp_escape": 4,
     # a control character becomes six
     **dict.fromkeys(("array_to_json", "json_array", "json_object", "json_quote", "row_to_json", "to_json"), 6),
-    # numbers are written with all their digits
+    # numbers get all their digits
     **dict.fromkeys(
         """
         json json_deep_merge json_insert json_merge_patch json_merge_patch_diff json_normalize json_pretty json_remove
@@ -71,9 +64,9 @@ FACTORS: Final[dict[str, float]] = {
         2,
     ),
 }
-"""By how much the value of a function can be larger than its arguments together; of all others it is not larger.
+"""How many times larger the value of a function can be than its arguments together; 1 for all other functions.
 
-A character that becomes another, as in `upper`, counts as one: it has four bytes at the most, however often it does.
+A character that is mapped to another, as in `upper`, counts as one byte: it has at most four, however often it changes.
 """
 
 _PRODUCTS: Final[dict[str, tuple[int, int]]] = {
@@ -89,34 +82,20 @@ _PRODUCTS: Final[dict[str, tuple[int, int]]] = {
     "list_aggregate": (0, 2),
     "list_select": (0, 1),
 }
-"""The arguments of each function that can repeat the second for each item or byte of the first."""
+"""The two arguments of each function that can repeat the second for each item or byte of the first."""
 
 _PAIRS: Final = frozenset(
     """
     damerau_levenshtein editdist3 jaro_similarity jaro_winkler_similarity levenshtein
     """.split()  # noqa: SIM905 - as above
 )
-"""Functions that compare each character of a text with each of another."""
+"""Functions that compare each character of a text with each character of another."""
 
 # `bound.py` refuses the sum of lists
-_SHORT: Final = frozenset(
-    {
-        *OWN_FUNCTIONS,
-        "+",
-        "-",
-        "add",
-        "subtract",
-        "chr",
-        "dayname",
-        "md5",
-        "monthname",
-        "sha1",
-        "sha256",
-        "timezone",
-        "typeof",
-    }
+_SHORT: Final = macros.OWN_FUNCTIONS.union(
+    "+ - add subtract chr dayname md5 monthname sha1 sha256 timezone typeof".split()  # noqa: SIM905 - as above
 )
-"""Functions whose values have a fixed size, or a short text, which their types do not say."""
+"""Functions whose values have a fixed size, or are a short text, though their types do not tell."""
 _FIXED: Final = re.compile(
     r"BOOLEAN|U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?|FLOAT|DOUBLE|REAL|DECIMAL|NUMERIC|DATE|TIME|INTERVAL|UUID|"
     r"TIMESTAMP(_S|_MS|_NS|TZ)?|TIME(STAMP)? WITH TIME ZONE|INT\d|FLOAT\d|LONG"
@@ -134,13 +113,13 @@ _WITH_PATH: Final = 2
 _ONE: Final[Size] = {(): 1}
 _TEXT_OF_FIXED: Final = 32
 _QUOTED: Final[dict[Kind, float]] = {"text": 1, "texts": 6, "other": 20}
-"""By how much the text of a value is larger: one of a list has quotes and signs before them, a number more digits."""
+"""How many times larger a value's text is: texts in a list are quoted and escaped, and numbers have more digits."""
 _WIDTH: Final = 400
-"""The length of a double's text in a format with a fixed point: the largest has 309 digits before it."""
+"""The length of a double's text in a fixed-point format: the largest has 309 digits before the point."""
 
 
 def operation(node: Node, parts: Sequence[Value]) -> Value:  # noqa: PLR0911 - a case for each class
-    """Return the value that an operation makes of its operands."""
+    """Return the value of an operation by its operands."""
     if _is_fixed(node):
         return Value(_ONE, total(_work(node, parts) or [_ONE]))
     sizes = [part.size for part in parts]
@@ -167,13 +146,13 @@ def _kind_of_all(parts: Sequence[Value]) -> Kind:
 
 
 def _cast(node: Node, part: Value) -> Value:
-    """Return the value of a cast: the text of a list has quotes, with a sign before each, and commas."""
+    """Return the value of a cast: the text of a list has escaped quotes and commas."""
     type_ = node["type_expr"]
     name = str(type_.get("type_name", ""))
     if _TEXT.fullmatch(name):
-        # what is measured is measured by its text
-        is_text = part.kind == "text" or (node["child"]["class"] == "COLUMN_REF" and not of_parameters(part.size))
-        size = part.size if is_text else total([scaled(part.size, _QUOTED[part.kind]), {(): _TEXT_OF_FIXED}])
+        # a column is measured by its text
+        is_text = part.kind == "text" or (node["child"]["class"] == "COLUMN_REF" and not has_parameters(part.size))
+        size = part.size if is_text else _text_size(part)
         return Value(size, size, "text")
     texts = name.lower() == "list" and _TEXT.fullmatch(str(type_["children"][0].get("type_name", ""))) is not None
     return Value(part.size, part.size, "texts" if texts else "other")
@@ -181,20 +160,16 @@ def _cast(node: Node, part: Value) -> Value:
 
 def _call(node: Node, parts: Sequence[Value]) -> Value:
     name, arguments = node["function_name"].lower(), arguments_of(node)
-    size = _size(name, arguments, parts)
-    asked = (
-        scaled(_asked(name, arguments, [part.size for part in parts]), _weight(name, arguments))
-        if name in SIZES
-        else size
-    )
-    made = total([asked, *_work(node, parts)])
-    return Value(size, made, _kind(name, parts))
+    size = made = _size(name, arguments, parts)
+    if name in SIZES:
+        made = scale(_requested(name, arguments, [part.size for part in parts]), _weight(name, arguments))
+    return Value(size, total([made, *_work(node, parts)]), _kind(name, parts))
 
 
 def _kind(name: str, parts: Sequence[Value]) -> Kind:
-    if gives(name, _TEXT):
+    if returns_only(name, _TEXT):
         return "text"
-    if gives(name, _TEXTS):
+    if returns_only(name, _TEXTS):
         return "texts"
     if name in {"list_value", "list_pack"} and parts and all(part.kind == "text" for part in parts):
         return "texts"
@@ -208,61 +183,63 @@ def _size(name: str, arguments: Sequence[Node], parts: Sequence[Value]) -> Size:
     sizes = _as_text(arguments, parts) if name in _OF_TEXT else [part.size for part in parts]
     whole = total(sizes)
     if name in SIZES:
-        return total([whole, _asked(name, arguments, sizes)])
-    if name in FORMATS:
-        return _formatted(name, str(constant(arguments[0])), sizes)
-    if name in _REPLACED and len(sizes) > _REPLACED[name]:
-        return _replaced(name, arguments, sizes)
+        return total([whole, _requested(name, arguments, sizes)])
+    if name in macros.FORMATS:
+        return _format_size(name, str(constant(arguments[0])), sizes)
+    if name in {"replace", "regexp_replace"} and len(sizes) > _REPLACEMENT:
+        return _replacement_size(name, arguments, sizes)
     if name == "concat_ws":
         items = [_ONE if part.kind == "text" else part.size for part in parts[1:]]
         return total([*sizes[1:], product(sizes[0], total(items))])
     if name in _PARTS and len(arguments) > _PARTS[name]:
         length = constant(arguments[_PARTS[name]])
-        if isinstance(length, float) and abs(length) <= MAX_IN_LAMBDA:
+        if isinstance(length, float) and abs(length) <= macros.MAX_IN_LAMBDA:
             return {(): 4 * abs(length) + 1}
     if name in _PRODUCTS and _PRODUCTS[name][1] < len(sizes):
         first, second = _PRODUCTS[name]
         return total([whole, product(sizes[first], _members(name, arguments[second], sizes[second]))])
     if is_nested(name, arguments):
-        return total([scaled(whole, FACTORS.get(name, 1)), product(sizes[0], _depth(arguments[0], sizes[0]))])
+        return total([scale(whole, FACTORS.get(name, 1)), product(sizes[0], _depth(arguments[0], sizes[0]))])
     if _has_list(name, arguments):
         return total([whole, product(sizes[0], sizes[1])])
     names = sum(len(argument.get("alias", "")) + 4 for argument in arguments) if name in _WITH_NAMES else 0
     short = 0 if name in {"||", "concat", "list_concat", "list_cat"} else _TEXT_OF_FIXED if name in FACTORS else 1
     factor = FACTORS["icu_sort_key"] if _COLLATION.fullmatch(name) else FACTORS.get(name, 1)
-    return total([scaled(whole, factor), {(): names + short}])
+    return total([scale(whole, factor), {(): names + short}])
 
 
 _COLLATION: Final = re.compile(r"(icu_)?collate_\w+")
-
-
-_OF_TEXT: Final = frozenset({"||", "concat", "concat_ws", *FORMATS})
-"""Functions that make a text of any value, or of lists a list."""
+_OF_TEXT: Final = frozenset({"||", "concat", "concat_ws", *macros.FORMATS})
+"""Functions that convert any value to a text, or lists to a list."""
 
 
 def _as_text(arguments: Sequence[Node], parts: Sequence[Value]) -> list[Size]:
-    """Return the sizes of arguments as texts: what is no text has quotes within quotes, unless all are lists."""
-    are_lists = not any(part.kind == "text" for part in parts) and all(map(_can_be_list, arguments))
+    """Return the sizes of arguments as texts: other values get quotes within quotes, unless all are lists."""
+    are_lists = not any(part.kind == "text" for part in parts) and not any(
+        node["class"] == "FUNCTION" and node["function_name"].lower() in _WITH_NAMES for node in arguments
+    )
     return [
         part.size
         if part.kind == "text" or are_lists or node["class"] in {"COLUMN_REF", "CONSTANT"} or _is_fixed(node)
-        else total([scaled(part.size, _QUOTED[part.kind]), {(): _TEXT_OF_FIXED}])
+        else _text_size(part)
         for node, part in zip(arguments, parts, strict=True)
     ]
 
 
-def _can_be_list(node: Node) -> bool:
-    return node["class"] != "FUNCTION" or node["function_name"].lower() not in _WITH_NAMES
+def _text_size(part: Value) -> Size:
+    """Return the size of a value that is cast to a text."""
+    return total([scale(part.size, _QUOTED[part.kind]), {(): _TEXT_OF_FIXED}])
 
 
 _PARTS: Final = {"substr": 2, "substring": 2, "left": 1, "right": 1, "substring_grapheme": 2, "left_grapheme": 1}
 """The argument of each function that is the length of its value."""
 _WITH_NAMES: Final = frozenset({"struct_pack", "struct_insert", "struct_update", "row", "json_object", "union_value"})
-_REPLACED: Final = {"replace": 2, "regexp_replace": 2}
+_REPLACEMENT: Final = 2
+"""The argument of `replace` and `regexp_replace` that is the replacement."""
 
 
-def _asked(name: str, arguments: Sequence[Node], sizes: Sequence[Size]) -> Size:
-    """Return the size that numbers ask for."""
+def _requested(name: str, arguments: Sequence[Node], sizes: Sequence[Size]) -> Size:
+    """Return the size that numbers among the arguments request."""
     numbers = [number(arguments[place]) for place in SIZES[name] if place < len(arguments)]
     if not numbers:
         return _ONE
@@ -270,7 +247,7 @@ def _asked(name: str, arguments: Sequence[Node], sizes: Sequence[Size]) -> Size:
         values = [value for value in map(constant, arguments) if isinstance(value, float)]
         if len(values) == len(arguments):
             return {(): max(map(abs, values))}
-        length = tried(f"length_of_range({', '.join(map(sql, arguments))})", *arguments)
+        length = try_sql(f"length_of_range({', '.join(map(value_sql, arguments))})", *arguments)
         return {("1", f"greatest(coalesce({length}, 0), 0)"): 1}
     if name == "repeat":
         return product(sizes[0], numbers[0])
@@ -280,34 +257,35 @@ def _asked(name: str, arguments: Sequence[Node], sizes: Sequence[Size]) -> Size:
 
 
 def number(node: Node) -> Size:
-    """Return the polynomial that a number is, 0 if it is less; what is not constant is the second of two factors."""
+    """Return a number as a polynomial, 0 if it is negative; a variable number is the second of two factors."""
     value = constant(node)
     if isinstance(value, float):
         return {(): abs(value)}
-    return {("1", f"greatest(coalesce({tried(f'CAST({sql(node)} AS DOUBLE)', node)}, 0), 0)"): 1}
+    return {("1", f"greatest(coalesce({try_sql(f'CAST({value_sql(node)} AS DOUBLE)', node)}, 0), 0)"): 1}
 
 
 def _weight(name: str, arguments: Sequence[Node]) -> float:
-    """Return how much each byte or item counts of what numbers of the record ask for."""
-    if name not in SIZES or all(
-        isinstance(constant(arguments[place]), float) for place in SIZES[name] if place < len(arguments)
-    ):
+    """Return the weight of each byte or item that numbers of the record request."""
+    if all(isinstance(constant(arguments[place]), float) for place in SIZES[name] if place < len(arguments)):
         return 1
-    return MAX_MADE / (MAX_ITEMS if name in _OF_ITEMS and len(arguments) <= _OF_ITEMS[name] else MAX_LENGTH)
+    return macros.MAX_MADE / (macros.MAX_ITEMS if _is_of_items(name, arguments) else macros.MAX_LENGTH)
+
+
+def _is_of_items(name: str, arguments: Sequence[Node]) -> bool:
+    """Return whether the size of a bounded function's value is a number of items, which are short."""
+    return name in _OF_ITEMS and len(arguments) <= _OF_ITEMS[name]
 
 
 _OF_ITEMS: Final = {"range": 3, "generate_series": 3, "list_resize": 2, "array_resize": 2, "equi_width_bins": 4}
 
 
-def _formatted(name: str, text: str, sizes: Sequence[Size]) -> Size:
-    """Return the size of a format's text, in which a value can be given by its number more than once."""
+def _format_size(name: str, text: str, sizes: Sequence[Size]) -> Size:
+    """Return the size of a format's text, which can refer to a value by its number more than once."""
     specifiers = _SPECIFIERS[name].findall(text)
     used = Counter(found[0] for found in specifiers)
     again = max((count for index, count in used.items() if index), default=0) + (1 if used[""] else 0)
     widths = sum(4 * int(digits) for found in specifiers for digits in re.findall(r"\d+", found[1]))
-    return total(
-        [scaled(total(sizes[1:]), max(again, 1)), {(): len(text.encode()) + widths + _WIDTH * len(specifiers)}]
-    )
+    return total([scale(total(sizes[1:]), max(again, 1)), {(): len(text.encode()) + widths + _WIDTH * len(specifiers)}])
 
 
 _SPECIFIERS: Final = {
@@ -316,44 +294,43 @@ _SPECIFIERS: Final = {
 }
 
 
-def _replaced(name: str, arguments: Sequence[Node], sizes: Sequence[Size]) -> Size:
+def _replacement_size(name: str, arguments: Sequence[Node], sizes: Sequence[Size]) -> Size:
     """Return the size of a text in which parts are replaced by another."""
-    old, new = constant(arguments[1]), constant(arguments[2])
+    old, new = constant(arguments[1]), constant(arguments[_REPLACEMENT])
+    if not isinstance(new, str) or (name == "replace" and not isinstance(old, str)):
+        return total([sizes[0], product(sizes[0], sizes[_REPLACEMENT])])
+    length = len(new.encode())
     if name == "replace":
-        if isinstance(new, str) and isinstance(old, str):
-            return scaled(sizes[0], max(1, len(new.encode()) / max(len(old.encode()), 1)))
-        return total([sizes[0], product(sizes[0], sizes[2])])
-    options = constant(arguments[3]) if len(arguments) > _REPLACED[name] + 1 else ""
-    references = new.count("\\") if isinstance(new, str) else None
-    if references is None:
-        return total([sizes[0], product(sizes[0], sizes[2])])
+        return scale(sizes[0], max(1, length / max(len(str(old).encode()), 1)))
+    options = constant(arguments[3]) if len(arguments) > _REPLACEMENT + 1 else ""
+    references = new.count("\\")
     if isinstance(options, str) and "g" not in options:
-        return total([scaled(sizes[0], 1 + references), {(): len(str(new).encode())}])
-    return scaled(sizes[0], 1 + references + len(str(new).encode()))
+        return total([scale(sizes[0], 1 + references), {(): length}])
+    return scale(sizes[0], 1 + references + length)
 
 
 def _members(name: str, node: Node, size: Size) -> Size:
-    """Return how often a function can repeat its argument: once for each member of the structure of JSON."""
+    """Return how often a function can repeat its argument: once for each member of a JSON structure."""
     text = constant(node)
     return {(): text.count(",") + text.count(":") + 1} if "json" in name and isinstance(text, str) else size
 
 
 def is_nested(name: str, arguments: Sequence[Node]) -> bool:
-    """Return whether a function of JSON gives a part once for each part around it."""
+    """Return whether a JSON function returns a part once for each part that encloses it."""
     if name == "json_pretty":
         return True
     if len(arguments) < _WITH_PATH or not _JSON.fullmatch(name):
         return False
     # a path that depends on a value has no wildcards, and a list of paths has none
-    path, values = arguments[1], list(descendants(arguments[1]))
-    if path.get("function_name") == "list_value" or any(value.get("class") == "COLUMN_REF" for value in values):
+    path = arguments[1]
+    if path.get("function_name") == "list_value" or has_columns(path):
         return False
     text = constant(path)
     return path["class"] != "CONSTANT" or (isinstance(text, str) and _NESTED.search(text) is not None)
 
 
 def _has_list(name: str, arguments: Sequence[Node]) -> bool:
-    """Return whether a call has a list of constants of which each can give a part of the whole text."""
+    """Return whether a call has a list of constants, each of which can select a part of the whole text."""
     return (
         len(arguments) > 1
         and (_JSON.fullmatch(name) is not None or _REGEXP.fullmatch(name) is not None)
@@ -365,108 +342,101 @@ def _has_list(name: str, arguments: Sequence[Node]) -> bool:
 
 
 def _depth(node: Node, size: Size) -> Size:
-    """Return four blanks for each list and object that are within each other in a JSON text."""
-    if of_parameters(size):
+    """Return four blanks for each level of nested lists and objects in a JSON text."""
+    if has_parameters(size):
         return size
-    return {("4", f"coalesce(json_depth(CAST({sql(node)} AS VARCHAR)), 0)"): 1}
+    return {("4", f"coalesce(json_depth(CAST({value_sql(node)} AS VARCHAR)), 0)"): 1}
 
 
-def of_parameters(size: Size) -> bool:
+def has_parameters(size: Size) -> bool:
     """Return whether a size depends on the parameters of lambdas."""
-    return any("\0" in one for term in size for one in term)
+    return any("\0" in part for term in size for part in term)
 
 
 def _work(node: Node, parts: Sequence[Value]) -> list[Size]:
-    """Return what a call takes beside its value: a comparison of each character with each other."""
+    """Return the work of a call beside its value: the comparison of each character with each other one."""
     if node.get("class") != "FUNCTION" or len(parts) < _WITH_PATH:
         return []
     name, arguments = node["function_name"].lower(), arguments_of(node)
-    if name in _PAIRS or (_REGEXP.fullmatch(name) and _depends(arguments[1])):
+    if name in _PAIRS or (_REGEXP.fullmatch(name) and has_columns(arguments[1])):
         return [product(parts[0].size, parts[1].size)]
-    if name == "timezone" and _depends(arguments[0]):
-        # an unknown name is compared with all names, to say which are like it
-        return [scaled(parts[0].size, _LENGTH_OF_ZONES)]
+    if name == "timezone" and has_columns(arguments[0]):
+        # an unknown name is compared with all names, to suggest similar ones
+        return [scale(parts[0].size, _LENGTH_OF_ZONES)]
     return []
 
 
 _LENGTH_OF_ZONES: Final = 10_000
-
-
-def _depends(node: Node) -> bool:
-    return any(descendant.get("class") == "COLUMN_REF" for descendant in descendants(node))
+_CONDITIONS: Final = frozenset(
+    "OPERATOR_IS_NULL OPERATOR_IS_NOT_NULL OPERATOR_NOT COMPARE_IN COMPARE_NOT_IN".split()  # noqa: SIM905 - as above
+)
 
 
 def _is_fixed(node: Node) -> bool:
-    """Return whether the values of an operation have a fixed size, whatever those of its operands."""
+    """Return whether the values of an operation have a fixed size, whatever the sizes of its operands."""
     match node["class"], node["type"]:
         case "COMPARISON" | "BETWEEN" | "CONJUNCTION", _:
             return True
         case "OPERATOR", type_:
-            return type_ in {
-                "OPERATOR_IS_NULL",
-                "OPERATOR_IS_NOT_NULL",
-                "OPERATOR_NOT",
-                "COMPARE_IN",
-                "COMPARE_NOT_IN",
-            }
+            return type_ in _CONDITIONS
         case "CAST", _:
             return _FIXED.fullmatch(node["type_expr"].get("type_name", "")) is not None
         case "FUNCTION", _:
             name = node["function_name"].lower()
-            return name in _SHORT or gives(name, _FIXED)
+            return name in _SHORT or returns_only(name, _FIXED)
         case _:
             return False
 
 
-def gives(name: str, of: re.Pattern[str]) -> bool:
-    """Return whether all values of a function have a type of some."""
-    types = {one.text.rpartition(" -> ")[2] for one in table().get(name, ()) if one.kind == "scalar"}
-    return bool(types) and all(map(of.fullmatch, types))
+def returns_only(name: str, types: re.Pattern[str]) -> bool:
+    """Return whether all overloads of a function return a type that matches."""
+    found = {overload.text.rpartition(" -> ")[2] for overload in table().get(name, ()) if overload.kind == "scalar"}
+    return bool(found) and all(map(types.fullmatch, found))
 
 
-def too_large(node: Node, weight: int) -> str:
-    """Return the text with which a call fails that makes too much of a record; a byte or item counts `weight` times."""
+def limit_message(node: Node, weight: int) -> str:
+    """Return the error message of a call that exceeds its limit; a byte or item counts `weight` times."""
     name = node.get("function_name", "cast").lower()
-    if name in _PAIRS or name == "timezone" or (_REGEXP.fullmatch(name) and gives(name, _FIXED)):
-        return f"{LIMIT}{name}() compares at most {MAX_MADE:,} pairs of characters"
-    most, unit = MAX_MADE // weight, "bytes and items of a record"
+    if name in _PAIRS or name == "timezone" or (_REGEXP.fullmatch(name) and returns_only(name, _FIXED)):
+        return f"{macros.LIMIT}{name}() would compare more than {macros.MAX_MADE:,} pairs of characters"
+    limit, unit = macros.MAX_MADE // weight, "bytes and items for one record"
     if name in SIZES:
-        items = name in _OF_ITEMS and len(arguments_of(node)) <= _OF_ITEMS[name]
-        most, unit = (MAX_ITEMS, "items") if items else (MAX_LENGTH, _UNITS.get(name, "bytes"))
-    return f"{LIMIT}{name}() makes at most {most:,} {unit}"
+        is_of_items = _is_of_items(name, arguments_of(node))
+        limit, unit = (macros.MAX_ITEMS, "items") if is_of_items else (macros.MAX_LENGTH, _UNITS.get(name, "bytes"))
+    return f"{macros.LIMIT}{name}() would produce more than {limit:,} {unit}"
 
 
 _UNITS: Final = {"lpad": "characters", "rpad": "characters", "bar": "characters", "bitstring": "bits"}
 
 
-def sql(node: Node) -> str:
-    """Return the SQL of a value where it stands alone: a struct gives each of its values a name."""
+def value_sql(node: Node) -> str:
+    """Return the SQL of a value on its own, without the name that it has in a struct."""
     if node["class"] == "COLUMN_REF":
-        return ".".join('"' + name.replace('"', '""') + '"' for name in node["column_names"])
+        return ".".join(map(quote, node["column_names"]))
     return unparse({name: part for name, part in node.items() if name != "alias"})
 
 
-def tried(text: str, *of: Node) -> str:
-    """Return the SQL of what is measured of values, null where one that is not there yet fails."""
+def try_sql(text: str, *of: Node) -> str:
+    """Return the SQL of a measure of values, null if a value that is computed for it fails."""
     return text if all(node["class"] in {"COLUMN_REF", "CONSTANT"} for node in of) else f"TRY({text})"
 
 
 def total(sizes: Iterable[Size]) -> Size:
     """Return the sum of polynomials."""
-    made: dict[tuple[str, ...], float] = {}
+    result: dict[tuple[str, ...], float] = {}
     for size in sizes:
         for term, factor in size.items():
-            made[term] = made.get(term, 0) + factor
-    return made
+            result[term] = result.get(term, 0) + factor
+    return result
 
 
-def scaled(size: Size, factor: float) -> Size:
+def scale(size: Size, factor: float) -> Size:
     """Return a multiple of a polynomial."""
-    return {term: factor * one for term, one in size.items()}
+    return {term: factor * coefficient for term, coefficient in size.items()}
 
 
 def most(sizes: Sequence[Size]) -> Size:
-    """Return a polynomial that is at least each of some."""
+    """Return a polynomial that is at least as large as each of these."""
     return {term: max(size.get(term, 0) for size in sizes) for term in set().union(*sizes)}
 
 

@@ -4,54 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Final, Generic, Protocol, TypeGuard, TypeVar
+from typing import Final, Generic, TypeGuard, TypeVar
 
 from windrow import model as m
 from windrow.errors import PipelineError
 from windrow.expressions.analyse import Expression, analyse
+from windrow.expressions.engine import quote
 from windrow.expressions.syntax import is_column
-
-
-class Decoded(Protocol):
-    """Records: their source, decoded fields, derived ones, event time, and a key, which may be empty."""
-
-    @property
-    def source(self) -> m.Source:
-        """The source of the records. Its format is JSON if the records are decoded already."""
-        ...
-
-    @property
-    def decode(self) -> m.Decode:
-        """The decoded fields."""
-        ...
-
-    @property
-    def derive(self) -> tuple[m.Derive, ...]:
-        """The derived fields."""
-        ...
-
-    @property
-    def time(self) -> m.EventTime:
-        """How the records tell event time."""
-        ...
-
-    @property
-    def key(self) -> tuple[str, ...]:
-        """The fields of the key."""
-        ...
-
 
 N_co = TypeVar("N_co", bound=m.KeyedNode | m.SinkNode, covariant=True)
 
 
 @dataclass(frozen=True)
 class OperatorSpec(Generic[N_co]):
-    """What an operator is built from: its node, and the records that the node takes.
+    """The specification of an operator: its node, and the records that the node reads.
 
-    Those have the fields of `decode`, and the node adds those of `derive` (for a node behind a source these are the
-    source's, too). `key` names the fields by which records are partitioned into `key_groups`. A record that is
-    `lateness` microseconds or more behind the watermark has expired. With `has_id` several records can have one place
-    in a log. The rows of a sink's table have the key `row_key`, if it has one.
+    The records have the fields of `decode`, and the node adds those of `derive` (which include the source's for a node
+    that reads a source). The format of `source` is JSON if the records are decoded already. `key` names the fields by
+    which records are partitioned into `key_groups`. A record that is `lateness` microseconds or more behind the
+    watermark has expired. With `has_id` several records can have one place in a log. The rows of a sink's table have
+    the key `row_key`, if it has one.
     """
 
     pipeline: str
@@ -71,18 +43,20 @@ AnySpec = OperatorSpec[m.KeyedNode | m.SinkNode]
 WindowSpec = OperatorSpec[m.WindowNode]
 ProcessSpec = OperatorSpec[m.ProcessNode]
 RulesSpec = OperatorSpec[m.RulesNode]
+Decoded = m.SourceNode | AnySpec
+"""Records with their source, decoded and derived fields, event time, and a key, which may be empty."""
 
 
 def is_window_spec(spec: object) -> TypeGuard[WindowSpec]:
-    """Whether the node of a spec aggregates records in windows."""
+    """Return whether the node of a spec aggregates records in windows."""
     return isinstance(spec, OperatorSpec) and isinstance(spec.node, m.WindowNode)
 
 
 @dataclass(frozen=True)
 class Computed:
-    """A column of records that an expression makes; `label` is what errors call it, `key` that it must not be null.
+    """A column that is computed by an expression; errors call it `label`, and it must not be null if it is a `key`.
 
-    A record cannot be taken whose value is null, less than 1 or more than `most`, if that is given.
+    With `most`, a record is a dead letter if the value is null, less than 1 or more than `most`.
     """
 
     name: str
@@ -94,7 +68,7 @@ class Computed:
 
 @dataclass(frozen=True)
 class Argument:
-    """A column of records that an aggregate is over; those where it is null (a condition: or false) do not count."""
+    """A column that an aggregate reads; records where it is null (or false, for a condition) do not count."""
 
     column: str
     type: m.DataType
@@ -102,17 +76,19 @@ class Argument:
 
 
 def derived(pipeline: Decoded) -> tuple[Computed, ...]:
-    """Return the derived fields (a source has no key). Raise PipelineError for a wrong expression, here and below."""
+    """Return the derived fields. Raise PipelineError for an invalid expression, as the functions below do."""
     absent = _absent(pipeline)
     return tuple(
-        Computed(one.name, one.name, analyse(one.sql, pipeline.decode.fields, absent), one.name in pipeline.key)
-        for one in pipeline.derive
+        Computed(
+            derive.name, derive.name, analyse(derive.sql, pipeline.decode.fields, absent), derive.name in pipeline.key
+        )
+        for derive in pipeline.derive
     )
 
 
 def record_fields(pipeline: Decoded) -> tuple[m.Field, ...]:
     """Return the fields of a record, decoded and derived."""
-    return (*pipeline.decode.fields, *(m.Field(one.name, one.expression.type) for one in derived(pipeline)))
+    return (*pipeline.decode.fields, *(m.Field(column.name, column.expression.type) for column in derived(pipeline)))
 
 
 def key_of(spec: AnySpec) -> tuple[m.Field, ...]:
@@ -123,22 +99,23 @@ def key_of(spec: AnySpec) -> tuple[m.Field, ...]:
 
 def nullable_fields(pipeline: Decoded) -> frozenset[str]:
     """Return the names of the fields that can be null."""
-    return _absent(pipeline) | {one.name for one in derived(pipeline) if one.expression.nullable and not one.key}
+    optional = {column.name for column in derived(pipeline) if column.expression.nullable and not column.key}
+    return _absent(pipeline) | optional
 
 
 def computed(pipeline: Decoded) -> tuple[Computed, ...]:
-    """Return all columns that are made of a record's fields, in an order in which they can be."""
+    """Return all computed columns, each after the columns that it is computed from."""
     if not is_window_spec(pipeline):
         return derived(pipeline)
     return (*derived(pipeline), *computed_arguments(pipeline), *own_gap(pipeline))
 
 
 GAP: Final = "__gap"
-"""The gap of a record, in microseconds, where each has its own."""
+"""The column with a record's own gap, in microseconds."""
 
 
 def own_gap(spec: WindowSpec) -> tuple[Computed, ...]:
-    """Return the column with each record's gap, if it has one: it is more than 0 and at most that of the window."""
+    """Return the column with each record's own gap, if there is one: more than 0, and at most that of the window."""
     window = spec.node.window
     if not isinstance(window, m.Session) or window.by is None:
         return ()
@@ -161,52 +138,51 @@ _SECOND: Final = 1_000_000
 
 
 def computed_arguments(spec: WindowSpec) -> tuple[Computed, ...]:
-    """Return the columns that are made for aggregates alone, over `record_fields`."""
+    """Return the columns that are computed for aggregates alone, over `record_fields`."""
     fields, nullable = record_fields(spec), nullable_fields(spec)
     names = {field.name for field in fields}
-    made: dict[str, Computed] = {}
+    columns: dict[str, Computed] = {}
     for aggregate in spec.node.aggregates:
         if aggregate.where is not None and analyse(aggregate.where, fields, nullable).type != m.BooleanType():
             msg = f"{aggregate.where!r} is not a condition; write one that is true or false, such as kind = 'buy'"
             raise PipelineError(msg)
         for text in aggregated_texts(aggregate.function):
-            analyse(_quoted(text, names), fields, nullable)
+            analyse(_quote_field(text, names), fields, nullable)
         for text in _texts(aggregate, names):
-            if text not in names and text not in made:
+            if text not in names and text not in columns:
                 expression = analyse(text, fields, nullable)
-                made[text] = Computed(f"__e{len(made)}", aggregate.name, expression)
-    return tuple(made.values())
+                columns[text] = Computed(f"__e{len(columns)}", aggregate.name, expression)
+    return tuple(columns.values())
 
 
 def arguments(spec: WindowSpec) -> tuple[tuple[Argument, ...], ...]:
-    """Return the arguments of each aggregate; those of a count are its condition, if it has one."""
+    """Return the arguments of each aggregate; the argument of a count is its condition, if it has one."""
     fields, nullable = record_fields(spec), nullable_fields(spec)
     known = {field.name: Argument(field.name, field.type, field.name in nullable) for field in fields}
     names = set(known)
-    for argument in computed_arguments(spec):
-        known[argument.expression.text] = Argument(
-            argument.name, argument.expression.type, argument.expression.nullable
-        )
+    for column in computed_arguments(spec):
+        expression = column.expression
+        known[expression.text] = Argument(column.name, expression.type, expression.nullable)
     return tuple(tuple(known[text] for text in _texts(aggregate, names)) for aggregate in spec.node.aggregates)
 
 
 def _texts(aggregate: m.Aggregate, names: Iterable[str]) -> tuple[str, ...]:
-    """Return the arguments as expressions, each null where the condition does not hold; a field is its plain name."""
+    """Return the arguments as expressions, null where the condition is not true; a field is its plain name."""
     if isinstance(aggregate.function, m.Count):
         if aggregate.where is None:
             return ()
-        # a field that is called like a value, such as true, is in a condition only in double quotes
+        # a field with the name of a value, such as true, needs double quotes in a condition
         is_value = aggregate.where in names and not is_column(aggregate.where, frozenset(names))
         return (f"({aggregate.where})" if is_value else aggregate.where,)
     of = aggregated_texts(aggregate.function)
     if aggregate.where is None:
         return of
-    # what comes behind a condition is computed where it holds, and cannot fail where it does not
-    return tuple(f"CASE WHEN ({aggregate.where}\n) THEN ({_quoted(text, names)}\n) END" for text in of)
+    # an argument is computed only where the condition is true, so it cannot fail elsewhere
+    return tuple(f"CASE WHEN ({aggregate.where}\n) THEN ({_quote_field(text, names)}\n) END" for text in of)
 
 
 def aggregated_texts(function: m.Function) -> tuple[str, ...]:
-    """Return the fields or expressions that an aggregate is over."""
+    """Return the fields or expressions that an aggregate reads."""
     match function:
         case m.Count() | m.Formula():
             return ()
@@ -218,15 +194,15 @@ def aggregated_texts(function: m.Function) -> tuple[str, ...]:
             return (function.of,)
 
 
-def _quoted(text: str, names: Iterable[str]) -> str:
-    return '"' + text.replace('"', '""') + '"' if text in names else text
+def _quote_field(text: str, names: Iterable[str]) -> str:
+    return quote(text) if text in names else text
 
 
 def _absent(pipeline: Decoded) -> frozenset[str]:
-    """Return the decoded fields that a record may lack: the optional ones, a punctuation's, and columns of a row."""
+    """Return the decoded fields that a record may lack: the optional ones, the punctuation, and columns of a row."""
     lacking = {field.name for field in pipeline.decode.fields if field.optional}
     if pipeline.source.format == "debezium":
-        # of a row that was deleted, the log may have the key alone
+        # the log may have only the key of a deleted row
         lacking.update(field.name for field in pipeline.decode.fields if not field.path)
     if isinstance(pipeline.time.watermark, m.Punctuated):
         lacking.add(pipeline.time.watermark.field)

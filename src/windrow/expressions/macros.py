@@ -1,6 +1,6 @@
-"""Macros of the database of expressions, and the bounds on what an expression makes of a record.
+"""Macros of the expression database, and limits on what an expression may allocate for one record.
 
-A record that asks for more than a bound is a dead letter on every machine, and exhausts the memory of none.
+A record that would exceed a limit is a dead letter on every machine, instead of a crash where memory is short.
 """
 
 from __future__ import annotations
@@ -8,28 +8,28 @@ from __future__ import annotations
 from typing import Final
 
 MAX_LENGTH: Final = 1_000_000
-"""The length of a text that follows from an argument, in bytes, characters or bits."""
+"""Maximum length of a text whose length is an argument, in bytes, characters or bits."""
 
 MAX_ITEMS: Final = 100_000
-"""The number of a list's items that follows from an argument."""
+"""Maximum number of items of a list whose length is an argument."""
 
 MAX_IN_LAMBDA: Final = 100
-"""The same of both within a lambda, which is called for each item of a list, and within one in that."""
+"""Maximum of both within a lambda, which is called for each item of a list, and within a lambda in that."""
 
 MAX_MADE: Final = 10_000_000
-"""The bytes and items that a call may make of one record where they grow faster than the record."""
+"""Maximum number of bytes and items that a call allocates for one record where they grow faster than the record."""
 
 LIMIT: Final = "limit: "
-"""What begins the text that a bounded function fails to cast."""
+"""Prefix of the text that a bounded function fails to cast."""
 
 MAX_DIGITS: Final = 100_000
-"""The digits of a BIGNUM, which takes time for the square of them."""
+"""Maximum number of digits of a BIGNUM, whose operations take time for their square."""
 
 MAX_SLOTS: Final = 10_000
-"""The items of a fixed-size array, for which memory is taken whether or not it is null."""
+"""Maximum number of items of a fixed-size array, which takes memory for them even if it is null."""
 
 MAX_DEPTH: Final = 127
-"""The lists and objects that may be within each other where a function of JSON takes memory for each."""
+"""Maximum depth of nested lists and objects where a JSON function takes memory for each level."""
 
 SIZES: Final[dict[str, tuple[int, ...]]] = {
     "repeat": (1,),
@@ -43,7 +43,7 @@ SIZES: Final[dict[str, tuple[int, ...]]] = {
     "bitstring": (1,),
     "equi_width_bins": (2,),
 }
-"""The arguments of each bounded function from which the size follows."""
+"""Positions of the arguments that determine the size, by bounded function."""
 
 FORMATS: Final = frozenset({"format", "printf"})
 """Functions whose first argument can ask for any width."""
@@ -64,10 +64,10 @@ EAGER: Final[dict[str, tuple[int, ...]]] = {
     "time_bucket": (2, 3),
     "timezone": (2,),
 }
-"""Functions, with the numbers of their arguments, that fail for a wrong argument beside a null, or are null.
+"""Functions, with their numbers of arguments, that either fail or are null for a wrong argument beside a null.
 
-Which of them depends on whether DuckDB holds the argument as a constant of all rows: on the rows beside. A call in
-which several arguments depend on the record is made by the macro of the name with `NULL_CHECKED` before it.
+Which of the two depends on whether DuckDB holds the argument as a constant for all rows, and so on the other rows. A
+call with several arguments that depend on the record is replaced by a call of the macro `NULL_CHECKED` + name.
 """
 
 NULL_CHECKED: Final = "null_checked_"
@@ -79,18 +79,16 @@ _SUM = """
 _KM = f"12742 * asin(sqrt(({_SUM}) * 0.999999999999998::DOUBLE))"
 
 
-def _null_checked(function: str) -> str:
+def _null_check_macro(function: str) -> str:
     """Return the macro that gives null where an argument is null, before the function looks at the others."""
-
-    def overload(number: int) -> str:
-        # by `invoke` each argument is computed once
-        given, names = (", ".join(f"{letter}{place}" for place in range(number)) for letter in "ap")
+    overloads = []
+    for number in EAGER[function]:
+        # `invoke` computes each argument once
+        args, names = (", ".join(f"{letter}{place}" for place in range(number)) for letter in "ap")
         is_null = " OR ".join(f"p{place} IS NULL" for place in range(number))
-        return (
-            f"({given}) AS invoke(lambda {names}: CASE WHEN {is_null} THEN NULL ELSE {function}({names}) END, {given})"
-        )
-
-    return f"CREATE MACRO {NULL_CHECKED}{function}{', '.join(map(overload, EAGER[function]))}"
+        value = f"CASE WHEN {is_null} THEN NULL ELSE {function}({names}) END"
+        overloads.append(f"({args}) AS invoke(lambda {names}: {value}, {args})")
+    return f"CREATE MACRO {NULL_CHECKED}{function}{', '.join(overloads)}"
 
 
 _MICROS = "(epoch_us(b)::DOUBLE - epoch_us(a)::DOUBLE) / nullif(epoch(c) * 1000000, 0)"
@@ -100,11 +98,11 @@ _LENGTH_OF_RANGE = (
     f"(a TIMESTAMP, b TIMESTAMP, c INTERVAL) AS {_MICROS}, (a TIMESTAMPTZ, b TIMESTAMPTZ, c INTERVAL) AS {_MICROS}"
 )
 
-# `json_structure` fails for JSON that is nested deeper; of what differs from item to item it says no more than "JSON"
+# `json_structure` fails for JSON that is nested deeper; for items of different structure it gives no more than "JSON"
 _DEPTH_OF_STRUCTURE = f"CASE WHEN contains(t, '\"JSON\"') THEN {MAX_DEPTH} ELSE json_brackets(t) END"
 _DEPTH = f"""CASE WHEN json_brackets(x) <= 8 THEN json_brackets(x)
     ELSE invoke(lambda t: {_DEPTH_OF_STRUCTURE}, CAST(json_structure(x) AS VARCHAR)) END"""
-# it calls itself for what is nested, until the stack ends
+# it recurses into nested values until the stack overflows
 _CONTAINS = "CASE WHEN json_depth(CAST(p AS VARCHAR)) >= 0 THEN system.main.json_contains(p, q) END"
 
 MACROS: Final = (
@@ -114,13 +112,13 @@ MACROS: Final = (
     "CREATE MACRO json_brackets(x) AS strlen(x) - strlen(translate(x, '[{', ''))",
     f"CREATE MACRO json_depth(x) AS {_DEPTH}",
     f"CREATE MACRO json_contains(a, b) AS invoke(lambda p, q: {_CONTAINS}, a, b)",
-    *map(_null_checked, EAGER),
-    # in the order of a hash table, which differs between releases
+    *map(_null_check_macro, EAGER),
+    # DuckDB returns the order of its hash table, which differs between releases
     "CREATE MACRO list_distinct(l) AS list_sort(system.main.list_distinct(l))",
     "CREATE MACRO array_distinct(l) AS list_sort(system.main.list_distinct(l))",
 )
-"""The macros that expressions have: ``km``, the distance of two places in kilometres, ``hours``, the hours from one
-time to another, what `growth.py` measures by, and functions in the place of DuckDB's.
+"""Macros that expressions can call: ``km``, the distance between two places in kilometres; ``hours``, the hours between
+two times; the measures of `growth.py`; and replacements for functions of DuckDB.
 """
 
 OWN_FUNCTIONS: Final = frozenset({"km", "hours"})

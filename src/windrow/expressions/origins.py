@@ -1,4 +1,4 @@
-"""Origins of the columns of a stream: from which fields of which sources each is computed, for lineage."""
+"""Origins of the columns of a stream: the fields of sources that each is computed from, for lineage."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from windrow.expressions.results import formulas, results
 from windrow.expressions.streams import exploded, join_sides, selected_expressions, spec_of, stream_of
 
 Way = Literal["IDENTITY", "TRANSFORMATION", "AGGREGATION"]
-"""How a column is made of a field: it is the field, an expression over it, or an aggregate."""
+"""How a column is computed from a field: a copy, an expression over it, or an aggregate."""
 _WAYS: Final[tuple[Way, ...]] = ("IDENTITY", "TRANSFORMATION", "AGGREGATION")
 
 Origins = Mapping[tuple[str, str], Way]
-"""The fields that a column is made of, each by its source's name in the graph and its own."""
+"""The fields that a column is computed from, each by the name of its source in the graph and its own."""
 
 
 def origins_of(graph: m.Graph, stream: str) -> dict[str, Origins]:
     """Return the origins of each column of a stream, or of the rows of a node with results.
 
-    What user code makes has none, as it is not known what it reads.
+    The results of a process function have none, because the fields that it reads are unknown.
     """
     node = graph.producer(stream)
     if isinstance(node, m.FilterNode | m.TableNode):
@@ -32,25 +32,27 @@ def origins_of(graph: m.Graph, stream: str) -> dict[str, Origins]:
             own: dict[str, Origins] = {
                 field.name: {(node.name, field.name): "IDENTITY"} for field in node.decode.fields
             }
-            found = own | {one.name: _through(one.expression, own) for one in derived(node)}
+            found = own | {column.name: _expression_origins(column.expression, own) for column in derived(node)}
         case m.SelectNode():
-            given = [origins_of(graph, name) for name in node.inputs]
-            found = {name: _joined(one.get(name, {}) for one in given) for name in given[0]}
-            made = {name: _through(one, found) for name, one in selected_expressions(graph, node)}
-            found = {field.name: (found | made)[field.name] for field in stream_of(graph, stream).fields}
+            inputs = [origins_of(graph, name) for name in node.inputs]
+            found = {name: _merge(columns.get(name, {}) for columns in inputs) for name in inputs[0]}
+            found |= {
+                name: _expression_origins(expression, found) for name, expression in selected_expressions(graph, node)
+            }
+            found = {field.name: found[field.name] for field in stream_of(graph, stream).fields}
         case m.FlatMapNode():
-            given_one = origins_of(graph, node.input)
-            array = _as("TRANSFORMATION", given_one[node.field])
-            names = [one.name for one in exploded(stream_of(graph, node.input), node)]
-            found = {name: array if name == node.field else given_one.get(name, array) for name in names}
+            given = origins_of(graph, node.input)
+            array = _at_least("TRANSFORMATION", given[node.field])
+            names = [field.name for field in exploded(stream_of(graph, node.input), node)]
+            found = {name: array if name == node.field else given.get(name, array) for name in names}
         case m.JoinNode() | m.LookupNode() | m.TableJoinNode():
             sides = zip(node.inputs, join_sides(graph, node), strict=True)
-            made_of = [
+            columns = [
                 (side.names[name], of) for stream, side in sides for name, of in origins_of(graph, stream).items()
             ]
-            found = {name: _joined(of for made, of in made_of if made == name) for name, _ in made_of}
+            found = {name: _merge(of for other, of in columns if other == name) for name, _ in columns}
         case m.WindowNode() | m.ProcessNode() | m.RulesNode():
-            found = _of_results(graph, node)
+            found = _result_origins(graph, node)
         case m.SinkNode():
             raise KeyError(stream)
         case _:
@@ -59,7 +61,7 @@ def origins_of(graph: m.Graph, stream: str) -> dict[str, Origins]:
 
 
 def table_keys(graph: m.Graph, source: m.SourceNode) -> frozenset[str]:
-    """Return the fields of a source of changes of rows that keys of tables are made of."""
+    """Return the fields of a source of row changes from which keys of tables are computed."""
     tables = [node for node in graph.nodes if isinstance(node, m.TableNode)]
     return frozenset(
         field
@@ -71,36 +73,37 @@ def table_keys(graph: m.Graph, source: m.SourceNode) -> frozenset[str]:
     )
 
 
-def _of_results(graph: m.Graph, node: m.ResultNode) -> dict[str, Origins]:
+def _result_origins(graph: m.Graph, node: m.ResultNode) -> dict[str, Origins]:
     spec, given = spec_of(graph, node), origins_of(graph, node.input)
-    given |= {one.name: _through(one.expression, given) for one in derived(spec) if one.name not in given}
+    new = [column for column in derived(spec) if column.name not in given]
+    given |= {column.name: _expression_origins(column.expression, given) for column in new}
     key = {name: given[name] for name in node.key}
     if isinstance(node, m.ProcessNode):
         return {}
     if not is_window_spec(spec):
         return key | {"event_time": given.get(spec.time.field, {})}
-    time = _as("TRANSFORMATION", given.get(spec.time.field, {}))
-    given |= {argument.name: _through(argument.expression, given) for argument in computed_arguments(spec)}
-    made = {
-        one.name: _as("AGGREGATION", _joined(given[argument.column] for argument in of))
-        for one, of in zip(spec.node.aggregates, arguments(spec), strict=True)
+    time = _at_least("TRANSFORMATION", given.get(spec.time.field, {}))
+    given |= {argument.name: _expression_origins(argument.expression, given) for argument in computed_arguments(spec)}
+    values = {
+        aggregate.name: _at_least("AGGREGATION", _merge(given[argument.column] for argument in of))
+        for aggregate, of in zip(spec.node.aggregates, arguments(spec), strict=True)
     }
-    made |= {name: _through(one, made) for name, one in formulas(spec, results(spec)).items()}
-    return {"window_start": time, "window_end": time, **key, **made}
+    values |= {name: _expression_origins(formula, values) for name, formula in formulas(spec, results(spec)).items()}
+    return {"window_start": time, "window_end": time, **key, **values}
 
 
-def _through(expression: Expression, given: Mapping[str, Origins]) -> Origins:
-    """Return the origins of an expression; one that is a column alone is that column."""
-    origins = _joined(given.get(name, {}) for name in expression.columns)
+def _expression_origins(expression: Expression, given: Mapping[str, Origins]) -> Origins:
+    """Return the origins of an expression; those of a plain column are the column's."""
+    origins = _merge(given.get(name, {}) for name in expression.columns)
     is_column = [expression.text.strip().strip('"')] == list(expression.columns)
-    return origins if is_column else _as("TRANSFORMATION", origins)
+    return origins if is_column else _at_least("TRANSFORMATION", origins)
 
 
-def _as(way: Way, origins: Origins) -> Origins:
+def _at_least(way: Way, origins: Origins) -> Origins:
     return {origin: max(way, before, key=_WAYS.index) for origin, before in origins.items()}
 
 
-def _joined(several: Iterable[Origins]) -> Origins:
+def _merge(several: Iterable[Origins]) -> Origins:
     found: dict[tuple[str, str], Way] = {}
     for origins in several:
         for origin, way in origins.items():

@@ -1,4 +1,4 @@
-"""Result columns of a pipeline: the type of each, and whether it can be null."""
+"""Result columns of a pipeline, with their types, and whether they can be null."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from windrow.expressions.analyse import Expression, analyse
 from windrow.expressions.inputs import Argument, WindowSpec, arguments
 
 MEAN_DIGITS = 6
-"""A mean is exact to so many digits more than its field has."""
+"""Number of decimal digits that a mean has more than its field."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """A result column; where no record counts for it, it is null if it can be."""
+    """A result column; a `nullable` one is null if no record counts for it."""
 
     name: str
     type: m.DataType
@@ -23,22 +23,22 @@ class Result:
 
 
 def results(spec: WindowSpec) -> tuple[Result, ...]:
-    """Return the results in their order; raise PipelineError for an expression that is wrong."""
-    made = tuple(
-        Result(aggregate.name, *_result(aggregate.function, given))
+    """Return the results in their order; raise PipelineError for an invalid expression."""
+    columns = tuple(
+        Result(aggregate.name, *_type_and_nullable(aggregate.function, given))
         for aggregate, given in zip(spec.node.aggregates, arguments(spec), strict=True)
     )
-    formulas_of = formulas(spec, made)
+    types = {name: expression.type for name, expression in formulas(spec, columns).items()}
     return tuple(
-        Result(one.name, formulas_of[one.name].type, nullable=True) if one.name in formulas_of else one for one in made
+        Result(column.name, types[column.name], nullable=True) if column.name in types else column for column in columns
     )
 
 
 def needs_rows(spec: WindowSpec, *, is_changelog: bool) -> bool:
-    """Return whether results over all time need all rows at once, and not what those before have come to.
+    """Return whether results over all time are computed from all rows at once, not from an intermediate result.
 
-    Only counts and exact sums can take back a row of a changelog. Sums of doubles, and what Python code makes, can
-    depend on what is merged.
+    Only counts and exact sums can retract a row of a changelog. Sums of doubles and results of Python code can depend
+    on the order in which parts are merged.
     """
     for aggregate, given in zip(spec.node.aggregates, arguments(spec), strict=True):
         match aggregate.function:
@@ -55,21 +55,21 @@ def needs_rows(spec: WindowSpec, *, is_changelog: bool) -> bool:
     return False
 
 
-def formulas(spec: WindowSpec, made: tuple[Result, ...]) -> dict[str, Expression]:
-    """Return the formulas by name, analysed over the results that are none."""
+def formulas(spec: WindowSpec, columns: tuple[Result, ...]) -> dict[str, Expression]:
+    """Return the formulas by name, analysed over the other results."""
     texts = {
         aggregate.name: aggregate.function.sql
         for aggregate in spec.node.aggregates
         if isinstance(aggregate.function, m.Formula)
     }
-    plain = tuple(one for one in made if one.name not in texts)
-    fields = tuple(m.Field(one.name, one.type) for one in plain)
-    nullable = frozenset(one.name for one in plain if one.nullable)
+    plain = tuple(column for column in columns if column.name not in texts)
+    fields = tuple(m.Field(column.name, column.type) for column in plain)
+    nullable = frozenset(column.name for column in plain if column.nullable)
     return {name: analyse(text, fields, nullable) for name, text in texts.items()}
 
 
-def _result(function: m.Function, given: tuple[Argument, ...]) -> tuple[m.DataType, bool]:
-    """Return the type of a result, and whether it can be null; those of a formula are not known yet."""
+def _type_and_nullable(function: m.Function, given: tuple[Argument, ...]) -> tuple[m.DataType, bool]:
+    """Return the type of a result, and whether it can be null; a formula's are preliminary."""
     match function:
         case m.Count() | m.CountDistinct() | m.ApproxCountDistinct():
             return m.LongType(), False
@@ -78,8 +78,8 @@ def _result(function: m.Function, given: tuple[Argument, ...]) -> tuple[m.DataTy
         case m.Formula():
             return m.DoubleType(), True
         case _:
-            is_nullable = any(one.nullable for one in given) or isinstance(function, m.Variance | m.Stddev)
-            return _type_of_one(function, given[0]), is_nullable
+            is_nullable = any(argument.nullable for argument in given) or isinstance(function, m.Variance | m.Stddev)
+            return _unary_type(function, given[0]), is_nullable
 
 
 _FIXED_TYPES: dict[Literal["count", "double", "text", "boolean"], m.DataType] = {
@@ -90,7 +90,7 @@ _FIXED_TYPES: dict[Literal["count", "double", "text", "boolean"], m.DataType] = 
 }
 
 
-def _type_of_one(function: m.UnaryFunction, given: Argument) -> m.DataType:
+def _unary_type(function: m.UnaryFunction, given: Argument) -> m.DataType:
     match m.function_spec(function).result:
         case "argument":
             return given.type
@@ -103,7 +103,7 @@ def _type_of_one(function: m.UnaryFunction, given: Argument) -> m.DataType:
 
 
 def _sum_type(type_: m.DataType, *, extra: int) -> m.DataType:
-    """Return the type of a sum: as wide as decimals get, so that it stays exact."""
+    """Return the type of a sum: the widest decimal, so that it stays exact."""
     match type_:
         case m.LongType():
             return m.DecimalType(38, extra)

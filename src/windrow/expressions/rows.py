@@ -1,4 +1,4 @@
-"""Rows of results: what a sink writes, and what connectors know of it."""
+"""Rows of results: their columns and keys, as sinks write them."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ RowKind = Literal["windows", "global", "process", "alerts", "table", "records"]
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of a node: the fields of their key, and the values in the order of columns; optional ones can be null.
+    """Rows of a node: the fields of their key, and the values in the order of columns; optional values can be null.
 
-    Window and key identify a row of windows, of the `global` window and of a process function, where the bounds of the
-    window say nothing; the key a row of a table; an alert has an identity. Records have their place in the log or, with
-    `has_id`, a text that names what they are made of.
+    A row of windows is identified by window and key, as is a row of the `global` window or a process function, whose
+    window bounds are constant; a row of a table by its key; an alert by its id. Records are identified by their place
+    in the log or, with `has_id`, by a text that names the records that they are made of.
     """
 
     kind: RowKind
@@ -29,16 +29,16 @@ class Rows:
 
     @property
     def has_panes(self) -> bool:
-        """Whether pane and revision say how a row came about; records and rows of tables have none."""
+        """Whether rows have a pane and a revision; records and rows of tables have none."""
         return self.kind not in {"table", "records"}
 
 
 @dataclass(frozen=True)
 class SinkSpec:
-    """The rows of a sink, and its settings.
+    """A sink with the rows that it writes.
 
-    `pipeline` is the name of the pipeline, `stream` that of the stream whose rows these are. If `discards`, each pane
-    is a row of its own.
+    `pipeline` is the name of the pipeline, `stream` that of the stream with the rows. If `discards`, each pane is a row
+    of its own.
     """
 
     pipeline: str
@@ -48,12 +48,12 @@ class SinkSpec:
     discards: bool = False
 
     def into(self, table: str) -> SinkSpec:
-        """Return it with another table in the same database."""
+        """Return the same sink with another table in its database."""
         return replace(self, sink=self.sink.into(table))
 
 
 def _alerts(key: tuple[m.Field, ...]) -> Rows:
-    """Return the rows of alerts by a key; the subject is the record that a rule holds for: its id, or its place."""
+    """Return the rows of alerts by a key; the subject is the id or place of the record for which the rule is true."""
     rule, severity, rule_hash, subject, text, evidence = (
         m.Field(name, m.StringType()) for name in ("rule", "severity", "rule_hash", "subject", "text", "evidence")
     )
@@ -62,7 +62,7 @@ def _alerts(key: tuple[m.Field, ...]) -> Rows:
 
 
 def made_rows(spec: AnySpec) -> Rows:
-    """Return the rows that an operator makes; raise PipelineError for an expression that is wrong."""
+    """Return the rows that an operator emits; raise PipelineError for an invalid expression."""
     key, node = key_of(spec), spec.node
     if is_window_spec(spec):
         values = tuple(m.Field(result.name, result.type, result.nullable) for result in results(spec))
@@ -78,18 +78,18 @@ def made_rows(spec: AnySpec) -> Rows:
 
 
 def rows_of(graph: m.Graph, sink: m.SinkNode) -> Rows:
-    """Return the rows that a sink takes; raise PipelineError for an expression that is wrong."""
+    """Return the rows that a sink receives; raise PipelineError for an invalid expression."""
     node = graph.producer(sink.input)
     return made_rows(spec_of(graph, node if isinstance(node, m.ResultNode) else sink))
 
 
 def sink_spec(graph: m.Graph, sink: m.SinkNode) -> SinkSpec:
-    """Return what a sink writes; raise PipelineError for an expression that is wrong."""
+    """Return a sink with its rows; raise PipelineError for an invalid expression."""
     node = graph.producer(sink.input)
     discards = isinstance(node, m.WindowNode) and node.emit.mode == "discard"
     return SinkSpec(graph.name, sink.sink, sink.input or graph.name, rows_of(graph, sink), discards)
 
 
 def sink_specs(graph: m.Graph) -> dict[str, SinkSpec]:
-    """Return what each sink writes, by its name."""
+    """Return each sink with its rows, by name."""
     return {sink.name: sink_spec(graph, sink) for sink in graph.sinks}

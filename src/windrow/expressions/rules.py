@@ -1,19 +1,18 @@
 """Expressions of rules: over a record, its neighbours (`prev`, `next`), the recent ones (`recent`), and lists.
 
-An expression is SQL as everywhere. What it says of other records becomes columns beside the fields of the record
+An expression is SQL as everywhere. References to other records become columns beside the fields of the record
 (`RuleColumn`), so that one query evaluates all rules over many records:
 
-- ``prev.FIELD``, ``next.FIELD``: a value; ``prev is null`` is said of the event time, which no record lacks;
+- ``prev.FIELD``, ``next.FIELD``: a value; ``prev is null`` tests the event time, which no record lacks;
 - ``recent.FIELD``: an array, oldest first; ``recent``: an array of structs;
 - ``mean(recent.FIELD)`` and the other functions of `_FUNCTIONS`: a function of such an array; with a duration as the
-  second argument, of its records that are at most so much older;
+  second argument, only of the records that are at most that much older;
 - ``count(recent)``, ``count(recent, '1m')``: a number;
 - ``x in LIST``: whether a list has an entry, once `x` is known.
 """
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -21,10 +20,11 @@ from string import Formatter
 from typing import Any, Final, Literal
 
 from windrow import model as m
-from windrow.errors import PipelineError
+from windrow.errors import PipelineError, did_you_mean
 from windrow.expressions.analyse import Expression, analyse
+from windrow.expressions.engine import quote
 from windrow.expressions.inputs import RulesSpec, nullable_fields, record_fields
-from windrow.expressions.syntax import Node, parse, unparse
+from windrow.expressions.syntax import Node, arguments_of, column_ref, parse, unparse
 
 RULE_WORDS: Final = ("prev", "recent", "next")
 """Names that no field of a rules pipeline can have."""
@@ -36,7 +36,7 @@ _NEIGHBOURS: Final[tuple[Neighbour, ...]] = ("prev", "next")
 
 @dataclass(frozen=True)
 class NeighbourField:
-    """The column `name` is a field of the record before or after, by event time."""
+    """The column `name` is a field of the previous or next record by event time."""
 
     name: str
     record: Neighbour
@@ -45,7 +45,7 @@ class NeighbourField:
 
 @dataclass(frozen=True)
 class RecentField:
-    """The column `name` is an array of a field of the recent records (None: of whole records), or those in `span`."""
+    """The column `name` is an array of a field (None: whole records) of the recent records, or of those in `span`."""
 
     name: str
     field: str | None
@@ -62,7 +62,7 @@ class RecentCount:
 
 @dataclass(frozen=True)
 class InList:
-    """The column `name` is whether the value of an expression is in the list `list`; null if the value is."""
+    """The column `name` is true if the value of an expression is in the list `list`, null if the value is null."""
 
     name: str
     list: str
@@ -74,7 +74,7 @@ RuleColumn = NeighbourField | RecentField | RecentCount | InList
 
 @dataclass(frozen=True)
 class TextPart:
-    """A part of an alert's text: `literal`, then the value `name` (None at the end) in a format."""
+    """A part of an alert's text: `literal`, followed by the value `name` (None at the end) in a format."""
 
     literal: str
     name: str | None
@@ -83,7 +83,7 @@ class TextPart:
 
 @dataclass(frozen=True)
 class RuleExpressions:
-    """A rule's condition, its evidence, and its text with the values in it; `columns` are what these need."""
+    """A rule's condition, its evidence, and its text with the values in it; `columns` are those that they read."""
 
     rule: m.Rule
     when: Expression
@@ -102,12 +102,12 @@ _FUNCTIONS: Final = {
     "max": "list_max",
     "median": "list_median",
 }
-"""Functions of ``recent.FIELD``: null for no records; a standard deviation is that of a sample, null for one record."""
+"""Functions of ``recent.FIELD``: null for no records; `stddev` is that of a sample, and null for a single record."""
 
 
 @dataclass
 class RuleScope:
-    """Analyses the expressions of a pipeline's rules, and gathers the columns that they need."""
+    """Analyses the expressions of a pipeline's rules, and collects the columns that they read."""
 
     fields: tuple[m.Field, ...]
     nullable: frozenset[str]
@@ -118,29 +118,29 @@ class RuleScope:
 
     @staticmethod
     def of(spec: RulesSpec, given: tuple[m.Field, ...] | None = None) -> RuleScope:
-        """Return the scope of a pipeline; `given` are its fields, if some of them are to be left out."""
+        """Return the scope of a pipeline; `given` are its fields, to leave out some of them."""
         fields = record_fields(spec) if given is None else given
         return RuleScope(
             tuple(field for field in fields if not isinstance(field.type, m.ArrayType)),
-            nullable_fields(spec) if given is None else frozenset(one.name for one in given),
+            nullable_fields(spec) if given is None else frozenset(field.name for field in given),
             spec.time.field,
             spec.node.rules.recent.within,
-            frozenset(one.name for one in spec.node.rules.lists),
+            frozenset(rule_list.name for rule_list in spec.node.rules.lists),
         )
 
     def analyse(self, text: str) -> Expression:
-        """Analyse an expression; raise PipelineError if it is wrong."""
+        """Analyse an expression; raise PipelineError if it is invalid."""
         names = frozenset(field.name for field in self.fields)
         tree = parse(text, names)
         try:
-            made = unparse(self._rewritten(tree, frozenset()))
+            rewritten = unparse(self._rewrite(tree, frozenset()))
         except PipelineError as exc:
             msg = f"{text!r}: {exc.message}"
             raise PipelineError(msg) from exc
-        return self._analysed(made, text)
+        return self._analyse_rewritten(rewritten, text)
 
     def rule(self, rule: m.Rule) -> RuleExpressions:
-        """Analyse a rule; raise PipelineError if an expression or the text is wrong."""
+        """Analyse a rule; raise PipelineError if an expression or the text is invalid."""
         when = self.condition(rule.when)
         evidence = tuple((name, self.analyse(sql)) for name, sql in rule.evidence)
         text, values = self.text(rule.say, dict(evidence)) if rule.say is not None else ((), {})
@@ -162,13 +162,13 @@ class RuleScope:
         return when
 
     def text(self, say: str, evidence: Mapping[str, Expression]) -> tuple[tuple[TextPart, ...], dict[str, Expression]]:
-        """Return the parts of a text, and the values in it by name; raise PipelineError if it is wrong."""
+        """Return the parts of a text, and the values in it by name; raise PipelineError if it is invalid."""
         parts: list[TextPart] = []
         values: dict[str, Expression] = {}
         try:
             found = list(Formatter().parse(say))
         except ValueError as exc:
-            msg = f"{say!r}: {exc}; a brace that is meant as one is written twice, {{{{"
+            msg = f"{say!r}: {exc}; write a literal brace twice, {{{{"
             raise PipelineError(msg) from exc
         for literal, name, spec, conversion in found:
             if name is None:
@@ -185,44 +185,45 @@ class RuleScope:
         word, _, inner = name.partition(".")
         by_name = {field.name: field for field in self.fields}
         if name in by_name:
-            return self._analysed(_quoted(name), name)
+            return self._analyse_rewritten(quote(name), name)
         if word in _NEIGHBOURS and inner in by_name:
-            return self._analysed(_quoted(self._neighbour(word, inner)), name)
-        near = difflib.get_close_matches(name, [*evidence, *by_name], n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"give it as evidence, with: {{{name}: ...}}"
-        msg = f"{say!r}: {name!r} is neither evidence of the rule nor a field; {hint}"
+            return self._analyse_rewritten(quote(self._neighbour(word, inner)), name)
+        hint = did_you_mean(name, [*evidence, *by_name]) or f"; give it as evidence, with: {{{name}: ...}}"
+        msg = f"{say!r}: {name!r} is neither evidence of the rule nor a field{hint}"
         raise PipelineError(msg)
 
-    def _analysed(self, made: str, text: str) -> Expression:
-        fields = (*self.fields, *(one for _, one in self.columns.values()))
+    def _analyse_rewritten(self, rewritten: str, text: str) -> Expression:
+        fields = (*self.fields, *(field for _, field in self.columns.values()))
         try:
-            return analyse(made, fields, self.nullable.union(self.columns), takes_arrays=True)
+            return analyse(rewritten, fields, self.nullable.union(self.columns), takes_arrays=True)
         except PipelineError as exc:
-            raise PipelineError(exc.message.replace(repr(made), repr(text))) from exc
+            raise PipelineError(exc.message.replace(repr(rewritten), repr(text))) from exc
 
-    def _rewritten(self, node: Any, bound: frozenset[str]) -> Any:  # noqa: ANN401 - plain JSON
-        """Return a tree with columns in the place of what it says of other records and of lists."""
+    def _rewrite(self, node: Any, bound: frozenset[str]) -> Any:  # noqa: ANN401 - plain JSON
+        """Return a tree with columns in place of its references to other records and to lists."""
         if isinstance(node, list):
-            return [self._rewritten(part, bound) for part in node]
+            return [self._rewrite(part, bound) for part in node]
         if not isinstance(node, dict):
             return node
         if node.get("class") == "LAMBDA":
-            bound |= frozenset(_named(node["lhs"]))
-        made = self._replaced(node, bound)
-        return {name: self._rewritten(part, bound) for name, part in node.items()} if made is None else made
+            bound |= frozenset(_column_names(node["lhs"]))
+        replacement = self._replacement(node, bound)
+        if replacement is not None:
+            return replacement
+        return {name: self._rewrite(part, bound) for name, part in node.items()}
 
-    def _replaced(self, node: Node, bound: frozenset[str]) -> Node | None:
-        """Return what takes the place of a node, None if it stays."""
+    def _replacement(self, node: Node, bound: frozenset[str]) -> Node | None:
+        """Return the replacement of a node, or None if it stays."""
         match node.get("class"):
             case "COLUMN_REF":
                 return self._reference(node, bound)
             case "OPERATOR" if node["type"] in _NULL_TESTS and (word := _name(node["children"][0])) in _NEIGHBOUR_NAMES:
-                return {**node, "children": [_column(self._neighbour(word[0], self.time))]}
-            case "OPERATOR" if node["type"] in _IN and (tested := self._tested(node["children"][1:])):
-                made = self._in_list(tested, node["children"][0], bound)
-                return made if node["type"] == "COMPARE_IN" else {**_NOT, "children": [made]}
+                return {**node, "children": [column_ref(self._neighbour(word[0], self.time))]}
+            case "OPERATOR" if node["type"] in _IN and (tested := self._list_in(node["children"][1:])):
+                test = self._in_list(tested, node["children"][0], bound)
+                return test if node["type"] == "COMPARE_IN" else {**_NOT, "children": [test]}
             case "FUNCTION":
-                return self._called(node, bound)
+                return self._call(node, bound)
             case _:
                 return None
 
@@ -239,16 +240,16 @@ class RuleScope:
                     f"`{first}` is a record: name a field of it, such as {first}.{self.time}, or ask whether it is null"
                 )
                 raise PipelineError(msg)
-            return _column(self._neighbour(first, parts[0]))
+            return column_ref(self._neighbour(first, parts[0]))
         if first == "recent":
-            return _column(self._recent(parts, None))
+            return column_ref(self._recent(parts, None))
         return node
 
-    def _called(self, node: Node, bound: frozenset[str]) -> Node | None:
-        """Return what takes the place of a function of recent records, or of a test of a list; None for another."""
+    def _call(self, node: Node, bound: frozenset[str]) -> Node | None:
+        """Return the replacement of a function of recent records, or of a test of a list; None for another function."""
         name = node["function_name"].lower()
-        arguments = [one["expression"] for one in node.get("arguments", ())]
-        if name == "contains" and arguments and (tested := self._tested(arguments[:1])):
+        arguments = arguments_of(node)
+        if name == "contains" and arguments and (tested := self._list_in(arguments[:1])):
             return self._in_list(tested, arguments[1], bound)
         of = _name(arguments[0]) if arguments else ()
         if of[:1] != ("recent",) or name not in {"count", *_FUNCTIONS}:
@@ -259,11 +260,11 @@ class RuleScope:
                 msg = f"count() counts records: write count(recent), not count({'.'.join(of)})"
                 raise PipelineError(msg)
             column = RecentCount("count(recent)" if span is None else f"count(recent, {m.format_duration(span)})", span)
-            return _column(self._known(column, m.Field(column.name, m.LongType())))
+            return column_ref(self._add(column, m.LongType()))
         if len(of) == 1:
             msg = f"{name}() is over a field of the recent records, such as {name}(recent.amount)"
             raise PipelineError(msg)
-        argument = _column(self._recent(of[1:], span))
+        argument = column_ref(self._recent(of[1:], span))
         return {
             **node,
             "function_name": _FUNCTIONS[name],
@@ -287,56 +288,53 @@ class RuleScope:
         return span
 
     def _neighbour(self, record: Neighbour, name: str) -> str:
-        column = NeighbourField(f"{record}.{name}", record, name)
-        return self._known(column, m.Field(column.name, self._field(name).type))
+        return self._add(NeighbourField(f"{record}.{name}", record, name), self._field(name).type)
 
     def _recent(self, parts: list[str] | tuple[str, ...], span: int | None) -> str:
         if not parts:
             struct = m.StructType(tuple(m.Field(field.name, field.type, field.optional) for field in self.fields))
-            return self._known(RecentField("recent", None), m.Field("recent", m.ArrayType(struct)))
+            return self._add(RecentField("recent", None), m.ArrayType(struct))
         if len(parts) > 1:
             msg = f"{'.'.join(('recent', *parts))!r} is not a field; fields have no parts"
             raise PipelineError(msg)
         name = f"recent.{parts[0]}" + ("" if span is None else f" of {m.format_duration(span)}")
         of = self._field(parts[0]).type
         if isinstance(of, m.ArrayType):
-            raise TypeError(of)  # they are left out
-        return self._known(RecentField(name, parts[0], span), m.Field(name, m.ArrayType(of)))
+            raise TypeError(of)  # `of` leaves them out
+        return self._add(RecentField(name, parts[0], span), m.ArrayType(of))
 
     def _field(self, name: str) -> m.Field:
         found = next((field for field in self.fields if field.name == name), None)
         if found is None:
-            near = difflib.get_close_matches(name, [field.name for field in self.fields], n=1)
-            hint = (
-                f"did you mean {near[0]!r}?" if near else f"they are {', '.join(field.name for field in self.fields)}"
-            )
-            msg = f"{name!r} is not a field of the records; {hint}"
+            names = [field.name for field in self.fields]
+            hint = did_you_mean(name, names) or f"; they are {', '.join(names)}"
+            msg = f"{name!r} is not a field of the records{hint}"
             raise PipelineError(msg)
         return found
 
-    def _tested(self, nodes: list[Node]) -> str | None:
-        """Return the list that is the only one of some nodes, or None."""
+    def _list_in(self, nodes: list[Node]) -> str | None:
+        """Return the list that a single node names, or None."""
         names = [_name(node) for node in nodes]
         return names[0][0] if len(names) == 1 and len(names[0]) == 1 and names[0][0] in self.lists else None
 
     def _in_list(self, name: str, value: Node, bound: frozenset[str]) -> Node:
-        arguments = sorted(bound.intersection(_named(value)))
+        arguments = sorted(bound.intersection(_column_names(value)))
         if arguments:
             msg = (
                 f"`{unparse(value)} in {name}` is within a lambda: whether a list has an entry is known for a record "
                 f"and its neighbours, not for each {arguments[0]!r}; test a field, such as prev.FIELD in {name}"
             )
             raise PipelineError(msg)
-        made = unparse(self._rewritten(value, frozenset()))
-        of = self._analysed(made, made)
+        text = unparse(self._rewrite(value, frozenset()))
+        of = self._analyse_rewritten(text, text)
         if not isinstance(of.type, m.StringType | m.LongType):
-            msg = f"{made} is a {of.type}, and the entries of a list are text; cast it to varchar"
+            msg = f"{text} is a {of.type}, and the entries of a list are text; cast it to varchar"
             raise PipelineError(msg)
-        column = InList(f"{made} in {name}", name, of)
-        return _column(self._known(column, m.Field(column.name, m.BooleanType())))
+        return column_ref(self._add(InList(f"{text} in {name}", name, of), m.BooleanType()))
 
-    def _known(self, column: RuleColumn, made: m.Field) -> str:
-        self.columns.setdefault(column.name, (column, made))
+    def _add(self, column: RuleColumn, type_: m.DataType) -> str:
+        """Add a column, and return its name."""
+        self.columns.setdefault(column.name, (column, m.Field(column.name, type_)))
         return column.name
 
 
@@ -346,42 +344,34 @@ _IN: Final = {"COMPARE_IN", "COMPARE_NOT_IN"}
 _NOT: Final = {"class": "OPERATOR", "type": "OPERATOR_NOT"}
 
 
-def _column(name: str) -> Node:
-    return {"class": "COLUMN_REF", "type": "COLUMN_REF", "column_names": [name]}
-
-
 def _name(node: Node) -> tuple[str, ...]:
-    """Return the parts of the name that a node is, none if it is another."""
+    """Return the parts of a column's name; none for another node."""
     return tuple(node["column_names"]) if node.get("class") == "COLUMN_REF" else ()
 
 
-def _named(node: Any) -> list[str]:  # noqa: ANN401 - plain JSON
-    """Return the first parts of all names in a tree, but for the arguments of lambdas."""
+def _column_names(node: Any) -> list[str]:  # noqa: ANN401 - plain JSON
+    """Return the first parts of all column names in a tree, without the parameters of lambdas."""
     if isinstance(node, list):
-        return [name for part in node for name in _named(part)]
+        return [name for part in node for name in _column_names(part)]
     if not isinstance(node, dict):
         return []
     if node.get("class") == "LAMBDA":
-        bound = _named(node["lhs"])
-        return [name for name in _named(node["expr"]) if name not in bound]
-    return [*_name(node)[:1], *(name for part in node.values() for name in _named(part))]
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
+        bound = _column_names(node["lhs"])
+        return [name for name in _column_names(node["expr"]) if name not in bound]
+    return [*_name(node)[:1], *(name for part in node.values() for name in _column_names(part))]
 
 
 @lru_cache(maxsize=64)
 def rule_expressions(spec: RulesSpec) -> tuple[RuleExpressions, ...]:
-    """Return the rules of a pipeline, analysed; raise PipelineError for an expression that is wrong."""
+    """Analyse the rules of a pipeline; raise PipelineError for an invalid expression."""
     scope = RuleScope.of(spec)
     return tuple(map(scope.rule, spec.node.rules.rules))
 
 
 @lru_cache(maxsize=256)
 def uses_next(rule: m.Rule) -> bool:
-    """Return whether a rule depends on the record after; raise PipelineError for an expression that is wrong."""
+    """Return whether a rule depends on the next record; raise PipelineError for an invalid expression."""
     texts = [] if rule.say is None else [name for _, name, _, _ in Formatter().parse(rule.say) if name]
     if any(name.startswith("next.") for name in texts):
         return True
-    return any("next" in _named(parse(sql)) for sql in (rule.when, *dict(rule.evidence).values()))
+    return any("next" in _column_names(parse(sql)) for sql in (rule.when, *dict(rule.evidence).values()))

@@ -1,14 +1,15 @@
-"""A bound on the memory that an expression takes for one record, where it can grow faster than the record.
+"""A limit on the memory that an expression takes for one record, where it can grow faster than the record.
 
 A lambda is called for each item of a list and can return a text that it captures, so 90 kB of a record can become 8 GB;
-`to_binary` of itself makes 64 bytes of one, and a number can ask for any size. `growth.py` has the sizes of values as
-polynomials. A call whose size is more than some times that of the record's values gets a condition: what it makes is
-computed from its arguments as they are, and it fails before it allocates anything. So the bound is a function of the
-record alone. The arguments are bound to names by `invoke`, so that none is computed twice.
+`to_binary` of `to_binary` makes 64 bytes of each byte, and a number can request any size. `growth.py` has the sizes of
+values as polynomials. A call whose size is more than `_MAX_FACTOR` times that of the record's values gets a condition:
+its size is computed from the actual arguments, and it fails before it allocates anything. So the limit is a function of
+the record alone. `invoke` binds the arguments to names, so that each is computed once.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import count
@@ -16,9 +17,18 @@ from typing import Any, Final
 
 from windrow import model as m
 from windrow.errors import PipelineError
-from windrow.expressions.growth import Size, Value, operation, product, scaled, sql, too_large, total, tried
+from windrow.expressions.growth import Size, Value, limit_message, operation, product, scale, total, try_sql, value_sql
 from windrow.expressions.macros import MAX_MADE
-from windrow.expressions.syntax import Node, arguments_of, constant, descendants, is_lambda, parse
+from windrow.expressions.syntax import (
+    Node,
+    arguments_of,
+    column_ref,
+    constant,
+    descendants,
+    has_columns,
+    is_lambda,
+    parse,
+)
 
 _REDUCE: Final = frozenset({"list_reduce", "array_reduce", "reduce"})
 _FILTER: Final = frozenset({"list_filter", "array_filter", "filter"})
@@ -26,26 +36,26 @@ _TRANSFORM: Final = frozenset({"list_transform", "array_transform", "list_apply"
 _LISTS_OF_ITEMS: Final = _FILTER | _TRANSFORM
 
 _COPIED: Final = 100
-"""So many bytes that are copied count as one that is made."""
+"""Number of copied bytes that count as one allocated byte."""
 _MAX_FACTOR: Final = 32
-"""What makes at most so many times a value of the record, and `_MAX_CONSTANT` beside it, has no condition."""
 _MAX_CONSTANT: Final = 10_000
+"""A call needs no condition if it allocates at most `_MAX_FACTOR` times a value of the record and `_MAX_CONSTANT`."""
 _ONE: Final[Size] = {(): 1}
 
 
-def bounded(tree: Node, fields: tuple[m.Field, ...], weight: int = 1) -> tuple[Node, bool]:
-    """Return a tree whose calls fail at `MAX_MADE` if they can grow faster than the record, and whether values can.
+def bound(tree: Node, fields: tuple[m.Field, ...], weight: int = 1) -> tuple[Node, bool]:
+    """Return a tree whose calls fail at `MAX_MADE` if they can grow faster than the record, and whether any value can.
 
     If no call can, it is the same tree. Each byte and item counts `weight` times. Raise PipelineError if a call has
-    no bound, or is above it whatever the record.
+    no limit, or exceeds it for every record.
     """
     sizes = Sizes(fields, weight)
-    made, _ = sizes.bounded(tree)
-    return (made if sizes.has_conditions else tree), sizes.has_large
+    changed, _ = sizes.bound(tree)
+    return (changed if sizes.has_conditions else tree), sizes.has_large
 
 
 class Sizes:
-    """Sizes of the values of one tree."""
+    """Sizes of the values in one tree."""
 
     def __init__(self, fields: tuple[m.Field, ...], weight: int = 1) -> None:
         self._values = {field.name: _value_of(field) for field in fields}
@@ -57,8 +67,8 @@ class Sizes:
         self.has_conditions = False
         self.has_large = False
 
-    def bounded(self, node: Node) -> tuple[Node, Value]:
-        """Return a node with conditions in it where it needs them, and its value, of which they are a part."""
+    def bound(self, node: Node) -> tuple[Node, Value]:
+        """Return a node with the conditions that it needs, and its value, whose size includes them."""
         if node["class"] in {"COLUMN_REF", "CONSTANT"}:
             return node, self.of(node, {})
         parts: list[Value] = []
@@ -66,47 +76,44 @@ class Sizes:
         def change(part: Node) -> Node:
             if is_lambda(part):
                 return part
-            changed, value = self.bounded(part)
+            changed, value = self.bound(part)
             parts.append(value)
             return changed
 
-        changed = _mapped(node, change)
+        changed = _map_operands(node, change)
         value = self._value(changed, parts, {})
         if self._is_small(value.made):
             return changed, value
         self.has_conditions = True
-        # some take time alone, such as a comparison of texts
+        # some calls take time alone, such as a comparison of texts
         self.has_large |= not self._is_small(value.size) or any(map(is_lambda, _operands(node)))
-        # it is at most `MAX_MADE`: what makes no more of it needs no condition
-        return self._checked(changed, parts), replace(value, size={(f"\1{next(self._numbers)}",): _MAX_FACTOR})
+        # the result is at most `MAX_MADE`: a call that does not enlarge it needs no condition
+        return self._add_condition(changed, parts), replace(value, size={(f"\1{next(self._numbers)}",): _MAX_FACTOR})
 
-    def _checked(self, node: Node, parts: list[Value]) -> Node:
-        """Return a call that fails where it is too large."""
-        given: dict[str, Node] = {}
+    def _add_condition(self, node: Node, parts: list[Value]) -> Node:
+        """Return a call that fails if it is too large; `duckdb_message` knows the names of its arguments."""
+        args: dict[str, Node] = {}
         kinds = iter(parts)
+        function = re.sub(r"\W", "", node.get("function_name", "cast")) or "operator"
 
         def bind(part: Node) -> Node:
             if is_lambda(part):
                 return part
             kind = next(kinds).kind
-            if part["class"] == "COLUMN_REF" or not any(
-                descendant.get("class") == "COLUMN_REF" for descendant in descendants(part)
-            ):
+            if part["class"] == "COLUMN_REF" or not has_columns(part):
                 return part
-            name = f"{self._prefix}{next(self._numbers)}"
-            given[name] = part
-            column = {"class": "COLUMN_REF", "type": "COLUMN_REF", "column_names": [name]}
-            self._values[name] = Value({(_measured(column),): 1}, {}, kind)
+            name = f"{self._prefix}{next(self._numbers)}_{function}"
+            args[name] = part
+            column = column_ref(name)
+            self._values[name] = Value({(_size_sql(column),): 1}, {}, kind)
             return {**column, "alias": part["alias"]} if "alias" in part else column
 
-        call = _mapped(node, bind)
+        call = _map_operands(node, bind)
         size = self._sql(self.of(call, {}).made)
-        condition = (
-            f"CASE WHEN {size} > {MAX_MADE} THEN CAST('{too_large(node, self._weight)}' AS BOOLEAN) ELSE true END"
-        )
-        checked = f"CASE WHEN {condition} THEN {sql(call)} END"
-        if given:
-            checked = f"invoke(lambda {', '.join(given)}: {checked}, {', '.join(map(sql, given.values()))})"
+        failure = f"CAST('{limit_message(node, self._weight)}' AS BOOLEAN)"
+        checked = f"CASE WHEN CASE WHEN {size} > {MAX_MADE} THEN {failure} ELSE true END THEN {value_sql(call)} END"
+        if args:
+            checked = f"invoke(lambda {', '.join(args)}: {checked}, {', '.join(map(value_sql, args.values()))})"
         return parse(checked)
 
     def _is_small(self, made: Size) -> bool:
@@ -118,31 +125,28 @@ class Sizes:
     def _sql(self, made: Size) -> str:
         """Return the SQL of a size, a double."""
         if self._weight * made.get((), 0) > MAX_MADE:
-            msg = f"makes more than {MAX_MADE:,} bytes and items of every record, in a lambda or by a number"
+            msg = f"allocates more than {MAX_MADE:,} bytes and items for every record, in a lambda or by a number"
             raise PipelineError(msg)
-        return size_sql(scaled(made, self._weight))
+        return size_sql(scale(made, self._weight))
 
     def of(self, node: Node, bound: Mapping[str, Value]) -> Value:
-        """Return a value with all that is made for it; `bound` are the parameters of the lambdas around it, by name."""
+        """Return a value with all that is allocated for it; `bound` are the parameters of enclosing lambdas by name."""
         if node["class"] == "COLUMN_REF":
             name = node["column_names"][0]
             known = bound.get(name.lower()) or self._values.get(name)
-            value = known or Value({(_measured(node),): 1}, {})
+            value = known or Value({(_size_sql(node),): 1}, {})
             return value if len(node["column_names"]) == 1 else replace(value, kind="other")
         if node["class"] == "CONSTANT":
             text = constant(node)
-            is_text = isinstance(text, str)
-            return Value(
-                {(): max(len(text.encode()), 1) if isinstance(text, str) else 1}, {}, "text" if is_text else "other"
-            )
+            return Value({(): max(len(text.encode()), 1)}, {}, "text") if isinstance(text, str) else Value(_ONE, {})
         parts = [self.of(part, bound) for part in _operands(node) if not is_lambda(part)]
         value = self._value(node, parts, bound)
         value = replace(value, made=total([value.made, *(part.made for part in parts)]))
-        if bound and value.size != _ONE and self._is_measured(node, value, bound):
-            return replace(value, size={(_measured(node),): 1})
+        if bound and value.size != _ONE and self._is_measurable(node, value, bound):
+            return replace(value, size={(_size_sql(node),): 1})
         return value
 
-    def _is_measured(self, node: Node, value: Value, bound: Mapping[str, Value]) -> bool:
+    def _is_measurable(self, node: Node, value: Value, bound: Mapping[str, Value]) -> bool:
         """Return whether a value within a lambda is the same for each item, and can be computed to measure it."""
         names = [
             descendant["column_names"][0].lower()
@@ -152,14 +156,14 @@ class Sizes:
         return bool(names) and not bound.keys() & set(names) and self._is_small(value.made)
 
     def _value(self, node: Node, parts: list[Value], bound: Mapping[str, Value]) -> Value:
-        """Return what a node makes of its operands; what is made for these does not count."""
+        """Return the value of a node by those of its operands, without the allocations of the operands."""
         if node["class"] == "LAMBDA":  # an arrow, an operator of JSON
             size = total([part.size for part in parts])
             return Value(size, size)
         function = next(filter(is_lambda, arguments_of(node)), None) if node["class"] == "FUNCTION" else None
-        return operation(node, parts) if function is None else self._called(node, function, parts, bound)
+        return operation(node, parts) if function is None else self._call(node, function, parts, bound)
 
-    def _called(self, call: Node, function: Node, given: list[Value], bound: Mapping[str, Value]) -> Value:
+    def _call(self, call: Node, function: Node, given: list[Value], bound: Mapping[str, Value]) -> Value:
         """Return the value of a call with a lambda."""
         name = call["function_name"].lower()
         names = [
@@ -169,19 +173,19 @@ class Sizes:
         ]
         own = {name: f"\0{next(self._numbers)}" for name in names}
         of_item = Value({}, {}, "text" if given and given[0].kind == "texts" else "other")
-        kinds = [one.kind for one in given] if name == "invoke" else [of_item.kind] * (2 if name in _REDUCE else 1)
+        kinds = [value.kind for value in given] if name == "invoke" else [of_item.kind] * (2 if name in _REDUCE else 1)
         parameters = {
-            one: Value({(own[one],): 1}, {}, kinds[place] if place < len(kinds) else "other")
-            for place, one in enumerate(names)
+            parameter: Value({(own[parameter],): 1}, {}, kinds[place] if place < len(kinds) else "other")
+            for place, parameter in enumerate(names)
         }
         body = self.of(function["expr"], {**bound, **parameters})
         if name == "invoke":
-            values = {own[one]: value.size for one, value in zip(names, given, strict=False)}
-            size, made = _replaced(body.size, values), _replaced(body.made, values)
+            values = {own[parameter]: value.size for parameter, value in zip(names, given, strict=False)}
+            size, made = _substitute(body.size, values), _substitute(body.made, values)
             return Value(size, total([made, size]), body.kind)
-        items, whole = self._items(arguments_of(call)[0], given[0], bound), total(one.size for one in given)
-        # what is behind the items is a number: the place of the item
-        places: dict[str, Size] = {own[one]: _ONE for one in names[2 if name in _REDUCE else 1 :]}
+        items, whole = self._items(arguments_of(call)[0], given[0], bound), total(value.size for value in given)
+        # the parameter after those of the items is a number: the position of the item
+        places: dict[str, Size] = {own[parameter]: _ONE for parameter in names[2 if name in _REDUCE else 1 :]}
         if name in _REDUCE:
             first, second = own[names[0]], own[names[1]] if len(names) > 1 else ""
             if _factor(body.size, first) > 1:
@@ -190,13 +194,13 @@ class Sizes:
                     f"use {names[0]!r} once, as in {names[0]} || ',' || {names[-1]}"
                 )
                 raise PipelineError(msg)
-            added = {term: factor for term, factor in _replaced(body.size, places).items() if first not in term}
+            added = {term: factor for term, factor in _substitute(body.size, places).items() if first not in term}
             size = total([whole, _over(added, second, items, whole)])
-            step = _replaced(body.made, {first: size, second: whole, **places})
-            # what the result has so far is copied for each item, which takes time, and no memory
-            copied = scaled(product(items, size), 1 / _COPIED) if any(first in term for term in body.size) else {}
+            step = _substitute(body.made, {first: size, second: whole, **places})
+            # the result so far is copied for each item, which takes time, and no memory
+            copied = scale(product(items, size), 1 / _COPIED) if any(first in term for term in body.size) else {}
             return Value(size, total([step, size, copied]), of_item.kind)
-        each, made = (_over(_replaced(one, places), own[names[0]], items, whole) for one in (body.size, body.made))
+        each, made = (_over(_substitute(size, places), own[names[0]], items, whole) for size in (body.size, body.made))
         if name in _FILTER:
             return Value(whole, total([made, whole]), given[0].kind)
         size = total([each, items])
@@ -209,84 +213,84 @@ class Sizes:
             return self._items(inner, self.of(inner, bound), bound)
         if of["class"] == "COLUMN_REF" and len(of["column_names"]) == 1 and of["column_names"][0].lower() not in bound:
             return {(_length(of),): 1}
-        if bound and self._is_measured(of, self.of(of, bound), bound):
+        if bound and self._is_measurable(of, self.of(of, bound), bound):
             return {(_length(of),): 1}
         return value.size
 
 
 def size_sql(size: Size) -> str:
-    """Return the SQL of a polynomial, a double."""
+    """Return a polynomial in SQL, a double."""
     terms = (" * ".join([f"{factor!r}::DOUBLE", *term]) for term, factor in sorted(size.items()))
     return " + ".join(terms) or "0::DOUBLE"
 
 
 def _value_of(field: m.Field) -> Value:
-    column = {"class": "COLUMN_REF", "type": "COLUMN_REF", "column_names": [field.name]}
+    size: Size = {(_size_sql(column_ref(field.name)),): 1}
     match field.type:
         case m.StringType():
-            return Value({(_measured(column),): 1}, {}, "text")
+            return Value(size, {}, "text")
         case m.ArrayType(m.StringType()):
-            return Value({(_measured(column),): 1}, {}, "texts")
+            return Value(size, {}, "texts")
         case m.ArrayType():
-            return Value({(_measured(column),): 1}, {})
+            return Value(size, {})
         case _:
             return Value(_ONE, {})
 
 
-def _mapped(node: Node, change: Callable[[Node], Node]) -> Node:
-    """Return a node with other operands."""
+def _map_operands(node: Node, change: Callable[[Node], Node]) -> Node:
+    """Return a node whose operands are changed by a function."""
 
-    def part(of: Any) -> Any:  # noqa: ANN401 - plain JSON
-        if isinstance(of, list):
-            return [part(one) for one in of]
-        if not isinstance(of, dict) or of.get("class") == "TYPE":
-            return of
-        return change(of) if "class" in of else {name: part(one) for name, one in of.items()}
+    def convert(part: Any) -> Any:  # noqa: ANN401 - plain JSON
+        if isinstance(part, list):
+            return [convert(item) for item in part]
+        if not isinstance(part, dict) or part.get("class") == "TYPE":
+            return part
+        return change(part) if "class" in part else {name: convert(item) for name, item in part.items()}
 
-    return {name: part(one) for name, one in node.items()}
+    return {name: convert(part) for name, part in node.items()}
 
 
 def _operands(node: Node) -> list[Node]:
-    """Return the values that a value is made of."""
+    """Return the operands of a node."""
     found: list[Node] = []
 
     def add(part: Node) -> Node:
         found.append(part)
         return part
 
-    _mapped(node, add)
+    _map_operands(node, add)
     return found
 
 
-def _measured(node: Node) -> str:
-    """Return the SQL of a value's size, that of its text; one that fails where it stands has none."""
-    return f"greatest(coalesce({tried(f'strlen(CAST({sql(node)} AS VARCHAR))', node)}, 1), 1)"
+def _size_sql(node: Node) -> str:
+    """Return the size of a value in SQL, the length of its text; 1 for a value that cannot be computed on its own."""
+    return f"greatest(coalesce({try_sql(f'strlen(CAST({value_sql(node)} AS VARCHAR))', node)}, 1), 1)"
 
 
 def _length(node: Node) -> str:
-    """Return the SQL of the number of a list's items, or 1."""
-    return f"greatest(coalesce({tried(f'len({sql(node)})', node)}, 1), 1)"
+    """Return the number of a list's items in SQL, or 1."""
+    return f"greatest(coalesce({try_sql(f'len({value_sql(node)})', node)}, 1), 1)"
 
 
-def _replaced(size: Size, values: Mapping[str, Size]) -> Size:
-    """Return a polynomial in which parameters are replaced by the sizes of values."""
-    made = []
+def _substitute(size: Size, values: Mapping[str, Size]) -> Size:
+    """Return a polynomial with the sizes of values in place of the parameters."""
+    products = []
     for term, factor in size.items():
-        one: Size = {tuple(part for part in term if part not in values): factor}
+        replaced: Size = {tuple(part for part in term if part not in values): factor}
         for part in term:
             if part in values:
-                one = product(one, values[part])
-        made.append(one)
-    return total(made)
+                replaced = product(replaced, values[part])
+        products.append(replaced)
+    return total(products)
 
 
 def _over(size: Size, item: str, items: Size, whole: Size) -> Size:
-    """Return the sum of a size over the items of a list: that of the items is `whole`, of their powers its powers."""
+    """Return a bound on the sum of a size over the items of a list, whose own sizes have the sum `whole`."""
     each = {term: factor for term, factor in size.items() if item not in term}
     own = {term: factor for term, factor in size.items() if item in term}
-    return total([product(each, items), _replaced(own, {item: whole})])
+    return total([product(each, items), _substitute(own, {item: whole})])
 
 
 def _factor(size: Size, first: str) -> float:
-    """Return by how much a size grows with a parameter: infinite if it is multiplied by another size."""
+    """Return the factor of a parameter in a size: infinite if another size multiplies it."""
     return sum(factor if term == (first,) else float("inf") for term, factor in size.items() if first in term)

@@ -1,4 +1,4 @@
-"""Streams of a graph: the fields of each, and what the operator of each node with state is built from."""
+"""Streams of a graph with their fields, and the specifications of the operators."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ from windrow.expressions.results import results
 
 @dataclass(frozen=True)
 class Stream:
-    """What flows between two nodes: records with these fields, an optional one of which can be null.
+    """The records between two nodes: they have these fields, and an optional field can be null.
 
-    The records of a changelog are changes: rows that were added, and rows that were taken back. `rows_of` says what
-    makes them. `sources` are those that they come from, `time` how the first tells event time. A change can come `hold`
-    microseconds behind its event time, by the watermark, and be on time; none comes `bound` or more behind it, counted
-    from the end of the window whose row it changes; None is without an end. With `has_id` several can have one place
-    in a log: their `ID` names what they are made of, and the branch of a union. A table has one row for each `key`; the
-    versions of its rows (`is_versions`) say which of them remove it. `terms` are the types of what the sums among the
-    fields are sums of: a sum of sums has no more digits than one of their terms. Records that are changes of the rows
-    of a database say which of them removes its row; only those lack the fields `lacking` (None: they are no changes).
+    The records of a changelog are changes: rows that were added, and rows that were retracted. `rows_of` is the kind of
+    the rows. `sources` are the sources of the records, `time` is the event time of the first source. A change can come
+    `hold` microseconds behind its event time, by the watermark, and be on time; none comes `bound` or more behind it,
+    counted from the end of the window whose row it changes; None is unbounded. With `has_id` several records can have
+    one place in a log: their `ID` names the records that they are made of, and the branch of a union. A table has one
+    row for each `key`; a version of a row (`is_versions`) says whether it removes the row. `terms` are the types of the
+    terms of the fields that are sums: a sum of sums has no more digits than one of their terms. Records that are row
+    changes of a database say whether they remove the row; only those that do lack the fields `lacking` (None: the
+    records are no row changes).
     """
 
     fields: tuple[m.Field, ...]
@@ -43,7 +44,7 @@ class Stream:
 
 @lru_cache(maxsize=256)
 def stream_of(graph: m.Graph, name: str) -> Stream:  # noqa: C901 - a case for each kind of node
-    """Return the stream of that name; raise PipelineError for an expression that is wrong."""
+    """Return the stream of that name; raise PipelineError for an invalid expression."""
     node = graph.producer(name)
     if isinstance(node, m.FilterNode):
         return replace(stream_of(graph, node.input), lacking=None)
@@ -57,9 +58,9 @@ def stream_of(graph: m.Graph, name: str) -> Stream:  # noqa: C901 - a case for e
             found = Stream(fields, node.time, (node,), node.lateness, lacking=_lacking(node))
         case m.SelectNode():
             given = united(graph, node)
-            fields = _selected(given, node)
+            fields = _selected_fields(given, node)
             is_keyed = {field.name for field in fields}.issuperset(given.key)
-            # some changes of rows are no table
+            # a part of the row changes is no table
             lacking = None if given.lacking is None or node.where is not None else _lacking_of(given, node)
             found = replace(given, fields=fields, key=given.key if is_keyed else (), lacking=lacking)
         case m.FlatMapNode():
@@ -68,11 +69,11 @@ def stream_of(graph: m.Graph, name: str) -> Stream:  # noqa: C901 - a case for e
         case m.TableNode():
             found = _table(graph, node, name)
         case m.JoinNode():
-            found = _joined(graph, node)
+            found = _interval_join(graph, node)
         case m.LookupNode():
-            found = _looked_up(graph, node)
+            found = _lookup(graph, node)
         case m.TableJoinNode():
-            found = _tables_joined(graph, node)
+            found = _table_join(graph, node)
         case m.WindowNode() | m.ProcessNode() | m.RulesNode():
             found = _results(graph, node)
         case m.SinkNode():
@@ -83,31 +84,33 @@ def stream_of(graph: m.Graph, name: str) -> Stream:  # noqa: C901 - a case for e
 
 
 def _lacking(node: m.SourceNode) -> tuple[str, ...] | None:
-    """Return the fields that only the record of a deleted row lacks; None if records are no changes of rows."""
+    """Return the fields that only the record of a deleted row lacks; None if records are no row changes."""
     if node.source.format != "debezium":
         return None
-    always = nullable_fields(replace(node, source=node.source.decoded))
-    return tuple(
-        record_field.name for record_field in record_fields(node) if record_field.name in nullable_fields(node) - always
-    )
+    lacking = nullable_fields(node) - nullable_fields(replace(node, source=node.source.decoded))
+    return tuple(field.name for field in record_fields(node) if field.name in lacking)
 
 
 def _lacking_of(given: Stream, node: m.SelectNode) -> tuple[str, ...]:
-    """Return which fields of a selection only the record of a deleted row lacks."""
-    lacking = given.lacking or ()
-    fields = tuple(replace(field, optional=field.optional and field.name not in lacking) for field in given.fields)
-    derived = (name for name, one in _derived(replace(given, fields=fields), node) if not one.nullable)
-    return (*lacking, *derived)
+    """Return the fields of a selection that only the record of a deleted row lacks."""
+    derived = _derived_expressions(replace(given, fields=_row_fields(given)), node)
+    return (*(given.lacking or ()), *(name for name, expression in derived if not expression.nullable))
+
+
+def _row_fields(stream: Stream) -> tuple[m.Field, ...]:
+    """Return the fields of rows: those that only the record of a deleted row lacks are not optional."""
+    lacking = stream.lacking or ()
+    return tuple(replace(field, optional=field.optional and field.name not in lacking) for field in stream.fields)
 
 
 def united(graph: m.Graph, node: m.SelectNode) -> Stream:
-    """Return the union of a node's inputs; raise PipelineError if they do not have the same fields."""
+    """Return the union of a node's inputs; raise PipelineError if their fields differ."""
     first, *others = (stream_of(graph, name) for name in node.inputs)
     for name, other in zip(node.inputs[1:], others, strict=True):
         if _types(other) != _types(first):
             msg = (
-                f"the streams of a union have the same fields, but {node.inputs[0]!r} has {_listed(first)}, and "
-                f"{name!r} has {_listed(other)}; select the same ones in each"
+                f"the streams of a union have the same fields, but {node.inputs[0]!r} has {_field_list(first)}, and "
+                f"{name!r} has {_field_list(other)}; select the same ones in each"
             )
             raise PipelineError(msg)
         if other.rows_of != first.rows_of:
@@ -125,22 +128,24 @@ def united(graph: m.Graph, node: m.SelectNode) -> Stream:
                 "other has not; choose records of the changes before, with a `where`"
             )
             raise PipelineError(msg)
-    optional = {field.name for stream in (first, *others) for field in stream.fields if field.optional}
-    sources = tuple(dict.fromkeys(source for stream in (first, *others) for source in stream.sources))
+    streams = (first, *others)
+    optional = {field.name for stream in streams for field in stream.fields if field.optional}
+    lacking = tuple(dict.fromkeys(name for stream in streams for name in stream.lacking or ()))
     return replace(
         first,
         fields=tuple(replace(field, optional=field.name in optional) for field in first.fields),
-        sources=sources,
-        hold=max(stream.hold for stream in (first, *others)),
-        bound=_greatest(first.bound, *(stream.bound for stream in others)),
-        has_id=any(stream.has_id for stream in (first, *others)) or m.is_by_branch(graph, node),
+        sources=_sources(*streams),
+        hold=max(stream.hold for stream in streams),
+        bound=_greatest(*(stream.bound for stream in streams)),
+        has_id=any(stream.has_id for stream in streams) or m.is_by_branch(graph, node),
         key=() if others else first.key,
-        lacking=None if first.lacking is None else _all_lacking(first, *others),
+        lacking=None if first.lacking is None else lacking,
     )
 
 
-def _all_lacking(*streams: Stream) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(name for stream in streams for name in stream.lacking or ()))
+def _sources(*streams: Stream) -> tuple[m.SourceNode, ...]:
+    """Return the sources of several streams, each once."""
+    return tuple(dict.fromkeys(source for stream in streams for source in stream.sources))
 
 
 ROWS_OF: Final = {
@@ -151,11 +156,11 @@ ROWS_OF: Final = {
     "tables": "the rows of a table",
     "processes": "the rows of a process function",
 }
-"""What flows in a stream, in words."""
+"""The kinds of rows in words."""
 
 
 def _greatest(*bounds: int | None) -> int | None:
-    """Return the greatest of some bounds, of which None is without an end."""
+    """Return the greatest bound, where None is unbounded."""
     return None if None in bounds else max(bound for bound in bounds if bound is not None)
 
 
@@ -163,9 +168,9 @@ def _types(stream: Stream) -> dict[str, m.DataType]:
     return {field.name: _type(field.type) for field in stream.fields}
 
 
-def is_same_type(one: m.DataType, other: m.DataType) -> bool:
-    """Return whether values of two types are alike; how JSON has a timestamp does not matter."""
-    return _type(one) == _type(other)
+def is_same_type(left: m.DataType, right: m.DataType) -> bool:
+    """Return whether two types have the same values; the form of a timestamp in JSON does not matter."""
+    return _type(left) == _type(right)
 
 
 def _type(type_: m.DataType) -> m.DataType:
@@ -182,22 +187,23 @@ def _type(type_: m.DataType) -> m.DataType:
             return type_
 
 
-def _listed(stream: Stream) -> str:
+def _field_list(stream: Stream) -> str:
     return ", ".join(f"{field.name} {field.type}" for field in stream.fields)
 
 
-def _derived(given: Stream, node: m.SelectNode) -> list[tuple[str, Expression]]:
+def _derived_expressions(given: Stream, node: m.SelectNode) -> list[tuple[str, Expression]]:
     nullable = frozenset(field.name for field in given.fields if field.optional)
-    return [(one.name, analyse(one.sql, given.fields, nullable)) for one in node.derive]
+    return [(derive.name, analyse(derive.sql, given.fields, nullable)) for derive in node.derive]
 
 
 def selected_expressions(graph: m.Graph, node: m.SelectNode) -> list[tuple[str, Expression]]:
     """Return the fields that a selection adds, by name."""
-    return _derived(united(graph, node), node)
+    return _derived_expressions(united(graph, node), node)
 
 
-def _selected(given: Stream, node: m.SelectNode) -> tuple[m.Field, ...]:
-    fields = (*given.fields, *(m.Field(name, one.type, one.nullable) for name, one in _derived(given, node)))
+def _selected_fields(given: Stream, node: m.SelectNode) -> tuple[m.Field, ...]:
+    derived = _derived_expressions(given, node)
+    fields = (*given.fields, *(m.Field(name, expression.type, expression.nullable) for name, expression in derived))
     if node.select is None:
         return fields
     by_name = {field.name: field for field in fields}
@@ -209,38 +215,38 @@ def _selected(given: Stream, node: m.SelectNode) -> tuple[m.Field, ...]:
 
 
 def exploded(given: Stream, node: m.FlatMapNode) -> tuple[m.Field, ...]:
-    """Return the fields of the elements of an array; raise PipelineError if it is none, or if two have one name."""
+    """Return the fields of an array's elements; raise PipelineError for no array, or for two fields of one name."""
     array = next((field for field in given.fields if field.name == node.field), None)
     if array is None or not isinstance(array.type, m.ArrayType):
         arrays = [field.name for field in given.fields if isinstance(field.type, m.ArrayType)]
-        is_what = "is not a field" if array is None else f"is a {array.type}, not an array"
-        msg = f"{node.field!r} {is_what} of the stream; its arrays are {', '.join(arrays) or 'none'}"
+        problem = "is not a field" if array is None else f"is a {array.type}, not an array"
+        msg = f"{node.field!r} {problem} of the stream; its arrays are {', '.join(arrays) or 'none'}"
         raise PipelineError(msg)
     others = [field for field in given.fields if field is not array]
     element, may_lack = array.type.element, node.outer or array.type.optional
     if isinstance(element, m.StructType):
-        made = [replace(field, optional=field.optional or may_lack) for field in element.fields]
+        new = [replace(field, optional=field.optional or may_lack) for field in element.fields]
     else:
-        made = [m.Field(node.element or node.field, element, may_lack)]
+        new = [m.Field(node.element or node.field, element, may_lack)]
     if node.position is not None:
-        made.append(m.Field(node.position, m.LongType(), node.outer))
-    names = [other.name.lower() for other in others]
-    for one in made:
-        if one.name.lower() in names:
+        new.append(m.Field(node.position, m.LongType(), node.outer))
+    names = [field.name.lower() for field in others]
+    for field in new:
+        if field.name.lower() in names:
             msg = (
-                f"there are two fields {one.name!r} (SQL ignores case): give the one of the record another name before "
+                f"there are two fields {field.name!r} (SQL ignores case): give the record's field another name first, "
                 "with derive and select, or leave it out"
             )
             raise PipelineError(msg)
-        names.append(one.name.lower())
-    return (*others, *made)
+        names.append(field.name.lower())
+    return (*others, *new)
 
 
 @dataclass(frozen=True)
 class JoinSide:
-    """One of the streams that a join takes, and by the name of each of its fields that which it has in the join.
+    """An input of a join, and the name that each of its fields has in the join.
 
-    The records stay alone without a partner if it `is_outer`.
+    If it `is_outer`, records without a partner are emitted alone.
     """
 
     stream: Stream
@@ -250,10 +256,10 @@ class JoinSide:
 
 @dataclass(frozen=True)
 class JoinSpan:
-    """Which partners a record of a side has in an interval join, and for how long it is kept (microseconds).
+    """The interval of a record's partners in an interval join, and how long the record is kept (microseconds).
 
-    A partner of its record is at most `reach` later, and at most `back` earlier. Once the watermark is `wait` past the
-    record's event time, no partner is on time any more. `kept` is how long one can still change the join.
+    A partner is at most `reach` later and at most `back` earlier than the record. Once the watermark is `wait` past the
+    record's event time, no partner is on time any more. A late partner can change the join until it is `kept` past it.
     """
 
     reach: int
@@ -263,7 +269,7 @@ class JoinSpan:
 
 
 def join_sides(graph: m.Graph, node: m.AnyJoinNode) -> tuple[JoinSide, JoinSide]:
-    """Return the left and the right side of a join; a field of the right that the left has, too, ends in `_right`."""
+    """Return the left and the right side of a join; a right field with the name of a left one gets the end `_right`."""
     left, right = (stream_of(graph, name) for name in node.inputs)
     taken = {field.name.lower() for field in left.fields}
     keys = dict(zip(node.right_key, node.key, strict=True))
@@ -280,19 +286,16 @@ def join_sides(graph: m.Graph, node: m.AnyJoinNode) -> tuple[JoinSide, JoinSide]
 def join_spans(graph: m.Graph, node: m.JoinNode) -> tuple[JoinSpan, JoinSpan]:
     """Return the spans of the left and the right side of an interval join."""
     left, right = stream_of(graph, node.left), stream_of(graph, node.right)
-    return (
-        JoinSpan(node.after, node.before, node.after + right.hold, _kept(left, right, node.after)),
-        JoinSpan(node.before, node.after, node.before + left.hold, _kept(right, left, node.before)),
-    )
+    return _span(left, right, node.after, node.before), _span(right, left, node.before, node.after)
 
 
-def _kept(side: Stream, other: Stream, reach: int) -> int:
+def _span(side: Stream, other: Stream, reach: int, back: int) -> JoinSpan:
     own = (side.bound or 0) if side.is_changelog else 0
-    return max(own, reach + max(other.bound or 0, other.hold))
+    return JoinSpan(reach, back, reach + other.hold, max(own, reach + max(other.bound or 0, other.hold)))
 
 
-def _joined_fields(node: m.AnyJoinNode, left: JoinSide, right: JoinSide) -> tuple[m.Field, ...]:
-    """Return the fields of both sides; those of a side can be null where a record of the other is alone."""
+def _join_fields(node: m.AnyJoinNode, left: JoinSide, right: JoinSide) -> tuple[m.Field, ...]:
+    """Return the fields of both sides; those of a side can be null if the other side is outer."""
     fields = {
         name: replace(field, name=name, optional=field.optional or (other.is_outer and name not in node.key), alias=())
         for side, other in ((right, left), (left, right))
@@ -302,21 +305,21 @@ def _joined_fields(node: m.AnyJoinNode, left: JoinSide, right: JoinSide) -> tupl
     return tuple(fields[name] for name in dict.fromkeys((*left.names.values(), *right.names.values())))
 
 
-def _joined(graph: m.Graph, node: m.JoinNode) -> Stream:
+def _interval_join(graph: m.Graph, node: m.JoinNode) -> Stream:
     """Return the rows of a join: a pair has the later event time of both, or that of the only outer side."""
     left, right = sides = join_sides(graph, node)
-    outer = [(side, span) for side, span in zip(sides, join_spans(graph, node), strict=True) if side.is_outer]
-    others = {id(left): right, id(right): left}
+    spans = zip(sides, (right, left), join_spans(graph, node), strict=True)
+    outer = [(other, span) for side, other, span in spans if side.is_outer]
     of = {"left": left, "right": right}.get(node.how)
-    ends = [span.reach + (others[id(side)].stream.bound or 0) for side, span in outer]
+    ends = [span.reach + (other.stream.bound or 0) for other, span in outer]
     return Stream(
-        _joined_fields(node, left, right),
+        _join_fields(node, left, right),
         _without_field(left.stream.time) if of is None else _time_of(of),
-        tuple(dict.fromkeys(source for side in sides for source in side.stream.sources)),
-        _greatest(*(side.stream.bound for side in sides), *ends),
-        is_changelog=bool(outer) or any(side.stream.is_changelog for side in sides),
+        _sources(left.stream, right.stream),
+        _greatest(left.stream.bound, right.stream.bound, *ends),
+        is_changelog=bool(outer) or left.stream.is_changelog or right.stream.is_changelog,
         rows_of="joins",
-        hold=max(*(side.stream.hold for side in sides), *(span.wait for _, span in outer)),
+        hold=max(left.stream.hold, right.stream.hold, *(span.wait for _, span in outer)),
         has_id=True,
     )
 
@@ -324,17 +327,14 @@ def _joined(graph: m.Graph, node: m.JoinNode) -> Stream:
 def _table(graph: m.Graph, node: m.TableNode, name: str) -> Stream:
     """Return the changelog of a table, or the versions of its rows."""
     given = stream_of(graph, node.input)
-    # rows have what only the records that remove one lack
-    lacking = given.lacking or ()
-    fields = tuple(replace(field, optional=field.optional and field.name not in lacking) for field in given.fields)
-    given = replace(given, fields=fields, lacking=None)
+    given = replace(given, fields=_row_fields(given), lacking=None)
     if name != node.name:
         return replace(given, is_versions=True)
     return replace(given, bound=None, is_changelog=True, rows_of="tables", has_id=True, key=node.key)
 
 
 def revise_of(graph: m.Graph, node: m.LookupNode) -> int:
-    """Return how far the watermark can be past a record when a version replaces its row (microseconds)."""
+    """Return how far the watermark can be past a record when a version still replaces its row (microseconds)."""
     if node.as_of == "order":
         return 0
     if node.revise is not None:
@@ -343,26 +343,21 @@ def revise_of(graph: m.Graph, node: m.LookupNode) -> int:
     return left.bound or 0 if right.bound is None else right.bound
 
 
-def _looked_up(graph: m.Graph, node: m.LookupNode) -> Stream:
-    """Return records with the fields of a table's row: changes, if another version can replace the row."""
+def _lookup(graph: m.Graph, node: m.LookupNode) -> Stream:
+    """Return records with the fields of a table's row: changes, if a later version can replace the row."""
     left, right = join_sides(graph, node)
-    given = left.stream
-    fields = _joined_fields(node, left, replace(right, is_outer=False))
-    if node.how == "left":
-        fields = _joined_fields(node, replace(left, is_outer=True), right)
-    sources = tuple(dict.fromkeys((*given.sources, *right.stream.sources)))
-    made = replace(given, fields=fields, time=_time_of(left), sources=sources, key=(), terms=(), lacking=None)
+    given, fields, sources = left.stream, _join_fields(node, left, right), _sources(left.stream, right.stream)
+    found = replace(given, fields=fields, time=_time_of(left), sources=sources, key=(), terms=(), lacking=None)
     if node.as_of == "order":
-        return made
-    return replace(
-        made, bound=_greatest(given.bound, revise_of(graph, node)), is_changelog=True, rows_of="joins", has_id=True
-    )
+        return found
+    bound = _greatest(given.bound, revise_of(graph, node))
+    return replace(found, bound=bound, is_changelog=True, rows_of="joins", has_id=True)
 
 
-def _tables_joined(graph: m.Graph, node: m.TableJoinNode) -> Stream:
-    """Return the join of two tables; its key is that of a side whose rows have one partner at most, else that of both.
+def _table_join(graph: m.Graph, node: m.TableJoinNode) -> Stream:
+    """Return the join of two tables; its key is that of a side whose rows have at most one partner, else that of both.
 
-    Where rows of a side can be alone, the other has no key in them.
+    If rows of a side can be alone, they have no key of the other side.
     """
     left, right = join_sides(graph, node)
     keys = [tuple(side.names[name] for name in side.stream.key if name in side.names) for side in (left, right)]
@@ -374,9 +369,9 @@ def _tables_joined(graph: m.Graph, node: m.TableJoinNode) -> Stream:
     else:
         key = tuple(dict.fromkeys([*keys[0], *keys[1]])) if node.how == "inner" and all(keys) else ()
     return Stream(
-        _joined_fields(node, left, right),
+        _join_fields(node, left, right),
         _without_field(left.stream.time),
-        tuple(dict.fromkeys(source for side in (left, right) for source in side.stream.sources)),
+        _sources(left.stream, right.stream),
         None,
         is_changelog=True,
         rows_of="tables",
@@ -387,18 +382,18 @@ def _tables_joined(graph: m.Graph, node: m.TableJoinNode) -> Stream:
 
 
 _NO_FIELD: Final = "__time"
-"""In the place of the field with the event time where no field has it."""
+"""Name of the event time field if no field has the event time."""
 
 
 def _without_field(time: m.EventTime) -> m.EventTime:
-    """Return the event time of rows of which no field has it."""
+    """Return the event time of rows without a field for it."""
     return replace(time, field=_NO_FIELD, sent=None, future=None)
 
 
 def _time_of(side: JoinSide) -> m.EventTime:
-    """Return the event time of the rows of a join that have that of a side.
+    """Return the event time of a join whose rows have that of a side.
 
-    A field of the other side can have the name, and be null, if the side has selected others or gives its own another.
+    If the side does not have the field any more, the field of that name can be the other side's, and be null.
     """
     time = side.stream.time
     return replace(time, field=side.names.get(time.field, _NO_FIELD), sent=side.names.get(time.sent or ""))
@@ -407,10 +402,10 @@ def _time_of(side: JoinSide) -> m.EventTime:
 def _results(graph: m.Graph, node: m.ResultNode) -> Stream:
     """Return the rows of a window as a stream; their event time is the last microsecond of the window.
 
-    Those of a process are records, at the event time of the call that emitted them.
+    The rows of a process function are records with the event time of the call that emitted them.
     """
     spec, given = spec_of(graph, node), stream_of(graph, node.input)
-    types = {record_field.name: record_field.type for record_field in record_fields(spec)}
+    types = {field.name: field.type for field in record_fields(spec)}
     for name in node.key:
         if name not in types:
             msg = f"the key {name!r} of {node.name!r} is not a field"
@@ -418,9 +413,9 @@ def _results(graph: m.Graph, node: m.ResultNode) -> Stream:
     key = tuple(m.Field(name, types[name]) for name in node.key)
     match node:
         case m.ProcessNode(process=process):
-            # a timer for a time in the past is called at the watermark of the call that set it
+            # a timer for a past time fires at the watermark of the call that set it
             return Stream(
-                (*key, *(m.Field(one.name, one.type, optional=True) for one in process.returns)),
+                (*key, *(replace(column, optional=True) for column in process.returns)),
                 _without_field(given.time),
                 given.sources,
                 None if given.bound is None else max(given.bound, 1),
@@ -441,22 +436,22 @@ def _results(graph: m.Graph, node: m.ResultNode) -> Stream:
                 key=("alert_id",),
             )
         case m.WindowNode():
-            return _windows(given, spec_of(graph, node), key)
+            return _window_rows(given, spec_of(graph, node), key)
         case _:
             assert_never(node)
 
 
-def _windows(given: Stream, spec: WindowSpec, key: tuple[m.Field, ...]) -> Stream:
-    """Return the rows of windows, or those of an aggregate over all rows."""
+def _window_rows(given: Stream, spec: WindowSpec, key: tuple[m.Field, ...]) -> Stream:
+    """Return the rows of windows, or of an aggregate over all rows."""
     window = spec.node.window
     is_running = isinstance(window, m.Global)
-    # what a record joins ends after it, which can be a gap before the end of its proto-window
+    # a session that a record joins ends after it, which can be a gap before the end of its own window
     lateness = spec.lateness + (window.gap if isinstance(window, m.Session) else 0)
     bounds = tuple(m.Field(name, m.TimestampType("micros")) for name in ("window_start", "window_end"))
     terms = tuple(
-        (one.name, dict(given.terms).get(argument.column, argument.type))
-        for one, of in zip(spec.node.aggregates, arguments(spec), strict=True)
-        if isinstance(one.function, m.Sum)
+        (aggregate.name, dict(given.terms).get(argument.column, argument.type))
+        for aggregate, of in zip(spec.node.aggregates, arguments(spec), strict=True)
+        if isinstance(aggregate.function, m.Sum)
         for argument in of
     )
     return Stream(
@@ -477,35 +472,22 @@ N = TypeVar("N", bound=m.KeyedNode | m.SinkNode)
 
 
 def spec_of(graph: m.Graph, node: N) -> OperatorSpec[N]:
-    """Return what the operator of a node is built from."""
-    if isinstance(node, m.AnyJoinNode):
-        joined = stream_of(graph, node.name)
-        return OperatorSpec(
-            graph.name,
-            node,
-            joined.sources[0].source.decoded,
-            m.Decode(joined.fields),
-            (),
-            joined.time,
-            node.key,
-            graph.key_groups,
-            has_id=joined.has_id,
-        )
-    given = graph.producer(node.input)
+    """Return the specification of a node's operator."""
+    given = None if isinstance(node, m.AnyJoinNode) else graph.producer(node.input)
     if isinstance(given, m.SourceNode) and not isinstance(node, m.TableNode):
         stream, source, decode, time, derive = None, given.source, given.decode, given.time, given.derive
     else:
-        stream = stream_of(graph, node.input)
+        stream = stream_of(graph, node.name if isinstance(node, m.AnyJoinNode) else node.input)
         source, decode, time, derive = stream.sources[0].source.decoded, m.Decode(stream.fields), stream.time, ()
     if isinstance(node, m.ResultNode):
-        # no aggregate can use an array, so none goes there
+        # no aggregate can read an array
         decode = m.Decode(tuple(field for field in decode.fields if not isinstance(field.type, m.ArrayType)))
         derive += node.derive
     row_key = stream.key if stream is not None and isinstance(node, m.SinkNode) else ()
     key = node.key if not isinstance(node, m.SinkNode) else row_key if graph.is_exchanged(node) else ()
     lateness = node.emit.lateness if isinstance(node, m.WindowNode) else 0
     if isinstance(node, m.WindowNode) and stream is not None and stream.is_changelog:
-        # nothing is too late inside a graph: a window over windows takes all that these give
+        # nothing expires inside a graph: a window over windows accepts all of their changes
         lateness = stream.bound or 0
     return OperatorSpec(
         graph.name,
@@ -523,6 +505,6 @@ def spec_of(graph: m.Graph, node: N) -> OperatorSpec[N]:
 
 
 def decoding_spec(graph: m.Graph) -> OperatorSpec[m.ResultNode]:
-    """Return what the only operator of a short form is built from, with all fields that its source decodes."""
+    """Return the specification of the only operator of a short form, with all fields that its source decodes."""
     (node,) = (node for node in graph.keyed if isinstance(node, m.ResultNode))
     return replace(spec_of(graph, node), decode=graph.sources[0].decode)

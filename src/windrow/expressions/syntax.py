@@ -1,8 +1,8 @@
-"""Syntax of SQL expressions: calls divided into their parts, syntax trees, and what an expression must not contain.
+"""Syntax of SQL expressions: the parts of calls, syntax trees, and the constructs that an expression must not contain.
 
 DuckDB parses the text. A tree is its JSON, as `json_serialize_sql` returns it. An expression is a function of its
-record alone: it has no subquery, aggregate, window function or clock. What is refused here has the better message;
-`bound.py` is the guard, as types are known there and macros are expanded.
+record alone: it has no subquery, aggregate, window function or clock. The checks here give the better messages;
+`bound.py` is the guard, because types are known there and macros are expanded.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _OPEN, _CLOSE = "([{", ")]}"
 
 @dataclass(frozen=True)
 class SqlCall:
-    """A function's name, the texts of its arguments, and the condition behind `where`, if there is one."""
+    """A function's name, the texts of its arguments, and the condition after `where`, if there is one."""
 
     name: str
     arguments: tuple[str, ...]
@@ -35,18 +35,18 @@ class SqlCall:
 
 
 def split_call(text: str) -> SqlCall | None:
-    """Cut a call with an optional condition into its parts; return None for any other text.
+    """Split a call with an optional condition into its parts; return None for any other text.
 
-    Brackets and commas in quotes or in comments are none. What the parts mean is not looked at.
+    Brackets and commas in quotes or comments do not count. The parts themselves are not parsed.
     """
     plain = _PLAIN_CALL.fullmatch(text)
     if plain:
         return SqlCall(plain[1], _arguments([argument.strip() for argument in plain[2].split(",")]), None)
     tokens = list(_tokens(text))
-    if [_WORD.fullmatch(part) is not None for _, part in tokens[:2]] != [True, False] or tokens[1][1] != "(":
+    if [_WORD.fullmatch(part) is not None for _, part, _ in tokens[:2]] != [True, False] or tokens[1][1] != "(":
         return None
     depth, cuts = 0, [tokens[1][0]]
-    for number, (position, part) in enumerate(tokens[1:], 1):
+    for number, (position, part, _) in enumerate(tokens[1:], 1):
         depth += (part in _OPEN) - (part in _CLOSE)
         if depth == 0 or (depth == 1 and part == ","):
             cuts.append(position)
@@ -58,11 +58,11 @@ def split_call(text: str) -> SqlCall | None:
 
 
 def bracket_problem(text: str) -> str | None:
-    """Return the message that a text lacks a bracket or has one too many; None if they are in pairs."""
+    """Return the message for a text with a missing or extra bracket; None if all brackets are in pairs."""
     if text.count("(") == text.count(")"):
         return None
     depth = 0
-    for _, part in _tokens(text):
+    for _, part, _ in _tokens(text):
         depth += (part == "(") - (part == ")")
         if depth < 0:
             return "has a closing bracket without an opening one"
@@ -73,8 +73,8 @@ def _arguments(arguments: list[str]) -> tuple[str, ...]:
     return () if arguments == [""] else tuple(arguments)
 
 
-def _condition(text: str, rest: list[tuple[int, str]]) -> str | None:
-    """Return the condition that the tokens behind a call are, empty if there are none; None if they are another."""
+def _condition(text: str, rest: list[tuple[int, str, str]]) -> str | None:
+    """Return the condition in the tokens after a call, empty if there are no tokens; None if they are anything else."""
     if not rest:
         return ""
     if rest[0][1].lower() != "where" or len(rest) == 1:
@@ -82,17 +82,17 @@ def _condition(text: str, rest: list[tuple[int, str]]) -> str | None:
     return text[rest[1][0] :].strip()
 
 
-def _tokens(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the tokens of SQL with their positions; brackets and commas by themselves, a text with its quotes."""
-    import duckdb  # noqa: PLC0415 - it is heavy, and plain calls are cut without it
+def _tokens(text: str) -> Iterator[tuple[int, str, str]]:
+    """Yield the position, text and kind of SQL's tokens: brackets and commas are tokens, a text has its quotes."""
+    import duckdb  # noqa: PLC0415 - it is heavy, and plain calls are split without it
 
-    # the positions are those of bytes
-    written = text.encode()
-    found = [(len(written[:position].decode()), str(kind)) for position, kind in duckdb.tokenize(text)]
+    # DuckDB counts bytes
+    encoded = text.encode()
+    found = [(len(encoded[:position].decode()), str(kind)) for position, kind in duckdb.tokenize(text)]
     starts = [position for position, _ in found]
     for (start, kind), end in zip(found, [*starts[1:], len(text)], strict=False):
         if not kind.endswith("comment"):
-            yield start, text[start:end].strip()
+            yield start, text[start:end].strip(), kind
 
 
 Node = dict[str, Any]
@@ -122,40 +122,46 @@ _SELECT_OF_ONE = {"type", "cte_map", "select_list", "from_table", "aggregate_han
 def parse(text: str, fields: frozenset[str] = frozenset()) -> Node:
     """Return the tree of one expression; raise PipelineError for anything else.
 
-    `fields` are the names that the expression may use, for a hint where one of them is a word of SQL.
+    `fields` are the names that the expression may use, for a hint if a field's name is a keyword of SQL.
     """
     if not text.strip():
         msg = "the expression is empty"
         raise PipelineError(msg)
-    said = _serialize(f"SELECT {text}\n")
-    if said["error"]:
-        said_of = duckdb_reason(text, said["error_message"])
-        msg = f"{text!r} is not an SQL expression: {said_of}{_reserved_hint(text, fields)}"
+    serialized = _serialize(f"SELECT {text}\n")
+    if serialized["error"]:
+        reason = duckdb_reason(text, serialized["error_message"])
+        msg = f"{text!r} is not an SQL expression: {reason}{_reserved_hint(text, fields)}"
         raise PipelineError(msg)
-    nodes = [statement["node"] for statement in said["statements"]]
+    nodes = [statement["node"] for statement in serialized["statements"]]
     whole = nodes[0]
-    if len(nodes) != 1 or whole["type"] != "SELECT_NODE" or set(whole) - _SELECT_OF_ONE:
-        raise _not_an_expression(text)
-    if whole["from_table"]["type"] != "EMPTY" or len(whole["select_list"]) != 1 or whole["cte_map"]:
-        raise _not_an_expression(text)
+    if (
+        len(nodes) != 1
+        or whole["type"] != "SELECT_NODE"
+        or set(whole) - _SELECT_OF_ONE
+        or whole["from_table"]["type"] != "EMPTY"
+        or len(whole["select_list"]) != 1
+        or whole["cte_map"]
+        or whole["select_list"][0].get("alias")
+    ):
+        msg = f"{text!r} is not one SQL expression; write a value such as price * quantity, without clauses"
+        raise PipelineError(msg)
     tree: Node = whole["select_list"][0]
-    if tree.get("alias"):
-        raise _not_an_expression(text)
     return tree
 
 
 def duckdb_reason(text: str, message: str) -> str:
-    """Return what DuckDB says of an expression, unless there are values of variables in it, which that may quote."""
+    """Return DuckDB's message about an expression, unless it may quote the value of a variable."""
     if HIDDEN_VALUES.are_in(text):
         return "the reason is not shown, as it may quote the value of a variable; write the value here to see it"
     return message
 
 
 def unparse(tree: Node) -> str:
-    """Return the text of a tree: what `parse` reads as it."""
-    said = dict(_template())
-    said["statements"] = [{**said["statements"][0], "node": {**said["statements"][0]["node"], "select_list": [tree]}}]
-    row = database().cursor().execute("SELECT json_deserialize_sql(?)", [json.dumps(said)]).fetchone()
+    """Return the text of a tree, the inverse of `parse`."""
+    template = _template()
+    statement = template["statements"][0]
+    whole = template | {"statements": [statement | {"node": statement["node"] | {"select_list": [tree]}}]}
+    row = database().cursor().execute("SELECT json_deserialize_sql(?)", [json.dumps(whole)]).fetchone()
     return str(row[0]).removeprefix("SELECT ") if row else ""
 
 
@@ -165,18 +171,9 @@ def _template() -> Node:
 
 
 def _reserved_hint(text: str, fields: frozenset[str]) -> str:
-    """Return the message about fields in the text that are SQL keywords, and how to write them."""
-    import duckdb  # noqa: PLC0415 - it is heavy, and is loaded by now
-
-    written = text.encode()
-    tokens = [(position, str(kind)) for position, kind in duckdb.tokenize(text)]
-    ends = [position for position, _ in tokens[1:]] + [len(written)]
-    words = {
-        written[start:end].decode().strip()
-        for (start, kind), end in zip(tokens, ends, strict=True)
-        if kind.endswith("keyword")
-    }
-    found = sorted(name for name in fields if name.lower() in {word.lower() for word in words})
+    """Return the end of a message: the fields in the text that are SQL keywords, and how to write them."""
+    keywords = {part.lower() for _, part, kind in _tokens(text) if kind.endswith("keyword")}
+    found = sorted(name for name in fields if name.lower() in keywords)
     if not found:
         return ""
     are = "is a word" if len(found) == 1 else "are words"
@@ -184,17 +181,13 @@ def _reserved_hint(text: str, fields: frozenset[str]) -> str:
     return f"; {', '.join(found)} {are} of SQL: as a field, write {quoted} in double quotes"
 
 
-def _not_an_expression(text: str) -> PipelineError:
-    return PipelineError(f"{text!r} is not one SQL expression; write a value such as price * quantity, without clauses")
-
-
 def columns(tree: Node) -> tuple[str, ...]:
-    """Return the columns that a tree refers to, each once; raise PipelineError for one with parts."""
+    """Return the columns that a tree refers to, each once; raise PipelineError for a column with parts."""
     return tuple(dict.fromkeys(_columns(tree, frozenset())))
 
 
 def is_column(word: str, fields: frozenset[str]) -> bool:
-    """Whether SQL reads a word as the name of a column: true, null and current_date are values."""
+    """Return whether SQL reads a word as the name of a column; true, null and current_date are values."""
     try:
         tree = parse(word, fields)
         refuse_impure(tree, fields)
@@ -223,15 +216,8 @@ def _columns(node: Any, bound: frozenset[str]) -> Iterator[str]:  # noqa: ANN401
                     yield from _columns(part, bound)
 
 
-def function_calls(node: Any) -> Iterator[Node]:  # noqa: ANN401 - plain JSON
-    """Yield the calls in a tree."""
-    for part in descendants(node):
-        if part.get("class") == "FUNCTION":
-            yield part
-
-
 def refuse_impure(tree: Node, fields: frozenset[str]) -> None:
-    """Raise PipelineError if a tree is not a function of its record alone, as far as that is known without types."""
+    """Raise PipelineError if a tree, whose types are unknown, depends on more than its record."""
     for node in descendants(tree):
         kind = node.get("class")
         if kind in _REFUSED_CLASSES:
@@ -242,8 +228,9 @@ def refuse_impure(tree: Node, fields: frozenset[str]) -> None:
         if kind == "COLUMN_REF" and node["column_names"][0].lower() in _CLOCKS - fields:
             msg = f"has {node['column_names'][0]}, {WHY['clock']}"
             raise PipelineError(msg)
-    for call in function_calls(tree):
-        _refuse_call(call)
+    for node in descendants(tree):
+        if node.get("class") == "FUNCTION":
+            _refuse_call(node)
     _refuse_sizes(tree, depth=0)
 
 
@@ -258,7 +245,7 @@ def _refuse_call(call: Node) -> None:
 
 
 def _refuse_format(name: str, text: str | float | None) -> None:
-    """Raise PipelineError for a format whose width is not known, or more than `MAX_IN_LAMBDA`."""
+    """Raise PipelineError for a format whose width is unknown, or more than `MAX_IN_LAMBDA`."""
     if not isinstance(text, str):
         msg = f"calls {name}() with a format that is not a constant text; write it out"
         raise PipelineError(msg)
@@ -274,7 +261,7 @@ _DIGITS = re.compile(r"\d+")
 
 
 def _refuse_sizes(node: Any, depth: int) -> None:  # noqa: ANN401 - plain JSON
-    """Raise PipelineError for a call within a lambda that makes a value of any size, once for each item of a list."""
+    """Raise PipelineError for a call within a lambda whose size is unlimited, as it runs for each item of a list."""
     if isinstance(node, list):
         for part in node:
             _refuse_sizes(part, depth)
@@ -296,30 +283,35 @@ def _refuse_sizes(node: Any, depth: int) -> None:  # noqa: ANN401 - plain JSON
 _MAX_DEPTH = 2
 
 
-def null_checked(tree: Node) -> Node | None:
-    """Return a tree in which calls are null where an argument is, before the others are looked at; None if it is so."""
+def check_nulls(tree: Node) -> Node | None:
+    """Return the tree with calls of `EAGER` functions replaced by null-checking macros; None if it has no such call."""
     found = False
 
-    def checked(node: Any) -> Any:  # noqa: ANN401 - plain JSON
+    def check(node: Any) -> Any:  # noqa: ANN401 - plain JSON
         nonlocal found
         if isinstance(node, list):
-            return [checked(part) for part in node]
+            return [check(part) for part in node]
         if not isinstance(node, dict):
             return node
-        made = {name: checked(part) for name, part in node.items()}
+        changed = {name: check(part) for name, part in node.items()}
         name = node.get("function_name", "").lower()
-        if len(arguments_of(node)) in EAGER.get(name, ()) and sum(map(_depends, arguments_of(node))) > 1:
+        if len(arguments_of(node)) in EAGER.get(name, ()) and sum(map(has_columns, arguments_of(node))) > 1:
             found = True
-            made |= {"function_name": NULL_CHECKED + name, "qualified_name": {"path": [NULL_CHECKED + name]}}
-        return made
+            changed |= {"function_name": NULL_CHECKED + name, "qualified_name": {"path": [NULL_CHECKED + name]}}
+        return changed
 
-    made: Node = checked(tree)
-    return made if found else None
+    changed: Node = check(tree)
+    return changed if found else None
 
 
-def _depends(node: Node) -> bool:
+def has_columns(node: Node) -> bool:
     """Return whether a tree has a column or an argument of a lambda."""
     return any(part.get("class") == "COLUMN_REF" for part in descendants(node))
+
+
+def column_ref(name: str) -> Node:
+    """Return the tree of a column."""
+    return {"class": "COLUMN_REF", "type": "COLUMN_REF", "column_names": [name]}
 
 
 def is_lambda(node: Node) -> bool:
@@ -329,15 +321,15 @@ def is_lambda(node: Node) -> bool:
 
 def arguments_of(call: Node) -> list[Node]:
     """Return the arguments of a call."""
-    return [one["expression"] for one in call.get("arguments", ())]
+    return [argument["expression"] for argument in call.get("arguments", ())]
 
 
 def constant(node: Node) -> str | float | None:
-    """Return the text or the number that a node is, or None."""
+    """Return the text or number of a constant; None for another node."""
     literal = node.get("literal") if node.get("class") == "CONSTANT" else None
     match literal:
         case {"kind": "STRING", **rest}:
-            return str(rest.get("text", ""))  # an empty text is left out
+            return str(rest.get("text", ""))  # DuckDB leaves out an empty text
         case {"kind": _, "text": str(text)} if _NUMBER.fullmatch(text):
             return float(text)
         case _:
@@ -348,7 +340,7 @@ _NUMBER = re.compile(r"-?[\d.]+")
 
 
 def descendants(node: Any) -> Iterator[Node]:  # noqa: ANN401 - plain JSON
-    """Yield a tree and all that is in it, the outer before the inner."""
+    """Yield a tree and all of its nodes, parents first."""
     if isinstance(node, list):
         for part in node:
             yield from descendants(part)
@@ -361,5 +353,5 @@ def descendants(node: Any) -> Iterator[Node]:  # noqa: ANN401 - plain JSON
 def _serialize(sql: str) -> Node:
     query = "SELECT json_serialize_sql(?, skip_null := true, skip_empty := true)"
     row = database().cursor().execute(query, [sql]).fetchone()
-    said: Node = json.loads(row[0]) if row else {"error": True, "error_message": "it cannot be read"}
-    return said
+    serialized: Node = json.loads(row[0]) if row else {"error": True, "error_message": "it cannot be read"}
+    return serialized

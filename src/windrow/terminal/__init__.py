@@ -1,1 +1,1 @@
-"""What commands share: options, errors, interrupts, progress and tables."""
+"""Shared parts of commands: options, errors, interrupts, progress and tables."""

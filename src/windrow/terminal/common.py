@@ -1,4 +1,4 @@
-"""Shared parts of the commands: exit codes, arguments, JSON output and error reports."""
+"""Shared parts of the commands: exit codes, arguments, JSON output, error reports and Ctrl-C."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from windrow.terminal.interrupts import raise_interrupt
 
 OK = 0
 DIFFERENT = 1
-"""It ran, and found a difference or a failure."""
+"""The command ran, and found a difference or a failure."""
 WRONG = 2
-"""The input is wrong, and nothing ran."""
+"""The input is invalid, and nothing ran."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -38,7 +38,7 @@ NEEDS_NO_SPARK = "; --host memory needs none"
 
 
 def complete_files(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Have the shell complete the name of a file."""
+    """Let the shell complete the name of a file."""
     return [CompletionItem(incomplete, type="file")]
 
 
@@ -48,7 +48,7 @@ def is_given(name: str) -> bool:
 
 
 def refuse_options(names: Iterable[str], host: str) -> None:
-    """Raise InputError if one of these parameters was given on the command line, as the host does not use them."""
+    """Raise InputError if the command line has one of these parameters, which the host does not use."""
     given = [f"--{name.replace('_', '-')}" for name in names if is_given(name)]
     if given:
         msg = f"--host {host} does not use {' and '.join(given)}: leave {'it' if len(given) == 1 else 'them'} out"
@@ -56,8 +56,8 @@ def refuse_options(names: Iterable[str], host: str) -> None:
 
 
 def json_option(function: F) -> F:
-    """Add ``--json``, which the function takes as `as_json`; errors are then JSON too, on stderr."""
-    help_ = "Print one JSON object on stdout; an error is one on stderr."
+    """Add ``--json``, which the function receives as `as_json`; errors are then JSON too, on stderr."""
+    help_ = "Print one JSON object on stdout; an error is a JSON object on stderr."
     return click.option("--json", "as_json", is_flag=True, help=help_)(function)
 
 
@@ -80,13 +80,18 @@ def report_error(exc: Exception, *, as_json: bool, debug: bool) -> int:
     """Write an error to stderr, as text or as ``{"error": {...}}``, and return its exit code."""
     if debug and not isinstance(exc, click.ClickException):
         click.echo(HIDDEN_VALUES.hide("".join(traceback.format_exception(exc))), err=True, nl=False)
-    code = _exit_code(exc)
+    message, code = _message_and_code(exc)
     if as_json:
-        click.echo(json.dumps({"error": _error_fields(exc, code)}, ensure_ascii=False), err=True)
+        fields: dict[str, Any] = {"kind": type(exc).__name__, "message": message, "exit_code": code}
+        if isinstance(exc, PipelineError):
+            fields["problems"] = [{"message": error.message, **place_fields(error.place)} for error in each_error(exc)]
+        else:
+            fields |= place_fields(getattr(exc, "place", None))
+        click.echo(json.dumps({"error": fields}, ensure_ascii=False), err=True)
     elif isinstance(exc, click.ClickException):
         exc.show()
     else:
-        click.echo(f"windrow: {_message(exc)}", err=True)
+        click.echo(f"windrow: {message}", err=True)
     return code
 
 
@@ -99,50 +104,27 @@ def flush_output() -> None:
         raise
 
 
-def _exit_code(exc: Exception) -> int:
-    match exc:
-        case WindrowError() | click.ClickException():
-            return exc.exit_code
-        case ModuleNotFoundError() if _is_incomplete(exc):
-            return WRONG
-        case _:
-            return 1
-
-
-def _is_incomplete(exc: ModuleNotFoundError) -> bool:
-    """Return whether windrow was installed without a package that it requires (pip install --no-deps)."""
-    return (exc.name or "windrow").partition(".")[0] != "windrow"
-
-
-def _message(exc: Exception) -> str:
+def _message_and_code(exc: Exception) -> tuple[str, int]:
     match exc:
         case click.ClickException():
-            return exc.format_message()
+            return exc.format_message(), exc.exit_code
         case WindrowError():
-            return str(exc)
-        case ModuleNotFoundError() if _is_incomplete(exc):
-            return f"the package {exc.name} is missing from this installation: pip install windrow"
+            return str(exc), exc.exit_code
+        case ModuleNotFoundError(name=str(name)) if name.partition(".")[0] != "windrow":
+            # installed without a required package (pip install --no-deps)
+            return f"the package {name} is missing from this installation: pip install windrow", WRONG
         case OSError() if exc.errno in _NO_ROOM:
-            return f"{exc.filename or 'the output'} cannot be written: {exc.strerror}"
+            return f"{exc.filename or 'the output'} cannot be written: {exc.strerror}", 1
         case _:
-            return (
-                f"unexpected {described(exc)}\n"
+            advice = (
                 "This is a defect of windrow. `windrow --debug COMMAND ...` (or WINDROW_DEBUG=1) shows the stack trace;"
                 " please report it."
             )
-
-
-def _error_fields(exc: Exception, code: int) -> dict[str, Any]:
-    plain: dict[str, Any] = {"kind": type(exc).__name__, "message": _message(exc), "exit_code": code}
-    if isinstance(exc, PipelineError):
-        plain["problems"] = [{"message": one.message, **place_fields(one.place)} for one in each_error(exc)]
-    else:
-        plain.update(place_fields(getattr(exc, "place", None)))
-    return plain
+            return f"unexpected {described(exc)}\n{advice}", 1
 
 
 def place_fields(place: Place | None) -> dict[str, Any]:
-    """Return a place as the JSON fields `file`, `line` and, in SQL, `column`, or nothing."""
+    """Return a place as the JSON fields `file`, `line` and, in SQL, `column`; no fields for None."""
     if place is None:
         return {}
     return {"file": place.file, "line": place.line} | ({} if place.column is None else {"column": place.column})
@@ -155,21 +137,15 @@ def echo_error(text: str) -> None:
 
 @contextmanager
 def saying_spark_starts(*, quiet: bool, advice: str = "", tell: Callable[[str], None] = echo_error) -> Iterator[None]:
-    """Call `tell` with the message that Spark is starting, which takes a while, and advice; not if `quiet`."""
+    """Report by `tell` that Spark is starting, which takes a while, with advice; not if `quiet`."""
     if quiet:
         yield
         return
-    import logging  # noqa: PLC0415 - as above
+    import logging  # noqa: PLC0415 - commands that do not start Spark do without
 
-    class Teller(logging.Handler):
-        """Has messages told."""
-
-        def emit(self, record: logging.LogRecord) -> None:
-            """Tell one."""
-            tell(self.format(record))
-
-    logger, handler = logging.getLogger("windrow.runtime.spark.session"), Teller()
-    handler.setFormatter(logging.Formatter(f"%(message)s{advice}"))
+    handler = logging.Handler()
+    handler.emit = lambda record: tell(f"{record.getMessage()}{advice}")  # type: ignore[method-assign]
+    logger = logging.getLogger("windrow.runtime.spark.session")
     level = logger.level
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
@@ -198,7 +174,7 @@ def end_process(number: int, frame: FrameType | None) -> NoReturn:
 
 @contextmanager
 def ending_at_once() -> Iterator[None]:
-    """Let Ctrl-C end the process while the body imports, unless the program has a handler of its own."""
+    """Let Ctrl-C end the process during imports in the body, unless the program has a handler of its own."""
     is_free = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if not is_free or threading.current_thread() is not threading.main_thread():
         yield

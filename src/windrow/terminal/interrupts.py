@@ -1,8 +1,8 @@
 """Signals that end a run: the first asks it to stop, a second one ends it at once.
 
-Ctrl-C (SIGINT), SIGTERM and SIGHUP, by which a terminal that is closed ends what runs in it, count alike as the first.
-The second is any Ctrl-C or SIGTERM, whichever came first. A SIGHUP that comes later adds nothing: the kernel and the
-shell both send one as a terminal closes.
+The first can be Ctrl-C (SIGINT), SIGTERM or SIGHUP, which a closing terminal sends. The second is Ctrl-C or SIGTERM,
+whatever the first was. A later SIGHUP is ignored, because the kernel and the shell both send one when a terminal
+closes.
 """
 
 from __future__ import annotations
@@ -19,31 +19,32 @@ from types import FrameType
 from typing import Any, NoReturn
 
 _AGAIN = (signal.SIGINT, signal.SIGTERM)
-"""The signals by which a run is ended at once that was asked to stop before."""
+"""The signals that end a run at once that has been asked to stop."""
 SIGNALS = (*_AGAIN, signal.SIGHUP)
 _STOPPING = "stopping after this step (again to stop at once)"
 _CLOSED = "the terminal was closed: stopping after this step"
+_IGNORED_HANG_UP = (signal.SIGHUP, signal.SIG_IGN)
 _KILLED = 128
-"""The exit code of a program that a signal ended is this and the signal's number."""
+"""The exit code of a program that was ended by a signal is this plus the signal's number."""
 
 
 def raise_interrupt(number: int, frame: FrameType | None) -> NoReturn:
-    """Raise KeyboardInterrupt on a signal, with logging off: py4j would log a stack trace of the call it interrupts."""
-    import logging  # noqa: PLC0415 - commands that end at once do without; where py4j runs, it is loaded
+    """Raise KeyboardInterrupt on a signal, with logging off: py4j would log a stack trace of the interrupted call."""
+    import logging  # noqa: PLC0415 - short commands do without; where py4j runs, it is loaded
 
     logging.disable()
-    # no `raise` of ours: by that it is told from one of the user's code
+    # not raised here, so that its traceback differs from one of the user's code
     signal.default_int_handler(number, frame)
 
 
 @contextmanager
 def stopping(tell: Callable[[str], None], *, passes_on: bool = False) -> Iterator[Callable[[Callable[[], None]], None]]:
-    """Let the first signal ask the run to stop, which `tell` is called with, and the second end it at once.
+    """Let the first signal ask the run to stop, with a message by `tell`, and the second end it at once.
 
-    A hang-up that is ignored, as by nohup, stays so. With `passes_on` a signal goes, when the run has ended, to the
-    handler that the program had for it: without one of its own, SIGTERM and SIGHUP end the program by SystemExit, and
-    Ctrl-C has ended the run alone. Signals come to the main thread: in another one no handler is changed, and the run
-    stops when the interpreter ends.
+    A hang-up that is ignored, as by nohup, stays ignored. With `passes_on` the program's own handler is called for the
+    signal when the run has ended; without one, SIGTERM and SIGHUP end the program by SystemExit, and Ctrl-C ends only
+    the run. Only the main thread gets signals: in another thread no handler is changed, and the run stops when the
+    interpreter exits.
     """
     if threading.current_thread() is not threading.main_thread():
         with _until_the_end() as on_start:
@@ -54,7 +55,7 @@ def stopping(tell: Callable[[str], None], *, passes_on: bool = False) -> Iterato
         yield signals.on_start
     except Exception as exc:
         if passes_on and signals.came:
-            tell(f"failed: {exc}")  # the program may end before it is raised
+            tell(f"failed: {exc}")  # the program may end before the error is raised
         raise
     finally:
         signals.restore()
@@ -63,17 +64,17 @@ def stopping(tell: Callable[[str], None], *, passes_on: bool = False) -> Iterato
 
 
 class _Signals:
-    """The signals that `came` while a run was on its way, and the handlers that were there before it."""
+    """The signals that `came` during a run, and the handlers from before it."""
 
     def __init__(self, tell: Callable[[str], None]) -> None:
         self.came: list[tuple[int, FrameType | None]] = []
         self.kept: dict[int, Any] = {number: signal.getsignal(number) for number in SIGNALS}
-        self._handled = [one for one in SIGNALS if one != signal.SIGHUP or self.kept[one] != signal.SIG_IGN]
+        self._handled = [number for number, kept in self.kept.items() if (number, kept) != _IGNORED_HANG_UP]
         self._tell = tell
         self._stop: Callable[[], None] = lambda: None
 
     def on_start(self, stop: Callable[[], None]) -> None:
-        """Call `stop` at the first signal, or now if that has come: to a part of the run before this one."""
+        """Call `stop` at the first signal, or now if the signal came during an earlier part of the run."""
         self._stop = stop
         if self.came:
             stop()
@@ -89,12 +90,12 @@ class _Signals:
     def _ask(self, number: int, frame: FrameType | None) -> None:
         self.came.append((number, frame))
         # before the message is printed: a quick second signal must not print it again
-        for one in self._handled:
-            signal.signal(one, self._end if one in _AGAIN else signal.SIG_IGN)
+        for other in self._handled:
+            signal.signal(other, self._end if other in _AGAIN else signal.SIG_IGN)
         self._stop()
         if number == signal.SIGHUP:
             _leave_terminal()
-        with suppress(OSError):  # who has no terminal any more is not told
+        with suppress(OSError):  # the terminal may be gone
             self._tell(_CLOSED if number == signal.SIGHUP else _STOPPING)
 
     def _end(self, number: int, frame: FrameType | None) -> None:
@@ -103,8 +104,8 @@ class _Signals:
 
 
 def _pass_on(number: int, frame: FrameType | None, handler: object) -> None:
-    """Do with a signal what a program does with it: call its handler, or end it in order where it has none."""
-    if handler in (signal.SIG_IGN, signal.default_int_handler):  # of which one may have no hash
+    """Call the program's handler of a signal, or end the program in order if it has none."""
+    if handler in (signal.SIG_IGN, signal.default_int_handler):  # a tuple, as a handler may not be hashable
         return
     if callable(handler):
         handler(number, frame)
@@ -113,10 +114,10 @@ def _pass_on(number: int, frame: FrameType | None, handler: object) -> None:
 
 
 def end_in_order(is_active: Callable[[], bool]) -> None:
-    """Let SIGTERM and SIGHUP end the program by SystemExit while `is_active`, where it has no handler of its own.
+    """Let SIGTERM and SIGHUP end the program by SystemExit while `is_active`, unless it has handlers of its own.
 
-    The end of the interpreter then waits for runs in the background. A second SIGTERM ends the process at once. Nothing
-    is changed if this is not the main thread.
+    The interpreter then waits for runs in the background before it exits. A second SIGTERM ends the process at once.
+    Outside of the main thread, nothing changes.
     """
     if threading.current_thread() is not threading.main_thread():
         return
@@ -137,7 +138,7 @@ def end_in_order(is_active: Callable[[], bool]) -> None:
 
 
 def _leave_terminal() -> None:
-    """Write to nowhere in place of a terminal that was closed, to which each write fails."""
+    """Redirect output from a closed terminal, where each write would fail, to nowhere."""
     for number in (1, 2):
         try:
             termios.tcgetattr(number)
@@ -149,12 +150,12 @@ def _leave_terminal() -> None:
 
 
 _IN_THREADS: dict[threading.Event, Callable[[], None]] = {}
-"""How runs in other threads are asked to stop, each with what is set when it has ended."""
+"""The functions that stop runs in other threads, by the event that is set when the run has ended."""
 
 
 @contextmanager
 def _until_the_end() -> Iterator[Callable[[Callable[[], None]], None]]:
-    """Have a run stop when the interpreter ends, which waits for it."""
+    """Let a run stop when the interpreter exits, which waits for it."""
     _stop_threads_at_exit()
     ended = threading.Event()
 
@@ -170,7 +171,7 @@ def _until_the_end() -> Iterator[Callable[[Callable[[], None]], None]]:
 
 @lru_cache(maxsize=1)
 def _stop_threads_at_exit() -> None:
-    # whose end is to come after that of runs, as in `windrow.client.background`
+    # its exit function must run after that of runs, as in `windrow.client.background`
     import concurrent.futures.thread  # noqa: F401, PLC0415 - only where a run has a thread of its own
 
     def stop_all() -> None:

@@ -1,4 +1,4 @@
-"""The argument PIPELINE of commands, and the options that say how its file is read."""
+"""The argument PIPELINE of commands, and the options for reading its file."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from windrow.terminal.common import complete_files
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_KEPT = "windrow.pipelines."
-"""Before the name of an option in the context's `meta`."""
+_META = "windrow.pipelines."
+"""Prefix of an option's name in the context's `meta`."""
 _HELP = {
     "only": "Name of the pipeline, if the file has several.",
     "var": "Value of ${NAME} in the file; may be repeated.",
-    "profile": f"Profile in {PROFILES} beside the file, which has values of ${{NAME}}.  [env var: {PROFILE_VARIABLE}]",
+    "profile": f"Profile with values of ${{NAME}}, in {PROFILES} beside the file.  [env var: {PROFILE_VARIABLE}]",
 }
 
 
 def pipeline_argument(function: F) -> F:
-    """Add the argument PIPELINE, which the function takes as `pipeline`; read it with `open_pipeline(pipeline)`.
+    """Add the argument PIPELINE, which the function receives as `pipeline`, to read with `open_pipeline(pipeline)`.
 
-    Also add ``--only`` and the options of `variable_options`, which that uses.
+    Also add ``--only`` and the options of `variable_options`, which `open_pipeline` uses.
     """
     argument = click.argument("pipeline", metavar="PIPELINE", shell_complete=complete_files)
     return argument(only_option(variable_options(function)))
@@ -52,14 +52,14 @@ def variable_options(function: F) -> F:
 
 
 def _keep(context: click.Context, parameter: click.Parameter, value: Any) -> None:  # noqa: ANN401 - of any option
-    context.meta[f"{_KEPT}{parameter.name}"] = value
+    context.meta[f"{_META}{parameter.name}"] = value
 
 
 def given() -> Given:
-    """Return what the options of the command say of its pipeline files; raise InputError if they cannot be read."""
+    """Return the command's options for pipeline files; raise InputError if they are invalid."""
     context = click.get_current_context(silent=True)
     meta = {} if context is None else context.meta
-    only, var, profile = (meta.get(f"{_KEPT}{name}") for name in ("only", "var", "profile"))
+    only, var, profile = (meta.get(f"{_META}{name}") for name in ("only", "var", "profile"))
     variables: dict[str, str] = {}
     for text in var or ():
         name, equals, value = text.partition("=")
@@ -71,22 +71,22 @@ def given() -> Given:
 
 
 def open_pipeline(spec: str) -> OpenedPipeline:
-    """Read the pipeline of a file as the options of the command say; raise PipelineError if it cannot be read."""
+    """Read the pipeline of a file with the command's options; raise PipelineError if it cannot be read."""
     return load.open_pipeline(spec, given())
 
 
 def open_pipelines(spec: str) -> list[OpenedPipeline]:
-    """Read all pipelines of a file, or the one of ``--only``; raise PipelineError if they cannot be read."""
+    """Read all pipelines of a file, or that of ``--only``; raise PipelineError if they cannot be read."""
     return load.open_pipelines(spec, given())
 
 
 def defer_pandas(opened: Iterable[OpenedPipeline]) -> None:
-    """Have Arrow import pandas (0.2 s) where a DataFrame is asked for, and not at its first array, to look for Series.
+    """Let Arrow import pandas (0.2 s) only for a DataFrame, and not at its first array to check for Series.
 
-    Arrow reads a Series as it reads any sequence then, with NaN in place of null, so this does nothing if a pipeline is
-    written in Python: only that can have code that makes one.
+    Arrow then reads a Series like any sequence, with NaN in place of null, so this does nothing if a pipeline is
+    written in Python, whose code could make a Series.
     """
-    if "pandas" in sys.modules or any(one.document is None for one in opened):
+    if "pandas" in sys.modules or any(pipeline.document is None for pipeline in opened):
         return
     import pyarrow as pa  # noqa: PLC0415 - not all commands use it
 
@@ -109,23 +109,22 @@ class _Hiding(MetaPathFinder):
 
 
 def checkpoint_of(name: str, checkpoint: Folder | None, *, is_alone: bool) -> Folder:
-    """Return the checkpoint of a pipeline, by that of the command line: of several, each has its folder in it."""
+    """Return the checkpoint of a pipeline: that of the command line, or a folder in it for several pipelines."""
     if checkpoint is None:
         return default_checkpoint(name)
     return checkpoint if is_alone else checkpoint / name
 
 
 def command_lines(spec: str, checkpoint: object = "", only: str = "") -> CommandLines:
-    """Return command lines for a pipeline file with the options that this command was given.
+    """Return command lines for a pipeline file with the options of this command.
 
-    In the place of a variable's value that may be a secret or is hidden, the shell is to take that of its environment,
-    or to say that it has none.
+    For the value of a variable that may be a secret or is hidden, the shell uses that of its environment, or fails.
     """
-    said = given()
-    options = [("--only", only or said.only), ("--profile", said.profile)]
+    current = given()
+    options = [("--only", only or current.only), ("--profile", current.profile)]
     words = [f"{name} {shlex.quote(text)}" for name, text in options if text]
-    secret = load.variables_of_secrets(spec) if said.variables else set()
-    for name, value in said.variables.items():
+    secret = load.variables_of_secrets(spec) if current.variables else set()
+    for name, value in current.variables.items():
         is_shown = name not in secret and not HIDDEN_VALUES.are_in(value)
         words.append("--var " + (shlex.quote(f"{name}={value}") if is_shown else f'{name}="${{{name}:?}}"'))
     return CommandLines(spec, str(checkpoint), " ".join(words))

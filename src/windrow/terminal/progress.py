@@ -18,23 +18,23 @@ from windrow.telemetry.numbers import format_time, short_duration, short_number
 from windrow.telemetry.reports import Alert, StepReport, Totals
 
 _LINE_SECONDS = 1.0
-"""Minimum time between two lines where stderr is not a terminal."""
+"""Minimum time between two lines if stderr is not a terminal."""
 _NAMED = 5
 """Maximum number of partitions named in a line."""
 _WIDTH = 80
-"""Columns of a line where there is no terminal."""
+"""Columns of a line without a terminal."""
 _SPINNER = 2
 """Columns before the line on a terminal."""
 _LABEL = 24
-"""A longer label is cut."""
+"""Maximum length of a label."""
 _RECENT_SECONDS = 10.0
 
 
 class ProgressLine:
-    """One line on stderr, updated at each step; where stderr is no terminal, or it does not move, a line a second.
+    """A line on stderr, updated at each step; one line a second if stderr is no terminal, or unless it `moves`.
 
-    In a notebook it is an output of the cell. With `only_drawn` nothing is written elsewhere than there and on a
-    terminal, with `only_in_cell` nothing but there: who runs it may write on the terminal meanwhile.
+    In a notebook it is an output of the cell. With `only_drawn` it is written only there or on a terminal, with
+    `only_in_cell` only there, as the user may write on the terminal meanwhile.
     """
 
     def __init__(
@@ -49,12 +49,12 @@ class ProgressLine:
         self._moves = moves
         self.totals = Totals()
         self._label = label
-        # rich would draw by ipywidgets there, which need not be installed
+        # rich would draw by ipywidgets in a notebook, which need not be installed
         self._console = Console(stderr=True, quiet=quiet, highlight=False, force_jupyter=False)
         self._console.quiet |= only_in_cell or (only_drawn and not self._console.is_terminal)
         self._cell = None if quiet else _cell()
         self._live: Live | None = None
-        self._told = 0.0
+        self._printed = 0.0
         self._rate = RecentRate()
 
     def __enter__(self) -> Self:
@@ -71,7 +71,7 @@ class ProgressLine:
         self.leave("")
 
     def leave(self, text: str) -> None:
-        """Show no more progress, and leave a text in the cell of a notebook."""
+        """End the display of progress, and leave a text in the cell of a notebook."""
         if self._live is not None:
             self._live.stop()
         if self._cell is not None:
@@ -82,7 +82,7 @@ class ProgressLine:
         self._console.print(f"{self._label}: {message}", soft_wrap=True, markup=False)
 
     def on_warning(self, message: str) -> None:
-        """Print what the run continues in spite of."""
+        """Print a problem that does not stop the run."""
         self.on_trouble(f"warning: {message}")
 
     def on_alert(self, alert: Alert) -> None:
@@ -102,13 +102,13 @@ class ProgressLine:
             self._cell(line)
         elif self._live is not None:
             self._live.update(Spinner("dots", Text(line)))
-        elif time.monotonic() - self._told >= _LINE_SECONDS:
-            self._told = time.monotonic()
+        elif time.monotonic() - self._printed >= _LINE_SECONDS:
+            self._printed = time.monotonic()
             self._console.print(line, soft_wrap=True)
 
 
 def alert_line(alert: Alert) -> str:
-    """Return what is said of an alert when it is raised, or resolved."""
+    """Return the line about an alert that was raised or resolved."""
     if alert.resolved is not None:
         lasted = short_duration((alert.resolved - alert.since) / 1_000_000)
         return f"{alert.name} resolved, after {lasted}"
@@ -116,22 +116,22 @@ def alert_line(alert: Alert) -> str:
 
 
 def _cell() -> Callable[[str], None] | None:
-    """Return what shows a line as an output of the cell that is running, in the place of the last; None elsewhere."""
-    # who runs in a notebook has loaded it
+    """Return a function that replaces the output of the running cell by a line; None outside of a notebook."""
+    # a notebook has loaded it
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     if shell is None or not hasattr(shell, "kernel"):
         return None
     from IPython.display import display  # noqa: PLC0415 - it need not be installed
 
-    handles: list[Any] = []  # it has no types
+    handles: list[Any] = []  # IPython has no types
 
     def show(line: str) -> None:
         data = {"text/plain": line}
         if handles:
             handles[0].update(data, raw=True)
         else:
-            made = display(data, raw=True, display_id=True)  # type: ignore[no-untyped-call]
-            handles.extend([] if made is None else [made])
+            handle = display(data, raw=True, display_id=True)  # type: ignore[no-untyped-call]
+            handles.extend([] if handle is None else [handle])
 
     return show
 
@@ -143,7 +143,7 @@ class RecentRate:
         self._steps: deque[tuple[int, float]] = deque()
 
     def add(self, report: StepReport) -> None:
-        """Count a step, and forget those that are too long ago."""
+        """Count a step, and drop steps that are too long ago."""
         self._steps.append((report.events, report.seconds))
         while len(self._steps) > 1 and sum(seconds for _, seconds in self._steps) > _RECENT_SECONDS:
             self._steps.popleft()
@@ -156,7 +156,7 @@ class RecentRate:
 
 
 def progress_line(label: str, totals: Totals, rate: float, width: int = _WIDTH) -> str:
-    """Return how far a run has come in at most `width` columns; details that do not fit are left out."""
+    """Return the progress of a run in at most `width` columns, without details that do not fit."""
     line = f"{label if len(label) <= _LABEL else label[: _LABEL - 1] + '…'}: {short_number(totals.events)} events"
     for part in (f"{short_number(rate)}/s", *_details(totals)):
         if len(line) + len(part) + 2 <= width:
@@ -165,7 +165,7 @@ def progress_line(label: str, totals: Totals, rate: float, width: int = _WIDTH) 
 
 
 def _details(totals: Totals) -> Iterator[str]:
-    """Go through what is said of a run, the most important first."""
+    """Yield the details of a run, the most important first."""
     report = totals.last
     if report is None:
         return
@@ -191,7 +191,7 @@ def _details(totals: Totals) -> Iterator[str]:
 
 
 def _partitions(numbers: list[int | str]) -> str:
-    """Return the names of partitions, of many only the first."""
+    """Return the names of partitions, at most `_NAMED` of them."""
     noun = "partition" if len(numbers) == 1 else "partitions"
     more = " ..." if len(numbers) > _NAMED else ""
     return f"{noun} {', '.join(map(str, numbers[:_NAMED]))}{more}"

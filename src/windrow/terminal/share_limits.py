@@ -10,14 +10,14 @@ from windrow.errors import LimitError
 from windrow.telemetry.reports import StepReport, Totals, counted
 
 LEAST: Final = 1_000
-"""Records that a live run has read before its shares are looked at: the first dead letter is not to end it."""
+"""Records that a live run reads before its shares are checked, so that a single dead letter does not end it."""
 
 
 @dataclass
 class ShareLimits:
-    """Compares the totals of a run, over all its records since its start, with limits; None is no limit.
+    """Compares the totals of a run since its start with limits; None is no limit.
 
-    `dead` is a share of all records that were read, `expired` of those that are no dead letters.
+    `dead` is a share of all records that were read, `expired` of those that are not dead letters.
     """
 
     totals: Totals
@@ -26,20 +26,20 @@ class ShareLimits:
     stop: Callable[[], None] | None = None
 
     def on_step(self, _: StepReport) -> None:
-        """Ask a live run to stop once a share is above its limit; the step is in the totals."""
-        if self.stop is not None and self.totals.events >= LEAST and next(self._exceeded(), None):
+        """Ask a live run to stop if a share is above its limit; the totals include the step."""
+        if self.stop is not None and self.totals.events >= LEAST and next(self._problems(), None):
             self.stop()
 
     @staticmethod
     def check(runs: Mapping[str, ShareLimits]) -> None:
-        """Raise LimitError, for all runs by their names, if the records of one or more do not meet a limit."""
-        exceeded = {name: "; ".join(limits._exceeded()) for name, limits in runs.items()}  # noqa: SLF001 - its own
-        found = [f"{name}: {said}" for name, said in exceeded.items() if said]
+        """Raise LimitError for all runs that exceed a limit, by their names."""
+        exceeded = {name: "; ".join(limits._problems()) for name, limits in runs.items()}  # noqa: SLF001 - its own
+        found = [f"{name}: {problems}" for name, problems in exceeded.items() if problems]
         if found:
             msg = "\n".join([*found[:-1], f"{found[-1]}; what was committed stays"])
             raise LimitError(msg)
 
-    def _exceeded(self) -> Iterator[str]:
+    def _problems(self) -> Iterator[str]:
         totals = self.totals
         dead, good = totals.dead + totals.rejected, totals.events - totals.dead
         for count, number, limit, what, see in (

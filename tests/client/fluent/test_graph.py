@@ -126,9 +126,9 @@ def alone(spend: Named) -> object:
 @pytest.mark.parametrize(
     ("made", "said"),
     [
-        (alone, "'spend' is a stream of a graph: add what is made of it with graph.stream"),
+        (alone, "'spend' is a stream of a graph: add the result with graph.stream"),
         (lambda spend: spend["large"], "'spend' has no output 'large'; it has none"),
-        (lambda spend: spend.select("user").derive(a="1"), "derive comes before select"),
+        (lambda spend: spend.select("user").derive(a="1"), "call derive before select"),
         (lambda spend: spend.where("amount > 1").key_by("user"), "is a stream of its own: name it with graph.stream"),
         (lambda spend: spend.deduplicate("user", within="soon"), "deduplicate.within"),
         (lambda spend: spend.lookup(spend, by="user", revise="soon"), "lookup.revise"),
@@ -143,9 +143,11 @@ def test_what_streams_cannot_be(made: Callable[[Named], object], said: str) -> N
 def test_what_is_not_of_the_graph_is_refused() -> None:
     graph, spend = begun()
     other = RECORDS.key_by("user").window(wr.tumbling("5m")).aggregate(n=wr.count())
-    with pytest.raises(PipelineError, match=r"streams.a: its records are no source of the graph"):
+    with pytest.raises(PipelineError, match=r"streams.a: its records are not of a source of the graph"):
         graph.stream("a", other)
-    with pytest.raises(PipelineError, match="`made` must be a stream made of one of the graph, such as orders"):
+    with pytest.raises(
+        PipelineError, match="`made` must be a stream made from another stream of the graph, such as orders"
+    ):
         graph.stream("a", spend)  # type: ignore[arg-type]
     graph.stream("b", spend.where("amount >"))
     with pytest.raises(PipelineError, match=r"streams.b: its rows go nowhere"):

@@ -179,7 +179,7 @@ def test_a_row_is_explained_when_asked_for(opened: Opened, served: Served) -> No
     page.on("request", lambda request: asked.append(request.url) if "/api/why" in request.url else None)
     page.get_by_role("button", name="Why?").click()
     card = page.locator("section", has=page.get_by_role("heading", name="Why", exact=True))
-    expect(card).to_contain_text("make the row as it is")
+    expect(card).to_contain_text("give exactly this row")
     expect(card).to_contain_text(f"{made['counts']['late']} late")
     expect(card.locator("tbody tr")).to_have_count(len(made["records"]))
     expect(page.locator("#why")).to_be_empty()

@@ -92,7 +92,7 @@ def short_fields(node: m.SourceNode) -> Iterator[Finding]:
         yield warning("decode", EVERY_CHANGE)
     for field in node.decode.fields:
         if isinstance(field.type, m.ArrayType):
-            message = "only flat_map, a stream of a file with sources and streams, takes an array"
+            message = "an array needs a flat_map, which only a file with sources and streams can have"
             yield error(f"decode.{field.name}", message)
 
 

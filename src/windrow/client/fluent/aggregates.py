@@ -39,7 +39,7 @@ def avg(of: str, *, where: str | None = None) -> Measure:
 
 @checked
 def count_distinct(of: str, *, where: str | None = None) -> Measure:
-    """Exact number of distinct values. The state holds each of them."""
+    """Exact number of distinct values. The state holds each value."""
     return Measure(m.CountDistinct(of), where)
 
 

@@ -1,4 +1,4 @@
-"""Alerts about a run: the argument `alerts` of the stage that completes a pipeline."""
+"""Alerts about a run: the argument `alerts` of `to` and `graph`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from windrow.client.arguments import checked
 from windrow.errors import PipelineError, each_error, join_errors
 
 Limits: TypeAlias = Mapping[str, str | float | timedelta] | str | float | timedelta
-"""The limits of an alert by name, or the first one alone; or ``"off"``."""
+"""The limits of an alert by name, or only its first limit; or ``"off"``."""
 
 
 @checked
@@ -35,31 +35,31 @@ def alerts(
 ) -> m.Alerts:
     """Set the limits of alerts, and where they are sent: ``wr.alerts(latency="30s", lag={"records": 100_000})``.
 
-    An alert that is left out has its defaults; ``"off"`` turns it off. The limits are those of the section `alerts` of
-    a pipeline file, with the same names.
+    An alert that is left out has its default limits; ``"off"`` turns it off. The limits have the names that they have
+    in the section `alerts` of a pipeline file.
 
     Args:
         lag: the run is behind the end of its log.
         no_step: records wait, and no step is committed.
-        watermark_stuck: the low watermark stands while records come.
+        watermark_stuck: the low watermark does not advance while records arrive.
         latency: records take too long from the log to the commit.
         late_spike: more records are late than before.
         expired_share: records expire.
         dead_letters: records cannot be read.
         sink_errors: the run retries after faults.
         checkpoint: the checkpoint cannot be used, or the newest savepoint is too old.
-        backpressure: steps take longer than the time between two of them.
-        partition_idle: a partition has no more records, while others go on.
-        hot_key: one key has a large share of the records.
-        webhook: a URL that is sent each alert as JSON; it may refer to secrets, ``"${ALERTS_URL}"``.
-        command: a program, with its arguments, that is run with each alert as JSON on stdin; they may refer to secrets,
+        backpressure: steps take longer than the interval between their starts.
+        partition_idle: a partition has no new records, while others do.
+        hot_key: a single key has a large share of the records.
+        webhook: a URL to which each alert is posted as JSON; it may refer to secrets, ``"${ALERTS_URL}"``.
+        command: a program with its arguments, which is run with each alert as JSON on stdin; they may refer to secrets,
             too, and ``$${`` stands for the characters ``${``.
 
     Raises:
         PipelineError: a limit is unknown or invalid.
     """
     arguments = dict(locals())
-    # whoever sets none need not know how sections are read
+    # few programs set alerts, so few load what reads sections
     from windrow.authoring.printing.plain import yaml_text  # noqa: PLC0415
     from windrow.authoring.sections.alerts import ALERTS  # noqa: PLC0415 - the same
     from windrow.declare.yaml_node import compose  # noqa: PLC0415 - the same
@@ -68,19 +68,19 @@ def alerts(
     try:
         return ALERTS.read(replace(compose(yaml_text(given), "alerts"), name="alerts"))
     except PipelineError as exc:
-        raise join_errors([PipelineError(one.message) for one in each_error(exc)]) from exc
+        raise join_errors([PipelineError(error.message) for error in each_error(exc)]) from exc
 
 
 def _plain(value: object) -> object:
-    """Return a value as a pipeline file has it."""
+    """Return a value in the form that it has in a pipeline file."""
     match value:
         case timedelta():
             return m.format_duration(value // timedelta(microseconds=1))
         case Mapping():
-            return {str(name): _plain(one) for name, one in value.items()}
+            return {str(name): _plain(item) for name, item in value.items()}
         case str() | float() | int():
             return value
         case Sequence():
-            return [_plain(one) for one in value]
+            return [_plain(item) for item in value]
         case _:
             return str(value)

@@ -1,4 +1,4 @@
-"""Sources, which begin a stream, and sinks, the argument of `to`."""
+"""Sources, which begin a stream."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from windrow.errors import PipelineError
 def log(path: str | PathLike[str], *, format: m.TextFormat = "json") -> Stream:  # noqa: A002 - the setting's name
     """Read an embedded log: a folder with ``partition-0.jsonl``, ``partition-1.jsonl`` ...
 
-    `format` is what its records are: JSON objects, or ``"debezium"``: changes of rows in Debezium's envelope.
+    `format` is the form of its records: JSON objects, or ``"debezium"``, row changes in Debezium's envelope.
     """
     return Stream(m.LogSource(fspath(path), format))
 
@@ -29,11 +29,11 @@ def files(
     format: m.FilesFormat = "json",  # noqa: A002 - the setting's name
     header: bool = True,
 ) -> Stream:
-    """Read files that others write once, in the order of their names: JSON lines, CSV or Parquet (``.parquet``).
+    """Read files that do not change once written, in the order of their names: JSON lines, CSV or ``.parquet``.
 
     Args:
-        path: a glob pattern, ``data/**/*.jsonl``; each of several is a partition of its own.
-        format: what lines of text are: JSON objects, ``"debezium"``: changes of rows in Debezium's envelope, or `csv`.
+        path: a glob pattern, ``data/**/*.jsonl``; each of several patterns is a partition of its own.
+        format: the form of lines: JSON objects, ``"debezium"``, row changes in Debezium's envelope, or `csv`.
         header: whether the first line of a CSV file names its columns.
     """
     paths = (path,) if isinstance(path, str | PathLike) else path
@@ -42,11 +42,11 @@ def files(
 
 @checked
 def file(path: str | PathLike[str], *, key: str | Sequence[str], log: str | PathLike[str]) -> Stream:
-    """Read a table in a CSV or JSON lines file, whose changes by `key` are appended to an embedded log, and read there.
+    """Read a table in a CSV or JSON lines file; its changes by `key` are appended to an embedded log, and read there.
 
     Args:
         path: the file, whose name ends in .csv, .jsonl or .ndjson.
-        key: the field or fields by which the file has at most one row.
+        key: the field or fields that identify a row of the file.
         log: the folder of the log.
     """
     return Stream(m.FileSource(fspath(path), names_of(key), fspath(log)))
@@ -67,18 +67,18 @@ def postgres_cdc(
 ) -> Stream:
     """Read a table of a PostgreSQL database and its changes by logical replication.
 
-    They are kept in the embedded log `log`, or in the Kafka topic `topic`. Records are changes of rows in Debezium's
-    envelope. Raise PipelineError unless one of the two is given.
+    The changes are kept in the embedded log `log`, or in the Kafka topic `topic`. Records are row changes in Debezium's
+    envelope. Raise PipelineError unless exactly one of the two is given.
 
     Args:
-        url: the address of the database; what it leaves out comes from libpq's environment (PGPASSWORD ...).
+        url: the address of the database; other settings come from libpq's environment (PGPASSWORD ...).
         table: the table, as SQL names it.
         log: the folder of the log.
         servers: the brokers of the topic.
         topic: the topic, which is created if it does not exist.
-        options: what librdkafka is given to read and write the topic (``{"security.protocol": "SSL"}``).
+        options: settings of librdkafka for reading and writing the topic (``{"security.protocol": "SSL"}``).
         key: the columns that identify a row; left out, the primary key.
-        slot: the name of the replication slot, which is created; left out, one that begins with ``windrow_``.
+        slot: the name of the replication slot, which is created; left out, a name that begins with ``windrow_``.
         publication: a publication that has the table; left out, one is created.
     """
     into: m.LogSource | m.KafkaSource
@@ -102,10 +102,10 @@ def kafka(
     group: str | None = None,
     format: m.RecordFormat = "json",  # noqa: A002 - the setting's name
 ) -> Stream:
-    """Read a Kafka topic; `options` go to the consumer as they are (``{"security.protocol": "SSL"}``).
+    """Read a Kafka topic; `options` are passed to the consumer as they are (``{"security.protocol": "SSL"}``).
 
-    The offsets that were read are committed to the consumer group `group`, for tools that show its lag; a run never
-    reads from it. `format` is what the records are: JSON objects, ``"debezium"``: changes of rows in Debezium's
+    A run commits the offsets that it has read to the consumer group `group`, for tools that show its lag, but never
+    starts from them. `format` is the form of the records: JSON objects, ``"debezium"``, row changes in Debezium's
     envelope, or `avro`, `protobuf` or `csv`.
     """
     return Stream(m.KafkaSource(servers, topic, start, tuple((options or {}).items()), group, format))

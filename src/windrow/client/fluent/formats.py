@@ -15,17 +15,17 @@ from windrow.errors import PipelineError
 def registry(url: str, *, options: Mapping[str, str] | None = None, missing: Sequence[int] = ()) -> m.Registry:
     """Name a schema registry with Confluent's REST interface.
 
-    `options` go to confluent-kafka's client as they are (``{"basic.auth.user.info": "${REGISTRY_LOGIN}"}``). Records
-    whose schema has one of the ids `missing` are dead letters; another id that the registry does not have stops a run.
+    `options` are passed to confluent-kafka's client as they are (``{"basic.auth.user.info": "${REGISTRY_LOGIN}"}``).
+    Records whose schema id is in `missing` are dead letters; any other id that the registry does not have stops a run.
     """
     return m.Registry(url, tuple((options or {}).items()), tuple(missing))
 
 
 @checked
 def avro(*, schema: str | PathLike[str] | None = None, registry: str | m.Registry | None = None) -> m.AvroFormat:
-    """Read Avro: of the schema in a file (or of its JSON), or of the schemas in a registry.
+    """Read Avro, with a schema in a file (or its JSON), or with the schemas in a registry.
 
-    Raises PipelineError if the file cannot be read, or if not one of both is given.
+    Raise PipelineError if the file cannot be read, or unless exactly one of the two is given.
     """
     if (schema is None) == (registry is None):
         msg = "avro: give a schema, or a registry"
@@ -42,8 +42,8 @@ def protobuf(
 ) -> m.ProtobufFormat:
     """Read Protobuf: a message of the descriptor set in a file, or the messages of a registry's schemas.
 
-    The file is what ``protoc --include_imports --descriptor_set_out=FILE`` writes. Raises PipelineError if it cannot be
-    read, or if not one of both is given.
+    ``protoc --include_imports --descriptor_set_out=FILE`` writes the file. Raise PipelineError if it cannot be read, or
+    unless exactly one of the two is given.
     """
     if (descriptor is None) == (registry is None) or (descriptor is None) != (message is None):
         msg = "protobuf: give a descriptor and a message, or a registry"
@@ -55,7 +55,7 @@ def protobuf(
 
 @checked
 def csv(columns: Sequence[str], *, delimiter: str = ",") -> m.CsvFormat:
-    """Read a line of comma-separated values, of these columns in order."""
+    """Read lines of comma-separated values with these columns, in order."""
     return m.CsvFormat((columns,) if isinstance(columns, str) else tuple(columns), delimiter)
 
 

@@ -1,4 +1,4 @@
-"""Graphs in Python: named sources and streams, and the sinks that they are written to."""
+"""Graphs in Python: named sources, streams and sinks."""
 
 from __future__ import annotations
 
@@ -7,11 +7,20 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from windrow import model as m
-from windrow.authoring.aggregate_text import Measure
 from windrow.authoring.checks import require_valid
 from windrow.authoring.short_form import NODE_NAMES
 from windrow.client.arguments import Unfinished, checked
-from windrow.client.fluent.streams import Aggregated, Emitted, Given, Keyed, Processed, Timed, Windowed
+from windrow.client.fluent.streams import (
+    Aggregated,
+    Emitted,
+    GraphInput,
+    Keyed,
+    Processed,
+    Timed,
+    Ungrouped,
+    derives,
+    source_node,
+)
 from windrow.client.pipeline import Pipeline
 from windrow.declare.arguments import Duration, duration_micros
 from windrow.errors import PipelineError, did_you_mean
@@ -19,57 +28,49 @@ from windrow.errors import PipelineError, did_you_mean
 
 @checked
 @dataclass(frozen=True)
-class Selection(Unfinished):
-    """Records of a stream, or of several: a condition, derived fields, and the fields that are kept."""
+class Selection(Ungrouped):
+    """Records of one or more streams, with a condition, derived fields, and a choice of fields."""
 
     node: m.SelectNode
 
     def derive(self, /, **expressions: str) -> Selection:
-        """Add fields that SQL expressions over the stream's fields give.
+        """Add fields computed by SQL expressions over the stream's fields.
 
         Raises:
-            PipelineError: the fields that are kept have been named already.
+            PipelineError: `select` has been called already.
         """
         if self.node.select is not None:
-            msg = "derive comes before select, which says which fields are kept"
+            msg = "call derive before select, which chooses the fields"
             raise PipelineError(msg)
-        return Selection(replace(self.node, derive=(*self.node.derive, *_derived(expressions))))
+        return Selection(replace(self.node, derive=(*self.node.derive, *derives(expressions))))
 
     def select(self, /, *names: str) -> Selection:
         """Keep these fields only."""
         return Selection(replace(self.node, select=names))
 
     def key_by(self, /, *names: str, **expressions: str) -> Keyed:
-        """Say for which fields results are kept, of a stream with derived fields; see `Timed.key_by`.
+        """Set the fields that results are grouped by, for a stream with derived fields; see `Timed.key_by`.
 
         Raises:
-            PipelineError: there is a condition, a union or a choice of fields, which are a stream of their own.
+            PipelineError: the selection has a condition, a union or a choice of fields, and so is a stream of its own.
         """
         if self.node.where is not None or self.node.select is not None or len(self.node.inputs) > 1:
             msg = "a selection with where, select or a union is a stream of its own: name it with graph.stream first"
             raise PipelineError(msg)
-        derived = (*self.node.derive, *_derived(expressions))
-        return Keyed(Given(self.node.inputs[0], derived), (*names, *expressions))
-
-    def window(self, window: m.Window) -> Windowed:
-        """Divide event time into windows of all records, without a key; see `Keyed.window`."""
-        return self.key_by().window(window)
-
-    def running(self, /, **results: Measure | str) -> Emitted:
-        """Keep a result over all records so far, without a key; see `Keyed.running`."""
-        return self.key_by().running(**results)
+        derived = (*self.node.derive, *derives(expressions))
+        return Keyed(GraphInput(self.node.inputs[0], derived), (*names, *expressions))
 
 
 @checked
 @dataclass(frozen=True)
-class Named(Unfinished):
+class Named(Ungrouped):
     """A source or stream of a graph; ``sizes["large"]`` is the output `large` of the stream `sizes`."""
 
     name: str
     outputs: tuple[str, ...]
 
     def __getitem__(self, output: str) -> Named:
-        """Return an output: of a split by its name, of a deduplication `duplicates`."""
+        """Return an output by its name: those of a split, or `duplicates` of a deduplication."""
         name = f"{self.name}.{output}"
         if name not in self.outputs:
             known = [output.removeprefix(f"{self.name}.") for output in self.outputs if output != self.name]
@@ -83,44 +84,44 @@ class Named(Unfinished):
         return Selection(m.SelectNode("", (self.name,), where=condition))
 
     def derive(self, /, **expressions: str) -> Selection:
-        """Add fields that SQL expressions over the stream's fields give."""
-        return Selection(m.SelectNode("", (self.name,), derive=_derived(expressions)))
+        """Add fields computed by SQL expressions over the stream's fields."""
+        return Selection(m.SelectNode("", (self.name,), derive=derives(expressions)))
 
     def select(self, /, *names: str) -> Selection:
         """Keep these fields only."""
         return Selection(m.SelectNode("", (self.name,), select=names))
 
     def union(self, /, *others: Named, where: str | None = None) -> Selection:
-        """Add the records of other streams, which have the same fields; keep those for which `where` is true."""
+        """Add the records of other streams with the same fields; keep the records for which `where` is true."""
         return Selection(m.SelectNode("", (self.name, *(other.name for other in others)), where=where))
 
     def split(self, conditions: Mapping[str, str], *, other: str | None = None) -> m.SplitNode:
-        """Divide the records: each is in the first output whose condition is true, else in `other`, if that is given.
+        """Divide the records: each goes to the first output whose condition is true, else to `other`, if given.
 
         The outputs of the stream `sizes` are ``sizes["large"]`` and so on.
         """
-        return m.SplitNode("", self.name, _derived(conditions), other)
+        return m.SplitNode("", self.name, derives(conditions), other)
 
     def flat_map(
         self, field: str, *, element: str | None = None, position: str | None = None, outer: bool = False
     ) -> m.FlatMapNode:
-        """Give a record for each element of an array: with the other fields of its record, and those of the element.
+        """Emit a record for each element of an array, with the fields of the element and the record's other fields.
 
         Args:
             field: the array.
-            element: the name of the field with the element, where that is no struct; left out, that of the array.
-            position: the name of a field for the number of the element, from 0.
-            outer: whether a record whose array is empty or null gives one, with null in the fields of the element.
+            element: the name of the field with the element, if that is no struct; left out, the array's.
+            position: the name of a field for the index of the element, from 0.
+            outer: emit a record, with null in the fields of the element, if the array is empty or null.
         """
         return m.FlatMapNode("", self.name, field, element, position, outer)
 
     def deduplicate(
         self, /, *by: str, within: Duration, scope: Literal["stream", "partition"] = "stream"
     ) -> m.DeduplicateNode:
-        """Leave out copies: records with the same fields `by` whose event times are less than `within` apart.
+        """Drop duplicates: records with the same fields `by` whose event times are less than `within` apart.
 
-        They are the output ``["duplicates"]``. With ``scope="partition"`` all copies of a record are in the same
-        partition, and no record waits for other partitions.
+        They go to the output ``["duplicates"]``. With ``scope="partition"`` all duplicates of a record must be in the
+        same partition, and no record waits for other partitions.
 
         Raises:
             PipelineError: the duration is invalid.
@@ -135,7 +136,7 @@ class Named(Unfinished):
         return m.SampleNode("", self.name, by, every)
 
     def table(self, /, *key: str, deleted: str | None = None) -> m.TableNode:
-        """Keep the last record of each key as a row of a table; it replaces the one before it.
+        """Keep the last record of each key as a row of a table.
 
         A record for which the SQL condition `deleted` is true removes the row.
         """
@@ -151,21 +152,19 @@ class Named(Unfinished):
         how: Literal["inner", "left"] = "inner",
         broadcast: bool = False,
     ) -> m.LookupNode:
-        """Give each record the fields of a table's row.
+        """Add the fields of a table's row to each record.
 
         Args:
             table: the table, a stream of this graph.
-            by: the fields that hold the key of the table; where they have other names there, a mapping:
+            by: the fields with the key of the table; a mapping if the table has other names for them:
                 ``{"currency": "code"}``.
-            as_of: with `event_time` a record gets the row that held at its event time; with `order` the row that was
-                there when it came, in the order of watermarks.
-            revise: as of event time, how far the watermark can be past a record when a row that comes late still
-                replaces the one that the record got; by default the lateness of the table's source, or else of the
-                record's.
-            how: with `left` a record for which there is no row has null in the fields of the table; with `inner` it is
-                left out.
-            broadcast: whether every key group has the whole table, and the records are spread over all key groups,
-                whatever their key: for a small table, where many records look up one row. No result changes.
+            as_of: with `event_time` a record gets the row that was valid at its event time; with `order` the row that
+                was there when the record arrived, in the order of watermarks.
+            revise: for `event_time`, how far the watermark can be past a record when a late row still replaces the
+                record's row; by default the lateness of the table's source, or else of the record's.
+            how: with `left` a record without a row has null in the fields of the table; with `inner` it is dropped.
+            broadcast: keep the whole table in every key group, and spread the records over all key groups whatever
+                their key: for a small table with a row that many records look up. Results do not change.
 
         Raises:
             PipelineError: the duration is invalid.
@@ -185,19 +184,19 @@ class Named(Unfinished):
         after: Duration | None = None,
         how: Literal["inner", "left", "right", "full"] = "inner",
     ) -> m.JoinNode | m.TableJoinNode:
-        """Pair these records with those of another stream that are near them in event time, or join two tables.
+        """Join records with those of another stream that are near them in event time, or join two tables.
 
-        A pair has the fields of both; one of the other stream that is here, too, ends in `_right`. Tables are joined
-        without `before` and `after`.
+        A pair has the fields of both; a field of the other stream that this one has too ends in `_right`. Tables are
+        joined without `before` and `after`.
 
         Args:
             other: the stream with the right records, or the right table.
-            by: the fields that a pair has in common; where they have other names on the right, a mapping:
+            by: the fields that are equal in a pair; a mapping if the right side has other names for them:
                 ``{"order_id": "id"}``.
             before: how much earlier than this record its partner can be.
             after: how much later than this record its partner can be.
-            how: with `left`, `right` or `full`, records of that side (or of both) that have no partner are there
-                alone, with null in the fields of the other.
+            how: with `left`, `right` or `full`, records of that side (or of both) without a partner are emitted alone,
+                with null in the fields of the other.
 
         Raises:
             PipelineError: a duration is invalid.
@@ -209,30 +208,23 @@ class Named(Unfinished):
         return m.JoinNode("", self.name, other.name, tuple(pairs), tuple(pairs.values()), *spans, how)
 
     def key_by(self, /, *names: str, **expressions: str) -> Keyed:
-        """Say for which fields results are kept; see `Timed.key_by`."""
-        return Keyed(Given(self.name, _derived(expressions)), (*names, *expressions))
-
-    def window(self, window: m.Window) -> Windowed:
-        """Divide event time into windows of all records, without a key; see `Keyed.window`."""
-        return self.key_by().window(window)
-
-    def running(self, /, **results: Measure | str) -> Emitted:
-        """Keep a result over all records so far, without a key; see `Keyed.running`."""
-        return self.key_by().running(**results)
+        """Set the fields that results are grouped by; see `Timed.key_by`."""
+        return Keyed(GraphInput(self.name, derives(expressions)), (*names, *expressions))
 
 
 def _pairs(by: str | Sequence[str] | Mapping[str, str]) -> dict[str, str]:
-    """Return the fields of the right side by those of the left one that equal them."""
+    """Return the fields of the right side by the equal fields of the left side."""
     names = [by] if isinstance(by, str) else by
     return dict(names) if isinstance(names, Mapping) else {name: name for name in names}
 
 
-Made = Selection | m.FilterNode | m.FlatMapNode | m.TableNode | m.AnyJoinNode | Aggregated | Emitted | Processed
+NodeStage = m.FilterNode | m.FlatMapNode | m.TableNode | m.AnyJoinNode
+GraphStage = Selection | NodeStage | Aggregated | Emitted | Processed
 
 
 @checked
 class GraphBuilder(Unfinished):
-    """Sources, streams and sinks under names, in the order in which they are added; `build` makes the graph."""
+    """Named sources, streams and sinks, in the order in which they are added; `build` makes the graph."""
 
     def __init__(self, name: str, key_groups: int, mode: m.RunMode, alerts: m.Alerts) -> None:
         self._name = name
@@ -245,30 +237,30 @@ class GraphBuilder(Unfinished):
         """Add a source.
 
         Args:
-            name: the name by which the graph knows it.
+            name: its name in the graph.
             records: records with an event time: ``wr.log(...).decode(...).event_time(...)``.
-            lateness: a record whose event time is this far behind the watermark, or farther, is in no stream: it goes
-                to the late output.
+            lateness: a record whose event time is this far or farther behind the watermark goes to the late output
+                only.
 
         Raises:
             PipelineError: the duration is invalid.
         """
         micros = None if lateness is None else duration_micros(lateness, f"sources.{name}.lateness")
-        decoded = records.decoded
-        return self._add(m.SourceNode(name, decoded.source, decoded.fields, records.time, decoded.derived, micros))
+        return self._add(source_node(name, records, micros))
 
-    def stream(self, name: str, made: Made, *, salt: int = 1, at_end: Literal["fire", "hold"] = "fire") -> Named:
-        """Add a stream: what was made of a source or another stream of this graph.
+    def stream(self, name: str, made: GraphStage, *, salt: int = 1, at_end: Literal["fire", "hold"] = "fire") -> Named:
+        """Add a stream that is computed from a source or another stream of this graph.
 
         Args:
-            name: the name by which the graph knows it.
+            name: its name in the graph.
             made: a selection, a split, a flat_map, a deduplication, a sample, a table, a lookup, a join, windows
                 (``aggregate`` or ``emit``), or a process function.
-            salt: of windows, over how many key groups each key's records are spread before they come together.
-            at_end: of a process function, whether the end of a bounded input fires its timers.
+            salt: for windows, the number of key groups over which each key's records are spread before they are
+                combined.
+            at_end: for a process function, whether the end of a bounded input fires its timers.
 
         Raises:
-            PipelineError: it is made of records that are no source of the graph.
+            PipelineError: it reads records that are not of a source of the graph.
         """
         return self._add(_node(name, made, salt, at_end))
 
@@ -307,38 +299,29 @@ def graph(
 
     Args:
         name: identifies the checkpoint, and the rows in the tables.
-        key_groups: the upper bound of parallelism, which stays as it is for the pipeline's life.
-        mode: how a live run takes records: in steps, or with ``"realtime"`` as they come, from Kafka to Kafka.
+        key_groups: the maximum parallelism, which cannot change later.
+        mode: a live run reads records in steps, or with ``"realtime"`` as they arrive, from Kafka to Kafka.
         alerts: which alerts a run raises, and where they are sent (`windrow.alerts`).
     """
     return GraphBuilder(name, key_groups, mode, alerts)
 
 
-def _node(name: str, made: Made, salt: int, at_end: Literal["fire", "hold"]) -> m.StreamNode:
+def _node(name: str, made: GraphStage, salt: int, at_end: Literal["fire", "hold"]) -> m.StreamNode:
     match made:
         case Selection(node):
             return replace(node, name=name)
-        case Aggregated():
-            return _node(name, Emitted(made, m.Emit()), salt, at_end)
-        case Emitted(aggregated, emit):
-            keyed = aggregated.windowed.keyed
-            given, window = _given(name, keyed.of), aggregated.windowed.cut
-            return m.WindowNode(
-                name, given.input, keyed.key, window, aggregated.aggregates, emit, salt, derive=given.derived
-            )
-        case Processed(of, key, process):
-            given = _given(name, of)
-            return m.ProcessNode(name, given.input, key, process, at_end, derive=given.derived)
+        case Aggregated(of, node) | Emitted(of, node):
+            given = _graph_input(name, of)
+            return replace(node, name=name, input=given.input, derive=given.derived, salt=salt)
+        case Processed(of, node):
+            given = _graph_input(name, of)
+            return replace(node, name=name, input=given.input, derive=given.derived, at_end=at_end)
         case _:
             return replace(made, name=name)
 
 
-def _given(name: str, of: Timed | Given) -> Given:
-    if isinstance(of, Given):
+def _graph_input(name: str, of: Timed | GraphInput) -> GraphInput:
+    if isinstance(of, GraphInput):
         return of
-    msg = f"streams.{name}: its records are no source of the graph: name them with graph.source, and begin with that"
+    msg = f"streams.{name}: its records are not of a source of the graph: add them with graph.source, and begin there"
     raise PipelineError(msg)
-
-
-def _derived(expressions: Mapping[str, str]) -> tuple[m.Derive, ...]:
-    return tuple(m.Derive(name, sql) for name, sql in expressions.items())

@@ -1,4 +1,4 @@
-"""Process functions: the state and the columns that they declare."""
+"""Declarations of process functions: their state and columns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from windrow.errors import PipelineError, call_all
 
 @dataclass(frozen=True)
 class StateType:
-    """A kind of state with its types, which `process` gives a name."""
+    """A kind of state with its types, which gets its name from `process`."""
 
     kind: Literal["value", "list", "map"]
     types: tuple[str | m.DataType, ...]
@@ -38,12 +38,12 @@ def map_state(key: str | m.DataType, value: str | m.DataType) -> StateType:
     return StateType("map", (key, value))
 
 
-def declared_states(state: Mapping[str, StateType]) -> tuple[m.KeyedState, ...]:
+def state_declarations(state: Mapping[str, StateType]) -> tuple[m.KeyedState, ...]:
     """Return states with their names; raise PipelineError for invalid types."""
     return call_all(partial(_state, name, of) for name, of in state.items())
 
 
-def declared_columns(returns: Mapping[str, str | m.DataType]) -> tuple[m.Field, ...]:
+def column_declarations(returns: Mapping[str, str | m.DataType]) -> tuple[m.Field, ...]:
     """Return the columns that a function emits; raise PipelineError for invalid types."""
     types = call_all(partial(_type, f"process.returns.{name}", type_) for name, type_ in returns.items())
     return tuple(m.Field(name, type_) for name, type_ in zip(returns, types, strict=True))
@@ -62,13 +62,11 @@ def _state(name: str, of: StateType) -> m.KeyedState:
 
 
 def _type(where: str, type_: str | m.DataType) -> m.DataType:
-    if not isinstance(type_, str):
-        if isinstance(type_, m.ArrayType):
-            msg = f"{where}: {type_} is for fields of records alone; use a list state, or a string"
-            raise PipelineError(msg)
-        return type_
+    if isinstance(type_, m.ArrayType):
+        msg = f"{where}: {type_} is for fields of records alone; use a list state, or a string"
+        raise PipelineError(msg)
     try:
-        return m.parse_type(type_)
+        return m.parse_type(type_) if isinstance(type_, str) else type_
     except PipelineError as exc:
         msg = f"{where}: {exc.message}"
         raise PipelineError(msg) from exc

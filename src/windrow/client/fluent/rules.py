@@ -1,9 +1,8 @@
-"""Rules: the parts that they are made of."""
+"""Rules, and the recent records and lists that they read."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from windrow import model as m
 from windrow.client.arguments import checked
@@ -22,7 +21,7 @@ def rule(
     """Raise an alert for each record for which a condition is true.
 
     Args:
-        name: identifies the rule's alerts.
+        name: the name of the rule, by which its alerts are identified.
         when: an SQL condition over the record's fields, `prev`, `next`, `recent` and lists.
         severity: ``low``, ``medium``, ``high`` or ``critical``.
         say: the text of an alert, with ``{NAME}`` or ``{NAME:.2f}`` for evidence, a field,
@@ -34,7 +33,7 @@ def rule(
 
 @checked
 def recent(*, last: int, within: Duration) -> m.Recent:
-    """Let rules see the last so many records of a key that are at most so much older than the record.
+    """Let rules see the `last` records of a key that are at most `within` older than the record.
 
     Raises:
         PipelineError: the duration is invalid.
@@ -44,7 +43,7 @@ def recent(*, last: int, within: Duration) -> m.Recent:
 
 @checked
 def list_file(file: str, *, key: str | None = None) -> m.FileList:
-    """Read a list from a file, when a run starts: an entry on each line, or in the column `key` of a CSV file."""
+    """Read a list from a file when a run starts: an entry on each line, or in the column `key` of a CSV file."""
     return m.FileList("", file, key)
 
 
@@ -52,15 +51,10 @@ def list_file(file: str, *, key: str | None = None) -> m.FileList:
 def list_topic(topic: str, *, key: str | None = None) -> m.TopicList:
     """Read a list from a compacted Kafka topic at the brokers of the source: the keys of records that have a value.
 
-    In real time it is followed while the pipeline runs; on other hosts it is read once, when a run starts.
+    A realtime run follows the topic; other hosts read it once, when a run starts.
 
     Args:
         topic: its name.
         key: the field of the entry, if the keys are JSON objects.
     """
     return m.TopicList("", topic, key)
-
-
-def named_lists(lists: Mapping[str, m.RuleList]) -> tuple[m.RuleList, ...]:
-    """Return lists with their names."""
-    return tuple(replace(one, name=name) for name, one in lists.items())

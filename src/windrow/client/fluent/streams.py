@@ -1,19 +1,18 @@
-"""Stages of a pipeline, from a stream of bytes to a sink. Every step returns a new value."""
+"""Stages of a pipeline, from a stream of bytes to a sink. Each method returns a new stage."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal, TypedDict, overload
+from typing import Any, Literal, overload
 
 from windrow import model as m
 from windrow.authoring.aggregate_text import Measure, parse_aggregate
 from windrow.authoring.checks import require_valid
-from windrow.authoring.short_form import SOURCE, short_graph
+from windrow.authoring.short_form import SOURCE
 from windrow.client.arguments import Unfinished, checked
-from windrow.client.fluent.process import StateType, declared_columns, declared_states
-from windrow.client.fluent.rules import named_lists
+from windrow.client.fluent.process import StateType, column_declarations, state_declarations
 from windrow.client.pipeline import Pipeline
 from windrow.declare.arguments import Duration, duration_micros
 from windrow.errors import PipelineError, call_all
@@ -27,13 +26,14 @@ class Stream(Unfinished):
     source: m.Source
 
     def decode(self, /, **fields: str | m.DataType | FieldType) -> DecodedStream:
-        """Say which fields a record, a JSON object, must have, with their types: ``amount="decimal(12,2)"``.
+        """Declare the fields of a record, a JSON object, with their types: ``amount="decimal(12,2)"``.
 
-        One that a record may lack has a question mark, ``country="string?"``; an array is ``items="array<string>"`` or
-        ``"array<struct<sku string, qty long>>"``. For other names, and fields in nested objects, see `windrow.field`.
+        A field that a record may lack has a question mark, ``country="string?"``; an array is ``items="array<string>"``
+        or ``"array<struct<sku string, qty long>>"``. For other names, and fields in nested objects, see
+        `windrow.field`.
         """
-        given = ((name, one if isinstance(one, FieldType) else FieldType(one)) for name, one in fields.items())
-        return DecodedStream(self.source, m.Decode(call_all(partial(one.named, name) for name, one in given)))
+        types = {name: type_ if isinstance(type_, FieldType) else FieldType(type_) for name, type_ in fields.items()}
+        return DecodedStream(self.source, m.Decode(call_all(partial(of.field, name) for name, of in types.items())))
 
 
 @checked
@@ -46,8 +46,8 @@ class DecodedStream(Unfinished):
     derived: tuple[m.Derive, ...] = ()
 
     def derive(self, /, **expressions: str) -> DecodedStream:
-        """Add fields that SQL expressions over the decoded ones give: ``domain="split_part(url, '/', 3)"``."""
-        return replace(self, derived=self.derived + _derived(expressions))
+        """Add fields computed by SQL expressions over the decoded fields: ``domain="split_part(url, '/', 3)"``."""
+        return replace(self, derived=self.derived + derives(expressions))
 
     @overload
     def event_time(
@@ -88,40 +88,34 @@ class DecodedStream(Unfinished):
 
         Args:
             field: a field of a timestamp type.
-            delay: how far out of order records come; the watermark is that far behind the greatest event time. Or
-                `windrow.adaptive`, which takes it from the records themselves; or `windrow.delay_by_partition`.
-            punctuated: in place of `delay`, the field by which records carry the watermark.
+            delay: how far out of order records can be; the watermark is that far behind the greatest event time. Or
+                `windrow.adaptive`, which derives it from the records; or `windrow.delay_by_partition`.
+            punctuated: in place of `delay`, the field with which records carry the watermark.
             future: a record whose event time is further than this ahead of its log timestamp is a dead letter.
-            sent: the field that holds the device's own time of sending, by which its event times are corrected.
+            sent: the field with the time at which a device sent the record, by its clock; event times are corrected by
+                it.
             idle: a partition without a record for this processing time no longer holds the others back.
             all_idle: when all partitions are idle, watermarks stop, or advance with processing time.
 
         Raises:
             PipelineError: neither or both of `delay` and `punctuated` are given, or a duration is invalid.
         """
-        lengths = {"time.future": future, "time.idle": idle}
-        given = {
-            where: partial(duration_micros, length, where) for where, length in lengths.items() if length is not None
-        }
-        watermark = partial(_watermark, delay, punctuated)
-        reads: list[Callable[[], object]] = [watermark, *given.values()]
-        call_all(reads)
-        micros = {where: read() for where, read in given.items()}
-        time = m.EventTime(field, watermark(), micros.get("time.future"), sent, micros.get("time.idle"), all_idle)
-        return Timed(self, time)
+        reads: list[Callable[[], Any]] = [
+            partial(_watermark, delay, punctuated),
+            partial(_optional_micros, future, "time.future"),
+            partial(_optional_micros, idle, "time.idle"),
+        ]
+        watermark, ahead, quiet = call_all(reads)
+        return Timed(self, m.EventTime(field, watermark, ahead, sent, quiet, all_idle))
 
 
 @checked
-@dataclass(frozen=True)
-class Timed(Unfinished):
-    """Records with an event time."""
-
-    decoded: DecodedStream
-    time: m.EventTime
+class Ungrouped(Unfinished):
+    """Records without a key, which can be aggregated as they are."""
 
     def key_by(self, /, *names: str, **expressions: str) -> Keyed:
-        """Say for which fields results are kept; expressions add fields: ``domain="split_part(url, '/', 3)"``."""
-        return Keyed(replace(self, decoded=self.decoded.derive(**expressions)), (*names, *expressions))
+        """Set the fields that results are grouped by; each class has a page of its own for it."""
+        raise NotImplementedError
 
     def window(self, window: m.Window) -> Windowed:
         """Divide event time into windows of all records, without a key; see `Keyed.window`."""
@@ -132,8 +126,21 @@ class Timed(Unfinished):
         return self.key_by().running(**results)
 
 
+@checked
 @dataclass(frozen=True)
-class Given:
+class Timed(Ungrouped):
+    """Records with an event time."""
+
+    decoded: DecodedStream
+    time: m.EventTime
+
+    def key_by(self, /, *names: str, **expressions: str) -> Keyed:
+        """Set the fields that results are grouped by; expressions add fields: ``domain="split_part(url, '/', 3)"``."""
+        return Keyed(replace(self, decoded=self.decoded.derive(**expressions)), (*names, *expressions))
+
+
+@dataclass(frozen=True)
+class GraphInput:
     """Records of a source or stream of a graph, by its name, with derived fields."""
 
     input: str
@@ -145,7 +152,7 @@ class Given:
 class Keyed(Unfinished):
     """Records with a key."""
 
-    of: Timed | Given
+    of: Timed | GraphInput
     key: tuple[str, ...]
 
     def window(self, window: m.Window) -> Windowed:
@@ -153,7 +160,7 @@ class Keyed(Unfinished):
         return Windowed(self, window)
 
     def running(self, /, **results: Measure | str) -> Emitted:
-        """Keep a result for each key over all its records so far, and update it with each record.
+        """Keep a result for each key over all its records so far, updated with each record.
 
         Short for one window of all time with a pane for each record:
         ``.window(wr.global_window()).aggregate(...).emit(early=wr.every_count(1))``.
@@ -171,16 +178,16 @@ class Keyed(Unfinished):
         on_timer: m.ProcessFunction | None = None,
         on_processing_timer: m.ProcessFunction | None = None,
     ) -> Processed:
-        """Call a Python function for each record, with state for its key, for what windows cannot express.
+        """Call a Python function for each record, with state for its key, where windows are not enough.
 
         Args:
             function: called as ``function(ctx, record)``: the record's fields by name, and in `ctx` the key, its state,
                 times and timers, and ``ctx.emit(...)``, which writes the key's row.
-            state: what is kept for each key: `windrow.value_state`, `list_state` or `map_state`, by name.
+            state: the state of each key by name: `windrow.value_state`, `list_state` or `map_state`.
             returns: the columns of the row, with their types.
             ttl: how long in event time an entry of state is kept after it is written, and a key after its last call.
-            order: a key's records come as they stand in the log, or in order of event time, once the watermark has
-                passed them (records that come too late for that go to the late output).
+            order: a key's records are processed in the order of the log, or of event time, once the watermark has
+                passed them (records that are too late for that go to the late output).
             on_timer: called as ``on_timer(ctx, timer)`` when the watermark reaches a time that ``ctx.timer`` set.
             on_processing_timer: the same for ``ctx.processing_timer``.
 
@@ -189,14 +196,14 @@ class Keyed(Unfinished):
         """
         process = m.Process(
             function=function,
-            state=declared_states(state or {}),
-            returns=declared_columns(returns),
+            state=state_declarations(state or {}),
+            returns=column_declarations(returns),
             ttl=None if ttl is None else duration_micros(ttl, "process.ttl"),
             order=order,
             on_timer=on_timer,
             on_processing_timer=on_processing_timer,
         )
-        return Processed(self.of, self.key, process)
+        return Processed(self.of, m.ProcessNode("", SOURCE, self.key, process))
 
     def rules(
         self,
@@ -213,17 +220,19 @@ class Keyed(Unfinished):
         Args:
             rules: `windrow.rule`, each with a name of its own.
             recent: the records that rules see (`windrow.recent`).
-            unique: the field that tells a record from all others of its key; one that repeats it changes nothing.
-            lists: `windrow.list_file` or `windrow.list_topic` by the name that rules have for it:
+            unique: the field that identifies a record within its key; a record that repeats a value is ignored.
+            lists: `windrow.list_file` or `windrow.list_topic` by the name that rules use for it:
                 ``when="merchant in blocked"``.
-            lateness: how far behind the watermark a record can come and still be judged.
-            revise: a record that comes behind others of its key has these judged again.
+            lateness: how far behind the watermark a record can be and still be judged.
+            revise: a late record causes later records of its key to be judged again.
 
         Raises:
             PipelineError: a duration is invalid.
         """
         micros = duration_micros(lateness, "emit.lateness")
-        return Ruled(self.of, self.key, m.RuleSet(rules, recent, unique, named_lists(lists or {}), micros, revise))
+        named = tuple(replace(rule_list, name=name) for name, rule_list in (lists or {}).items())
+        rule_set = m.RuleSet(rules, recent, unique, named, micros, revise)
+        return Ruled(self.of, m.RulesNode("", SOURCE, self.key, rule_set))
 
 
 @checked
@@ -237,12 +246,13 @@ class Windowed(Unfinished):
     def aggregate(self, /, **results: Measure | str) -> Aggregated:
         """Name the results: ``total=wr.sum("amount"), events=wr.count(), mean="total / events"``.
 
-        A text is what it is in YAML: a formula over the other results, or an aggregate.
+        A text means the same as in YAML: a formula over the other results, or an aggregate.
 
         Raises:
             PipelineError: a text is an invalid call of an aggregate.
         """
-        return Aggregated(self, call_all(partial(_aggregate, name, measure) for name, measure in results.items()))
+        aggregates = call_all(partial(_aggregate, name, measure) for name, measure in results.items())
+        return Aggregated(self.keyed.of, m.WindowNode("", SOURCE, self.keyed.key, self.cut, aggregates, m.Emit()))
 
 
 @checked
@@ -250,8 +260,8 @@ class Windowed(Unfinished):
 class Aggregated(Unfinished):
     """Results of a key in a window."""
 
-    windowed: Windowed
-    aggregates: tuple[m.Aggregate, ...]
+    of: Timed | GraphInput
+    node: m.WindowNode
 
     def emit(
         self,
@@ -266,21 +276,22 @@ class Aggregated(Unfinished):
 
         Args:
             lateness: for how long after its end (by the watermark) late records revise a window.
-            late: one revision for each late record, one a step (batch), or one for so many of them
+            late: one revision for each late record, for each step (batch), or for a number of late records
                 (`windrow.every_count`).
-            mode: a revision takes the old row back and gives the new one (retract), gives the new one alone
-                (accumulate), or holds only what is new (discard).
+            mode: a revision retracts the old row and adds the new one (retract), adds the new one alone (accumulate),
+                or has only the records since the last pane (discard).
             at_end: at the end of a bounded input, windows that are still open fire, or stay open.
-            early: when a window's result is written before that: `windrow.every`, `every_event_time`, `every_count` and
-                others.
+            early: when a window's result is written before its end: `windrow.every`, `every_event_time`, `every_count`
+                and others.
 
         Raises:
-            PipelineError: a duration is invalid, or `late` is another trigger than `every_count`.
+            PipelineError: a duration is invalid, or `late` is a trigger other than `every_count`.
         """
         if isinstance(late, m.Trigger) and not isinstance(late, m.Records):
             msg = f"emit.late: {late!r} does not apply to late records; use 'each', 'batch' or wr.every_count(10)"
             raise PipelineError(msg)
-        return Emitted(self, m.Emit(duration_micros(lateness, "emit.lateness"), late, mode, at_end, early))
+        emit = m.Emit(duration_micros(lateness, "emit.lateness"), late, mode, at_end, early)
+        return Emitted(self.of, replace(self.node, emit=emit))
 
     def to(
         self,
@@ -292,8 +303,8 @@ class Aggregated(Unfinished):
         mode: m.RunMode = "micro-batch",
         alerts: m.Alerts = m.DEFAULT_ALERTS,
     ) -> Pipeline:
-        """Write to a sink, and leave `emit` at its defaults; see `Emitted.to`."""
-        return Emitted(self, m.Emit()).to(sink, name=name, key_groups=key_groups, salt=salt, mode=mode, alerts=alerts)
+        """Write to a sink with the defaults of `emit`; see `Emitted.to`."""
+        return self.emit().to(sink, name=name, key_groups=key_groups, salt=salt, mode=mode, alerts=alerts)
 
 
 @checked
@@ -301,8 +312,8 @@ class Aggregated(Unfinished):
 class Emitted(Unfinished):
     """Changes of results."""
 
-    aggregated: Aggregated
-    how: m.Emit
+    of: Timed | GraphInput
+    node: m.WindowNode
 
     def to(
         self,
@@ -314,23 +325,21 @@ class Emitted(Unfinished):
         mode: m.RunMode = "micro-batch",
         alerts: m.Alerts = m.DEFAULT_ALERTS,
     ) -> Pipeline:
-        """Write to a sink, and so complete the pipeline.
+        """Write to a sink, which completes the pipeline.
 
         Args:
             sink: such as `windrow.sqlite` or `windrow.kafka_sink`.
             name: the pipeline's name; left out, the table's.
-            key_groups: the upper bound of parallelism, which stays as it is for the pipeline's life.
-            salt: over how many key groups each key's records are spread before they come together.
-            mode: how a live run takes records: in steps, or with ``"realtime"`` as they come, from Kafka to Kafka.
+            key_groups: the maximum parallelism, which cannot change later.
+            salt: the number of key groups over which each key's records are spread before they are combined.
+            mode: a live run reads records in steps, or with ``"realtime"`` as they arrive, from Kafka to Kafka.
             alerts: which alerts a run raises, and where they are sent (`windrow.alerts`).
 
         Raises:
             PipelineError: the pipeline is invalid; the error has all its problems.
         """
-        windowed = self.aggregated.windowed
-        keyed = windowed.keyed
-        node = m.WindowNode("", SOURCE, keyed.key, windowed.cut, self.aggregated.aggregates, self.how, salt)
-        return _complete(node, ends_of(keyed.of, sink, name), key_groups, mode, alerts)
+        node = replace(self.node, salt=salt)
+        return _complete(node, self.of, sink, name, key_groups=key_groups, mode=mode, alerts=alerts)
 
 
 @checked
@@ -338,9 +347,8 @@ class Emitted(Unfinished):
 class Processed(Unfinished):
     """Rows that a function emits for each key."""
 
-    of: Timed | Given
-    key: tuple[str, ...]
-    process: m.Process
+    of: Timed | GraphInput
+    node: m.ProcessNode
 
     def to(
         self,
@@ -352,21 +360,21 @@ class Processed(Unfinished):
         mode: m.RunMode = "micro-batch",
         alerts: m.Alerts = m.DEFAULT_ALERTS,
     ) -> Pipeline:
-        """Write to a sink, and so complete the pipeline.
+        """Write to a sink, which completes the pipeline.
 
         Args:
             sink: such as `windrow.sqlite` or `windrow.kafka_sink`.
             name: the pipeline's name; left out, the table's.
-            key_groups: the upper bound of parallelism, which stays as it is for the pipeline's life.
+            key_groups: the maximum parallelism, which cannot change later.
             at_end: at the end of a bounded input, pending timers and held records fire, or are kept.
-            mode: how a live run takes records: in steps, or with ``"realtime"`` as they come, from Kafka to Kafka.
+            mode: a live run reads records in steps, or with ``"realtime"`` as they arrive, from Kafka to Kafka.
             alerts: which alerts a run raises, and where they are sent (`windrow.alerts`).
 
         Raises:
             PipelineError: the pipeline is invalid; the error has all its problems.
         """
-        node = m.ProcessNode("", SOURCE, self.key, self.process, at_end)
-        return _complete(node, ends_of(self.of, sink, name), key_groups, mode, alerts)
+        node = replace(self.node, at_end=at_end)
+        return _complete(node, self.of, sink, name, key_groups=key_groups, mode=mode, alerts=alerts)
 
 
 @checked
@@ -374,9 +382,8 @@ class Processed(Unfinished):
 class Ruled(Unfinished):
     """Alerts."""
 
-    of: Timed | Given
-    key: tuple[str, ...]
-    rules: m.RuleSet
+    of: Timed | GraphInput
+    node: m.RulesNode
 
     def to(
         self,
@@ -387,68 +394,63 @@ class Ruled(Unfinished):
         mode: m.RunMode = "micro-batch",
         alerts: m.Alerts = m.DEFAULT_ALERTS,
     ) -> Pipeline:
-        """Write to a sink, and so complete the pipeline.
+        """Write to a sink, which completes the pipeline.
 
         Args:
             sink: such as `windrow.sqlite` or `windrow.kafka_sink`.
             name: the pipeline's name; left out, the table's.
-            key_groups: the upper bound of parallelism, which stays as it is for the pipeline's life.
-            mode: how a live run takes records: in steps, or with ``"realtime"`` as they come, from Kafka to Kafka.
+            key_groups: the maximum parallelism, which cannot change later.
+            mode: a live run reads records in steps, or with ``"realtime"`` as they arrive, from Kafka to Kafka.
             alerts: which alerts a run raises, and where they are sent (`windrow.alerts`).
 
         Raises:
             PipelineError: the pipeline is invalid; the error has all its problems.
         """
-        node = m.RulesNode("", SOURCE, self.key, self.rules)
-        return _complete(node, ends_of(self.of, sink, name), key_groups, mode, alerts)
+        return _complete(self.node, self.of, sink, name, key_groups=key_groups, mode=mode, alerts=alerts)
 
 
-def _complete(node: m.ResultNode, ends: Ends, key_groups: int, mode: m.RunMode, alerts: m.Alerts) -> Pipeline:
-    graph = short_graph(node, **ends, key_groups=key_groups, mode=mode, alerts=alerts)
+def _complete(
+    node: m.ResultNode,
+    of: Timed | GraphInput,
+    sink: m.Sink,
+    name: str | None,
+    *,
+    key_groups: int,
+    mode: m.RunMode,
+    alerts: m.Alerts,
+) -> Pipeline:
+    """Return a pipeline with one node between source and sink; raise PipelineError for a stream of a graph."""
+    if not isinstance(of, Timed):
+        msg = f"{of.input!r} is a stream of a graph: add the result with graph.stream, and its sink with graph.sink"
+        raise PipelineError(msg)
+    nodes = (source_node(SOURCE, of), node, m.SinkNode("", "", sink))
+    graph = m.Graph(sink.table if name is None else name, nodes, key_groups, mode, alerts)
     return Pipeline(require_valid(graph))
 
 
-class Ends(TypedDict):
-    """What every pipeline has: a name, the records that it begins with, and where its rows go."""
-
-    name: str
-    source: m.Source
-    decode: m.Decode
-    derive: tuple[m.Derive, ...]
-    time: m.EventTime
-    sink: m.Sink
+def source_node(name: str, records: Timed, lateness: int | None = None) -> m.SourceNode:
+    """Return the node of a source."""
+    decoded = records.decoded
+    return m.SourceNode(name, decoded.source, decoded.fields, records.time, decoded.derived, lateness)
 
 
-def ends_of(of: Timed | Given, sink: m.Sink, name: str | None) -> Ends:
-    """Return the ends of a pipeline of its own; raise PipelineError for a stream of a graph."""
-    if not isinstance(of, Timed):
-        stream = f"{of.input!r} is a stream of a graph"
-        msg = f"{stream}: add what is made of it with graph.stream, and its sink with graph.sink"
-        raise PipelineError(msg)
-    return Ends(
-        name=sink.table if name is None else name,
-        source=of.decoded.source,
-        decode=of.decoded.fields,
-        derive=of.decoded.derived,
-        time=of.time,
-        sink=sink,
-    )
-
-
-def _derived(expressions: Mapping[str, str]) -> tuple[m.Derive, ...]:
+def derives(expressions: Mapping[str, str]) -> tuple[m.Derive, ...]:
+    """Return derived fields by their names and expressions."""
     return tuple(m.Derive(name, sql) for name, sql in expressions.items())
+
+
+def _optional_micros(length: Duration | None, where: str) -> int | None:
+    return None if length is None else duration_micros(length, where)
 
 
 def _watermark(delay: Duration | m.Adaptive | m.DelayByPartition | None, punctuated: str | None) -> m.Watermark:
     if punctuated is not None and delay is None:
         return m.Punctuated(punctuated)
     if delay is not None and punctuated is None:
-        return (
-            delay
-            if isinstance(delay, m.Adaptive | m.DelayByPartition)
-            else m.Delay(duration_micros(delay, "time.delay"))
-        )
-    msg = "time: give either delay (how far out of order records come) or punctuated"
+        if isinstance(delay, m.Adaptive | m.DelayByPartition):
+            return delay
+        return m.Delay(duration_micros(delay, "time.delay"))
+    msg = "time: give either delay (how far out of order records can be) or punctuated"
     raise PipelineError(msg)
 
 
@@ -472,12 +474,10 @@ class FieldType:
     tombstones: bool = False
     path: tuple[str, ...] = ()
 
-    def named(self, name: str) -> m.Field:
+    def field(self, name: str) -> m.Field:
         """Return the field with a name; raise PipelineError if its type is invalid."""
-        if not isinstance(self.type, str):
-            return m.Field(name, self.type, alias=self.alias, tombstones=self.tombstones, path=self.path)
         try:
-            type_, optional = m.parse_field_type(self.type)
+            type_, optional = m.parse_field_type(self.type) if isinstance(self.type, str) else (self.type, False)
         except PipelineError as exc:
             msg = f"decode.{name}: {exc.message}"
             raise PipelineError(msg) from exc
@@ -494,7 +494,7 @@ def field(
         type_: the type, with a question mark if a record may lack the field.
         alias: other names that records may have it under.
         tombstones: a record that has a key but no value is read with its key in this field.
-        path: in place of its name, the names that lead to it in nested objects: ``wr.field("string", path="user.id")``.
+        path: the path to the field in nested objects, if it is not its name: ``wr.field("string", path="user.id")``.
     """
     if isinstance(alias, str):
         msg = f"alias must be a list of names: [{alias!r}]"

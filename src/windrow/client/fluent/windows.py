@@ -1,7 +1,7 @@
-"""Windows, triggers, delays and durations: the arguments of the stages that concern time.
+"""Windows, triggers and delays: the arguments of stages that concern time.
 
-A trigger, the argument `early` of `emit`, looks at a window's on-time records and at processing time since its last
-pane, and begins anew with each pane; or at event time since the window's start.
+A trigger, the argument `early` of `emit`, counts a window's on-time records and the processing time since its last
+pane, and restarts with each pane; or it measures event time since the window's start.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from windrow.model.windows import parse_calendar_size, parse_day
 def tumbling(
     size: Duration, *, offset: Duration = "0s", zone: str | None = None, origin: date | str | None = None
 ) -> m.Tumbling | m.Calendar:
-    """Fixed windows: event time is divided into windows of one size that do not overlap.
+    """Divide event time into windows of one size that do not overlap.
 
     Args:
-        size: a duration, or so many hours, days, weeks or months of the calendar: ``"6 hours"``, ``"1 day"``,
-            ``"2 weeks"``, ``"1 month"``. (``"1d"`` is 24 hours, which not every day in a zone has.)
-        offset: how far from the epoch, or on the local clock of the zone, windows begin.
+        size: a duration, or a number of calendar hours, days, weeks or months: ``"6 hours"``, ``"1 day"``,
+            ``"2 weeks"``, ``"1 month"``. (``"1d"`` is 24 hours; a day in a time zone can be longer or shorter.)
+        offset: the offset of the windows' starts from the epoch, or on the local clock of the zone.
         zone: for hours, days, weeks and months, the time zone; left out, UTC.
         origin: for hours, days, weeks and months, a day on which a window begins, as a date or ``"2026-04-01"``; left
             out, 1970-01-01, for weeks Monday 1969-12-29.
@@ -37,26 +37,21 @@ def tumbling(
     calendar = parse_calendar_size(size) if isinstance(size, str) else None
     shift = duration_micros(offset, "window.tumbling.offset")
     if calendar:
-        return m.Calendar(*calendar, zone=m.Calendar.zone if zone is None else zone, offset=shift, origin=_day(origin))
+        day = parse_day(origin) if isinstance(origin, str) else origin
+        return m.Calendar(*calendar, zone=m.Calendar.zone if zone is None else zone, offset=shift, origin=day)
     length = duration_micros(size, "window.tumbling.size")
-    for what, given in (("a zone", zone), ("an origin", origin)):
-        if given is None:
-            continue
+    if zone is not None or origin is not None:
         msg = (
-            f"window.tumbling: {what} needs a number of hours, days, weeks or months, such as '1 day'; "
-            f"{size!r} has the same length in every zone"
+            f"window.tumbling: {'an origin' if zone is None else 'a zone'} needs a number of hours, days, weeks or "
+            f"months, such as '1 day'; {size!r} has the same length in every zone"
         )
         raise PipelineError(msg)
     return m.Tumbling(length, shift)
 
 
-def _day(origin: date | str | None) -> date | None:
-    return parse_day(origin) if isinstance(origin, str) else origin
-
-
 @checked
 def hopping(size: Duration, *, slide: Duration, offset: Duration = "0s") -> m.Hopping:
-    """Cut time into windows [k * slide + offset, k * slide + offset + size): a record is in several."""
+    """Divide event time into overlapping windows [k * slide + offset, k * slide + offset + size)."""
     return m.Hopping(
         duration_micros(size, "window.hopping.size"),
         duration_micros(slide, "window.hopping.slide"),
@@ -66,7 +61,7 @@ def hopping(size: Duration, *, slide: Duration, offset: Duration = "0s") -> m.Ho
 
 @checked
 def cumulate(size: Duration, step: Duration, *, offset: Duration = "0s") -> m.Cumulate:
-    """Cut time into windows [k * size + offset, k * size + offset + i * step): running results, from 0 each size."""
+    """Divide event time into windows [k * size + offset, k * size + offset + i * step): results accumulate per size."""
     return m.Cumulate(
         duration_micros(size, "window.cumulate.size"),
         duration_micros(step, "window.cumulate.step"),
@@ -79,12 +74,12 @@ def session(gap: Duration, *, max: Duration | None = None) -> m.Session:  # noqa
     """Put records of a key that are less than `gap` apart into one window, [first, last + gap).
 
     Args:
-        gap: a duration; or an SQL expression over the fields of a record, which says how many seconds its own gap is:
-            then records whose windows [time, time + gap) overlap are in one.
-        max: of an expression, the longest gap; a record with a longer one is a dead letter.
+        gap: a duration; or an SQL expression over the fields of a record for its own gap in seconds: then records whose
+            windows [time, time + gap) overlap are in one window.
+        max: for an expression, the longest gap; a record with a longer gap is a dead letter.
 
     Raises:
-        PipelineError: gap is no duration and max is not given, or it is one and max is, or max is no duration.
+        PipelineError: a duration is invalid, `gap` is an expression without `max`, or a duration with `max`.
     """
     where = "window.session"
     if max is None:
@@ -105,19 +100,19 @@ def _is_duration(text: str) -> bool:
 
 @checked
 def global_window() -> m.Global:
-    """Put all records of a key into one window; `emit` needs `early`, as it has no end."""
+    """Put all records of a key into one window; it has no end, so `emit` needs `early`."""
     return m.Global()
 
 
 @checked
 def every(length: Duration) -> m.Every:
-    """Fire after some processing time since the first record that no pane has shown; replays do not repeat it."""
+    """Fire after some processing time since the first record that is in no pane yet; replays do not repeat it."""
     return m.Every(duration_micros(length, "emit.early.every"))
 
 
 @checked
 def every_event_time(length: Duration) -> m.EveryEventTime:
-    """Fire whenever the watermark has advanced by so much within the window; in YAML, `event_time`. Not combined."""
+    """Fire each time the watermark has advanced by this length in the window; `event_time` in YAML. Not combinable."""
     return m.EveryEventTime(duration_micros(length, "emit.early.event_time"))
 
 
@@ -167,7 +162,7 @@ def adaptive(target: float, *, min: Duration, max: Duration) -> m.Adaptive:  # n
 
 @checked
 def delay_by_partition(delays: Mapping[int, Duration], *, default: Duration) -> m.DelayByPartition:
-    """Give some partitions a delay of their own: ``delay_by_partition({3: "30m"}, default="5m")``.
+    """Set a delay for each of some partitions: ``delay_by_partition({3: "30m"}, default="5m")``.
 
     Raises:
         PipelineError: a partition is not a whole number, or a duration is invalid.

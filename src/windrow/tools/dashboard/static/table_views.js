@@ -353,11 +353,11 @@ function explanation(made) {
     sources = bySource.length > 1 ? bySource.map(([name, counts]) => `Records of ${name}: ${listed(counts)}`) : [];
   const row = made.row === null ? "There is no such row." : "";
   const verdict = made.differences.length
-    ? `The records of the log do not make the row: ${made.differences.join("; ")}.`
+    ? `The records of the log do not give this row: ${made.differences.join("; ")}.`
     : made.row === null
-      ? "The records of the log make no such row either."
-      : "The records that were not left out make the row as it is.";
-  const values = [...new Set(made.records.flatMap((record) => Object.keys(record.values)))];
+      ? "The records of the log give no such row either."
+      : "The records that count give exactly this row.";
+  const values = [...new Set(made.records.flatMap((one) => Object.keys(one.values)))];
   const records = sortable(
     "Records",
     [
