@@ -22,7 +22,7 @@ from windrow.model import LogSource, SqliteSink
 from windrow.runtime.settings import SparkOptions
 from windrow.runtime.stream.checkpoint import Checkpoint
 from windrow.runtime.stream.offsets import LossGuard, OffsetLog
-from windrow.runtime.stream.step_offsets import StepOffsets
+from windrow.runtime.stream.steps import StepOffsets
 from windrow.runtime.stream.take_savepoint import take_savepoint
 
 PIPELINE = spend(LogSource("spend"), SqliteSink("spend.db", "spend"))
@@ -52,7 +52,7 @@ def checkpoint(tmp_path: Path) -> Checkpoint:
 
 
 def written(at: Offset, *lost: Loss, ends: int = 3) -> str:
-    return json.dumps(StepOffsets(at, ends, lost).written())
+    return json.dumps(StepOffsets(at, ends, lost).to_json())
 
 
 def there(checkpoint: Checkpoint) -> set[str]:
@@ -240,7 +240,7 @@ def test_what_is_gone_behind_the_last_step_and_what_is_gone_of_the_planned_one_a
         note = StepOffsets.of(json.loads(path.read_text().splitlines()[2]))
         log = LogFolder(folder)
         moved = replace(note, at={**note.at, "1": log.noted(1, log.scan(1, max_lines=5 + batch))})
-        path.write_text(f"v1\n{{}}\n{json.dumps(moved.written())}\n")
+        path.write_text(f"v1\n{{}}\n{json.dumps(moved.to_json())}\n")
     file.write_text("")
     assert guard.look(0)
     assert [text.partition("without them: ")[2].partition(":")[0] for text in told] == ["partition 1", "partition 0"]

@@ -18,7 +18,7 @@ from windrow.engine.columns import Blob, pack, unpack
 from windrow.engine.messages import Message, Packet, Records, decode_message, encode_message
 from windrow.engine.operators.base import GroupOutput, GroupStats
 from windrow.engine.state.store import MemoryState
-from windrow.runtime.spark.transport import TableTransport, opened, taken
+from windrow.runtime.spark.transport import TableTransport, read_stream, read_table
 
 PACKET_DDL = "key_group int, kind string, fields string, blob binary"
 OUTPUT_DDL = (
@@ -62,7 +62,7 @@ def read_packets(frames: Iterable[pd.DataFrame]) -> Iterator[Packet]:
 
 def with_records(message: Message) -> Message:
     """Return the message with its records, if they were in a file; only once, since that is deleted then."""
-    return replace(message, blob=opened(message.blob)) if isinstance(message, Records) else message
+    return replace(message, blob=read_stream(message.blob)) if isinstance(message, Records) else message
 
 
 def output_frame(key_group: int, output: GroupOutput, transport: TableTransport) -> pd.DataFrame:
@@ -94,7 +94,7 @@ def _output(nothing: Mapping[str, StepOutput], rows: Mapping[str, Columns]) -> G
     for name, none in nothing.items():
         row = rows[name]
         tables = {
-            field.name: getattr(none, field.name) if row[field.name] is None else taken(row[field.name])
+            field.name: getattr(none, field.name) if row[field.name] is None else read_table(row[field.name])
             for field in fields(StepOutput)
         }
         by_sink[name] = StepOutput(**tables)

@@ -29,8 +29,7 @@ from windrow.runtime.spark import fork_server
 from windrow.runtime.spark.cluster import executors_python
 from windrow.runtime.spark.home import SparkHome, spark_home
 from windrow.runtime.spark.jars import java
-from windrow.runtime.spark.scratch import scratch_folder
-from windrow.runtime.spark.transport import is_one_process
+from windrow.runtime.spark.transport import is_one_process, scratch_folder
 from windrow.telemetry.folders import make_private
 
 _LOGGER = logging.getLogger(__name__)

@@ -11,21 +11,25 @@ import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from windrow import model as m
 from windrow.connectors.cuts import Offset
 from windrow.connectors.sink import Follows, Run
 from windrow.engine.lists import lists_of, with_entries, with_lists_of
-from windrow.errors import CheckpointError
+from windrow.errors import CheckpointError, InputError
 from windrow.runtime.savepoint import FREE, Meaning, RenamedLog, Savepoint, fingerprint, other_tables, renamed_logs
-from windrow.runtime.stream.step_offsets import StepOffsets
+from windrow.runtime.stream.steps import StepOffsets
 from windrow.telemetry.folders import Folder, draft_of, make_private, on_this_machine, remove, write_whole
 from windrow.telemetry.history import FILES as HISTORY
+
+if TYPE_CHECKING:
+    from windrow.connectors.log.retention import Change
+    from windrow.connectors.log.source import LogFolder
 
 _FILE = "windrow.json"
 _IDENTITY = "source.json"
@@ -248,7 +252,7 @@ class Checkpoint:
     def note_beginning(self, note: StepOffsets) -> None:
         """Write where the run begins; raise CheckpointError if that cannot be written."""
         with writing(self.folder):
-            write_whole(self.folder / _BEGINNING, json.dumps(note.written()))
+            write_whole(self.folder / _BEGINNING, json.dumps(note.to_json()))
 
     def note_step_size(self, records: int) -> None:
         """Write how many records the next step takes; raise CheckpointError if that cannot be written."""
@@ -488,3 +492,73 @@ def _is_at(path: Path, file: BinaryIO) -> bool:
         return os.path.samestat(path.stat(), os.fstat(file.fileno()))
     except OSError:
         return False
+
+
+DEFAULT = Path(".windrow")
+
+
+def readers_of(log: LogFolder, named: Sequence[Folder]) -> dict[str, dict[int, int]]:
+    """Return the next offsets of runs over an embedded log, by their checkpoints: those named, and those in `DEFAULT`.
+
+    Raise InputError if a named one is not a checkpoint of a run over the log, CheckpointError if it is damaged.
+    """
+    found = {}
+    for folder in named:
+        checkpoint = Checkpoint.read(folder)
+        if checkpoint is None or (offsets := _offsets_in(checkpoint, log)) is None:
+            msg = f"{folder} is not the checkpoint of a run that reads the log {log.path}: correct --checkpoint"
+            raise InputError(msg)
+        found[str(folder)] = offsets
+    for path in sorted(DEFAULT.iterdir()) if DEFAULT.is_dir() else []:
+        if path.is_dir() and str(path) not in found:
+            try:
+                Checkpoint.refuse_foreign(path)
+            except CheckpointError:  # some other folder
+                continue
+            checkpoint = Checkpoint.read(path)
+            if checkpoint is not None and (offsets := _offsets_in(checkpoint, log)) is not None:
+                found[str(path)] = offsets
+    return found
+
+
+def refuse_unread(readers: Mapping[str, Mapping[int, int]], changes: Sequence[Change], log: str) -> None:
+    """Raise InputError if a change removes records that a run has not read."""
+    for folder, offsets in readers.items():
+        for change in changes:
+            at = offsets.get(change.partition, change.before.first.line)
+            if at < change.upto:
+                msg = (
+                    f"the run of the checkpoint {folder} has read partition {change.partition} of {log} up to offset "
+                    f"{at:,} only, and records before {change.upto:,} would go: let it catch up first, remove less, or "
+                    "give --force"
+                )
+                raise InputError(msg)
+
+
+def _offsets_in(checkpoint: Checkpoint, log: LogFolder) -> dict[int, int] | None:
+    """Return the offsets of a run in a log, the smallest if it reads the log more than once; None if it does not."""
+    if "source" in checkpoint.meaning:
+        numbers = [0] if _is_log(checkpoint.meaning["source"], log) else []
+    else:
+        at = checkpoint.note(checkpoint.batch).at
+        numbers = [number for number, part in enumerate(at.get("sources", [at])) if _begins_as(part, log)]
+    if not numbers:
+        return None
+    offsets = checkpoint.offsets()
+    return {
+        partition: min(offsets.get(number * m.MAX_PARTITIONS + partition, 0) for number in numbers)
+        for partition in log.partitions()
+    }
+
+
+def _begins_as(part: Mapping[str, Any], log: LogFolder) -> bool:
+    """Return whether the files of a log begin as those that a source has read: a graph's checkpoint has no paths."""
+    marks = {name: at["head"] for name, at in part.items() if isinstance(at, dict) and "head" in at}
+    there = {str(partition) for partition in log.partitions()}
+    return bool(marks) and all(name in there and log.head(int(name)) == mark for name, mark in marks.items())
+
+
+def _is_log(source: Mapping[str, Any], log: LogFolder) -> bool:
+    """Return whether a source is this log; a relative path starts in the current folder, as for the run."""
+    path = source.get("log", {}).get("path") or source.get("file", {}).get("log")
+    return path is not None and Path(path).resolve() == log.path.resolve()

@@ -19,8 +19,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTri
 from pyspark.sql.types import StructType
 
 from windrow.connectors.source import Loss
-from windrow.runtime.stream.step_offsets import StepOffsets
-from windrow.runtime.stream.trigger import WORTH, Trigger
+from windrow.runtime.stream.steps import WORTH, StepOffsets, Trigger
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -71,7 +70,7 @@ class ControlReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Return where the run begins."""
-        return self._begin.written()
+        return self._begin.to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         """Return that of the source."""
@@ -105,7 +104,7 @@ class ControlReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             is_last = at == note.at or not (self._ends_apart or self._reader.waiting(at))
             if is_last and ends <= self._ends and not note.lost:
                 ends += 1
-        return StepOffsets(at, ends).written()
+        return StepOffsets(at, ends).to_json()
 
     def _is_worth(self, note: StepOffsets, limit: ReadLimit) -> bool:
         """Return whether as much waits as a step takes, or as is worth one."""

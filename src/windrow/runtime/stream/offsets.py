@@ -15,7 +15,7 @@ from windrow.runtime.compatibility import upgraded
 from windrow.runtime.savepoint import Savepoint
 from windrow.runtime.stream.checkpoint import Checkpoint, last_noted, offsets_of
 from windrow.runtime.stream.integrity import RESTORE, checksum, is_whole, refuse_damaged, write_checksum
-from windrow.runtime.stream.step_offsets import StepOffsets
+from windrow.runtime.stream.steps import StepOffsets
 from windrow.telemetry.folders import Folder, write_whole
 from windrow.telemetry.reports import Fault, OnTrouble
 
@@ -116,7 +116,7 @@ class OffsetLog:
         self.checkpoint.forget_plan()
         path, line = self.checkpoint.place(self.checkpoint.batch)
         lines = path.read_text(encoding="utf-8").splitlines()
-        lines[line] = json.dumps(StepOffsets(offset, before.ends, tuple(losses.values())).written())
+        lines[line] = json.dumps(StepOffsets(offset, before.ends, tuple(losses.values())).to_json())
         checksum(path).unlink(missing_ok=True)
         write_whole(path, "\n".join(lines), drafts=self.checkpoint.folder)  # Spark reads every file of its folders
         if self.checkpoint.batch is not None:  # of the beginning there are none

@@ -33,7 +33,7 @@ from windrow.runtime.spark.stages import LevelStep, balanced_key_groups, stream_
 from windrow.runtime.spark.transport import TableTransport
 from windrow.runtime.stream.checkpoint import Checkpoint
 from windrow.runtime.stream.control import ControlReader, TickDataSource
-from windrow.runtime.stream.trigger import Trigger
+from windrow.runtime.stream.steps import Trigger
 from windrow.telemetry.folders import Folder, matching
 from windrow.telemetry.part_times import PartTime
 from windrow.telemetry.reports import NOTHING_REFUSED, OnStep, StepReport, Stopwatch, ending_now, timing

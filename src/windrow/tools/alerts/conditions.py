@@ -18,7 +18,7 @@ from typing import Any, Final, assert_never
 
 from windrow import model as m
 from windrow.errors import CheckpointError, InputError, RunError
-from windrow.runtime.command_lines import PLACEHOLDER, CommandLines
+from windrow.runtime.run import PLACEHOLDER, CommandLines
 from windrow.telemetry.health import CONDITIONS, span_of
 from windrow.telemetry.numbers import duration, first_line, format_time
 from windrow.telemetry.reports import Alert, Fault, FaultReason, Lag, PartitionName, StepReport, counted
