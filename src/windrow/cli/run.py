@@ -295,9 +295,9 @@ def _refuse_several(file: str, number: int, host: HostName) -> None:
 
 def _changes(graph: m.Graph, options: RunSettings) -> list[str]:
     """Return the changes since the savepoint that a new checkpoint starts from, each with its meaning."""
-    from windrow.runtime.compatibility import meant  # noqa: PLC0415
+    from windrow.runtime.compatibility import changes_since  # noqa: PLC0415
     from windrow.runtime.stream.checkpoint import Checkpoint  # noqa: PLC0415 - only where there is one
 
     if options.savepoint is None or Checkpoint.read(options.checkpoint) is not None:
         return []
-    return [change.text for change in meant(options.savepoint, graph)]
+    return [change.text for change in changes_since(options.savepoint, graph)]
