@@ -309,9 +309,7 @@ _EFFECTS: dict[tuple[str, ...], str] = {
     ("recent", "within"): "applies from the next record on; records that were dropped are not seen again",
     ("process", "function"): "it is called from the next record on, with the existing state",
     ("process", "on_timer"): "it is called for timers from here on, including those already set",
-    ("process", "on_processing_timer"): lambda _, __: (
-        "it is called for timers from here on, including those already set"
-    ),
+    ("process", "on_processing_timer"): "it is called for timers from here on, including those already set",
 }
 
 

@@ -1,4 +1,4 @@
-"""Follows the files and tables of sources while a run takes steps, each in a thread of its own."""
+"""Follows the files and tables of sources during a run, each in a thread of its own."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from windrow.errors import RunError, SourceError, WindrowError
 from windrow.telemetry.reports import Fault, OnTrouble
 
 _SETTLED = 10.0
-"""Seconds without a fault after which the next one is taken for a new one."""
+"""Seconds without a fault after which the next fault counts as a new one."""
 _LEAVE = 10.0
-"""Seconds that a follower is given to note how far it is."""
+"""Seconds that a follower has to record its position at the end."""
 
 
 class Retries(Protocol):
@@ -27,9 +27,9 @@ class Retries(Protocol):
 
 
 class Following:
-    """Runs followers until the block ends, and again after a fault that may pass, as `retries` has it.
+    """Runs followers until the block ends, and restarts them after a temporary fault as `retries` decides.
 
-    `on_trouble` is called with each of these faults, `warn` with what a follower goes on in spite of.
+    `on_trouble` is called with each of these faults, `warn` with problems that do not stop a follower.
     """
 
     def __init__(
@@ -46,8 +46,8 @@ class Following:
         self._stop = threading.Event()
         self._failure: Exception | None = None
         self._threads = [
-            threading.Thread(target=self._follow, args=(one,), name=f"windrow-follow-{name}", daemon=True)
-            for name, one in followers.items()
+            threading.Thread(target=self._follow, args=(follower,), name=f"windrow-follow-{name}", daemon=True)
+            for name, follower in followers.items()
         ]
 
     def __enter__(self) -> Self:
@@ -68,7 +68,7 @@ class Following:
             raise self._failure
 
     def lags(self) -> Sequence[SlotLag]:
-        """Return how far the logs of tables are behind the tables."""
+        """Return the lag of the logs of tables."""
         return tuple(lag for follower in self._followers.values() if (lag := follower.lag) is not None)
 
     def _follow(self, follower: Follower) -> None:
@@ -81,11 +81,11 @@ class Following:
                 faults += time.monotonic() - began > _SETTLED
                 pause = retries.after(faults) if isinstance(exc, RunError) and exc.passes else None
                 if pause is None:
-                    # it was retried here: the run is not to do so once more
+                    # another class, as the run must not retry it again
                     self._failure = SourceError(str(exc)) if isinstance(exc, RunError) else exc
                     return
                 self._on_trouble(Fault.of(exc, f"{exc}; trying again in {pause:g} s"))
                 self._stop.wait(pause)
-            except Exception as exc:  # noqa: BLE001 - without its thread the run would wait for records for ever
+            except Exception as exc:  # noqa: BLE001 - without this thread the run would wait for records forever
                 self._failure = exc
                 return
