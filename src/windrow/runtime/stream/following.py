@@ -1,4 +1,4 @@
-"""Follows the files and tables of sources during a run, each in a thread of its own."""
+"""Follows the files and tables of sources during a run, each in a thread of its own, and decides when to retry."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
 from windrow.connectors.source import Follower, SlotLag
 from windrow.errors import RunError, SourceError, WindrowError
@@ -18,12 +18,41 @@ _LEAVE = 10.0
 """Seconds that a follower has to record its position at the end."""
 
 
-class Retries(Protocol):
-    """Decides whether and when to retry; see `windrow.runtime.stream.run.RetryPolicy`."""
+LIMIT, CLUSTER_LIMIT = 60.0, 600.0
+"""Seconds without a step after which a run gives up; on a cluster executors come back in tens of seconds."""
+
+_LEAST = 3
+"""Minimum number of retries: a single step may take longer than the limit."""
+
+_FIRST, _LONGEST = 0.5, 8.0
+"""Seconds before the first retry, and the maximum; each wait is twice the last."""
+
+
+class RetryPolicy:
+    """Decides whether and when to retry; a step that is committed between two faults resets it."""
+
+    def __init__(self, limit: float = LIMIT, clock: Callable[[], float] = time.monotonic) -> None:
+        self._limit = limit
+        self._clock = clock
+        self._epoch: int | None = None
+        self._since = 0.0
+        self._tries = 0
+        self._pause = _FIRST
+
+    @property
+    def waited(self) -> float:
+        """Seconds since the first fault after the last step."""
+        return self._clock() - self._since
 
     def after(self, epoch: int) -> float | None:
-        """Return the seconds to wait after a fault, None to give up."""
-        ...
+        """Return the seconds to wait after a fault, None to give up; `epoch` is the last committed one."""
+        if epoch != self._epoch:
+            self._epoch, self._since, self._tries, self._pause = epoch, self._clock(), 0, _FIRST
+        if self.waited >= self._limit and self._tries >= _LEAST:
+            return None
+        self._tries += 1
+        pause, self._pause = self._pause, min(2 * self._pause, _LONGEST)
+        return pause
 
 
 class Following:
@@ -35,7 +64,7 @@ class Following:
     def __init__(
         self,
         followers: Mapping[str, Follower],
-        retries: Callable[[], Retries],
+        retries: Callable[[], RetryPolicy],
         on_trouble: OnTrouble,
         warn: Callable[[str], None],
     ) -> None:

@@ -1,4 +1,4 @@
-"""The streaming query: sources, stages and sink. A step is written while Spark computes the next."""
+"""The streaming query: its sink, the guard of its plans, and its state stores."""
 
 from __future__ import annotations
 
@@ -8,97 +8,22 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
 from windrow import model as m
-from windrow.connectors.cuts import Cut
 from windrow.connectors.sink import SinkGroup
-from windrow.connectors.source import Source
-from windrow.connectors.stream_reader import stream_of
 from windrow.engine.changelog import concat_by_sink, empty_by_sink
-from windrow.engine.level import number_of_levels
 from windrow.engine.operators.base import GroupOutput
-from windrow.engine.watermarks.journal import NO_BOUNDS, WatermarkBounds
 from windrow.errors import CheckpointBusyError, EngineError, RunError, WindrowError
-from windrow.runtime.spark.cluster import SHUFFLE_PARTITIONS, partitions_of_state
 from windrow.runtime.spark.errors import SPARK_ERRORS, translate_spark_error
-from windrow.runtime.spark.key_groups import KeyGroupProcessor
-from windrow.runtime.spark.rows import OUTPUT_DDL, PACKET_DDL, outputs
-from windrow.runtime.spark.stages import LevelStep, balanced_key_groups, stream_ingest
-from windrow.runtime.spark.transport import TableTransport
+from windrow.runtime.spark.rows import outputs
 from windrow.runtime.stream.checkpoint import Checkpoint
-from windrow.runtime.stream.control import ControlReader, TickDataSource
-from windrow.runtime.stream.steps import Trigger
-from windrow.telemetry.folders import Folder, matching
+from windrow.telemetry.folders import Folder, is_remote, matching
 from windrow.telemetry.part_times import PartTime
 from windrow.telemetry.reports import NOTHING_REFUSED, OnStep, StepReport, Stopwatch, ending_now, timing
-
-
-def key_group_outputs(
-    spark: SparkSession,
-    graph: m.Graph,
-    source: Source,
-    checkpoint: Checkpoint,
-    transport: TableTransport,
-    *,
-    max_records: int | None = None,
-    cuts: Sequence[Cut] | None = None,
-    ticks: int | None = None,
-    bounds: WatermarkBounds = NO_BOUNDS,
-    ends: int | None = None,
-    size: Path | None = None,
-    trigger: Trigger | None = None,
-) -> DataFrame:
-    """Return the streaming frame of the key groups' output, one row a group and step (`OUTPUT_DDL`).
-
-    `transport` packs its tables, and the records on their way to the key groups. The records of the partition `ticks`,
-    if there is one, are ticks. With `ends`, the number of ends of the input before the run, the query emits the end of
-    the input. The file `size`, if given, has the maximum number of records of the next step. A live run has a
-    `trigger`.
-    """
-    carried = checkpoint.carried()
-    since = {} if carried is None else carried.decoded_since
-    begin, stage = checkpoint.note(None), stream_ingest(graph, transport, bounds, ticks, since)
-    # a checkpoint with steps keeps its number, which Spark has recorded with them
-    spark.conf.set(SHUFFLE_PARTITIONS, partitions_of_state(spark, graph.key_groups))
-    tasks = spark.sparkContext.defaultParallelism
-    reader = source.reader(stage, begin.at, tasks=tasks, max_records=max_records, cuts=cuts)
-    planned = dict(enumerate(checkpoint.kept_plan))
-    control = ControlReader(
-        reader,
-        begin,
-        graph.key_groups,
-        ends=ends,
-        ends_apart=cuts is not None,
-        size=size,
-        planned=planned.get(0),
-        trigger=trigger,
-    )
-    packets = stream_of(spark, "windrow", control, PACKET_DDL)
-    is_idle = any(node.time.idle is not None for node in graph.sources)
-    if is_idle or any(map(m.needs_ticks, graph.keyed)):
-        spark.dataSource.register(TickDataSource)
-        clock = spark.readStream.format(TickDataSource.name()).option("key_groups", graph.key_groups)
-        clock = clock if trigger is None else clock.option("every", trigger.every)
-        packets = packets.union(clock.option("planned", json.dumps(planned.get(1))).load())
-    start = None if checkpoint.follows is None else str(checkpoint.start.absolute())
-    numbers = f.array(*map(f.lit, balanced_key_groups(graph.key_groups)))
-    last = number_of_levels(graph) - 1
-    for level in range(last + 1):
-        step = LevelStep(graph, level, checkpoint.partitions, start, transport)
-        slotted = packets.withColumn("slot", f.element_at(numbers, f.col("key_group") + 1))
-        packets = slotted.groupBy("slot").transformWithStateInPandas(
-            statefulProcessor=KeyGroupProcessor(step),
-            outputStructType=OUTPUT_DDL if level == last else PACKET_DDL,
-            outputMode="Append",
-            timeMode="None",
-        )
-    return packets
 
 
 class PlanGuard:
@@ -186,12 +111,10 @@ class SinkWriter:
     (see `agree`). `failure` is the error of a step that was not committed, or None; `unsure` is the report of a step
     whose commit failed but may be in the tables, as the answer to a COMMIT can be lost.
 
-    `first_epoch` is the epoch of Spark's batch 0, and `begin` the next batch of the tables: if a later one comes first,
-    another process has recorded one since the tables were opened, which raises CheckpointBusyError. `check` is called
-    when the records of a step were read, and raises a WindrowError if they must not be committed. `sync` is called
-    before each commit, when Spark has written the step's offsets and states: after a power cut the checkpoint must have
-    every step of the tables. `guard` is called with Spark's batch before a step is computed and before it is committed,
-    and raises a WindrowError too. `query` has the facts about the query for reports.
+    `begin` is the next batch of the tables: if a later one comes first, another process has recorded one since the
+    tables were opened, which raises CheckpointBusyError. `check` is called when the records of a step were read, and
+    raises a WindrowError if they must not be committed. The checkpoint is synced before each commit, when Spark has
+    written the step's offsets and states: after a power cut it must have every step of the tables.
     """
 
     def __init__(
@@ -199,20 +122,17 @@ class SinkWriter:
         graph: m.Graph,
         sinks: SinkGroup,
         on_step: OnStep,
+        spark: SparkSession,
+        checkpoint: Checkpoint,
         *,
         begin: int,
-        first_epoch: int = 0,
-        check: Callable[[], None] = lambda: None,
-        sync: Callable[[], None] = lambda: None,
-        guard: Callable[[int], None] = lambda _: None,
-        query: QueryWatch,
+        check: Callable[[], None],
     ) -> None:
-        self._query = query
-        self._guard = guard
+        self._query = QueryWatch(spark, checkpoint)
+        self._guard = PlanGuard(spark, checkpoint) if is_remote(checkpoint.folder) else lambda _: None
         self._begin = begin
-        self._first_epoch = first_epoch
+        self._checkpoint = checkpoint
         self._check = check
-        self._sync = sync
         self._pipeline = graph
         self._nothing = empty_by_sink(graph)
         self._sinks = sinks
@@ -228,7 +148,7 @@ class SinkWriter:
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
         """Compute one step, and commit it in the background."""
-        epoch = self._first_epoch + batch
+        epoch = self._checkpoint.first_epoch + batch
         with self._step:
             if self._closed:
                 msg = f"step {epoch} is left to the next run: this one was asked to stop"
@@ -281,9 +201,9 @@ class SinkWriter:
 
         try:
             rows = concat_by_sink(self._nothing, (group.by_sink for group in groups))
-            self._guard(epoch - self._first_epoch)
+            self._guard(epoch - self._checkpoint.first_epoch)
             with timing(spent, "sync"):
-                self._sync()
+                self._checkpoint.sync()
             self.unsure = report() if groups else None
             with timing(spent, "commit"):
                 refused = self._sinks.commit(epoch, rows)

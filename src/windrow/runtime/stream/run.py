@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import tempfile
 import threading
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
 from windrow import model as m
@@ -21,6 +22,7 @@ from windrow.connectors.cuts import Cut
 from windrow.connectors.memory import CollectSink
 from windrow.connectors.open_sources import followers, open_sources
 from windrow.connectors.sink import Sink, SinkGroup
+from windrow.connectors.stream_reader import stream_of
 from windrow.engine.changelog import StepOutput, empty_by_sink
 from windrow.engine.level import number_of_levels
 from windrow.engine.tick import Crash, PlayStep, Tick, with_crashes
@@ -36,18 +38,22 @@ from windrow.errors import (
 from windrow.runtime.batch.plan import MAX_RECORDS
 from windrow.runtime.batch.run import write_log
 from windrow.runtime.run import RunSettings
-from windrow.runtime.spark.cluster import preflight
+from windrow.runtime.spark.cluster import SHUFFLE_PARTITIONS, partitions_of_state, preflight
 from windrow.runtime.spark.errors import SPARK_ERRORS, translate_spark_error
+from windrow.runtime.spark.key_groups import KeyGroupProcessor
+from windrow.runtime.spark.rows import OUTPUT_DDL, PACKET_DDL
 from windrow.runtime.spark.session import prestart, spark_session
+from windrow.runtime.spark.stages import LevelStep, balanced_key_groups, stream_ingest
 from windrow.runtime.spark.transport import TableTransport, carrying, is_one_process
 from windrow.runtime.stream.checkpoint import Checkpoint, locked
-from windrow.runtime.stream.following import Following
+from windrow.runtime.stream.control import ControlReader, TickDataSource
+from windrow.runtime.stream.following import CLUSTER_LIMIT, LIMIT, Following, RetryPolicy
 from windrow.runtime.stream.integrity import checksum, refuse_damaged, refuse_damaged_tables
 from windrow.runtime.stream.offsets import LossGuard, OffsetLog, agree, begin_from, note_beginning
-from windrow.runtime.stream.query import BUSY, PlanGuard, QueryWatch, SinkWriter, close_stores, key_group_outputs
+from windrow.runtime.stream.query import BUSY, SinkWriter, close_stores
 from windrow.runtime.stream.step_size import StepSizeController, StepSizeFile
 from windrow.runtime.stream.steps import Trigger
-from windrow.telemetry.folders import Folder, is_remote
+from windrow.telemetry.folders import Folder
 from windrow.telemetry.lag import LagWatch
 from windrow.telemetry.reports import Fault, OnStep, StepReport, counted
 
@@ -295,17 +301,7 @@ class StreamRun:
     def _query(self, spark: SparkSession, checkpoint: Checkpoint, ends: int | None, on_step: OnStep) -> bool:
         """Run one query; return whether it ended by itself. If `ends` is given, it emits the end of the input."""
         check = self._losses(checkpoint).check_identity
-        writer = SinkWriter(
-            self._pipeline,
-            self._sinks,
-            on_step,
-            begin=self._begin,
-            first_epoch=checkpoint.first_epoch,
-            check=check,
-            sync=checkpoint.sync,
-            guard=PlanGuard(spark, checkpoint) if is_remote(checkpoint.folder) else lambda _: None,
-            query=QueryWatch(spark, checkpoint),
-        )
+        writer = SinkWriter(self._pipeline, self._sinks, on_step, spark, checkpoint, begin=self._begin, check=check)
         try:
             with (
                 carrying(spark, drops=not self._sinks.needs_rows, shared=checkpoint.rows) as transport,
@@ -333,42 +329,77 @@ class StreamRun:
         writer: SinkWriter,
     ) -> Iterator[StreamingQuery]:
         """Start a query; at the end stop it and close its stores."""
-        settings, steps = self._settings, self._steps
-        trigger = Trigger(settings.every)
         try:
-            frame = key_group_outputs(
-                spark,
-                self._pipeline,
-                self._source,
-                checkpoint,
-                transport,
-                max_records=self._max_records,
-                cuts=None if steps is None else steps.cuts,
-                ticks=None if steps is None else steps.ticks,
-                bounds=self._bounds,
-                ends=ends,
-                size=None if self._pace is None else checkpoint.step_size,
-                trigger=None if settings.until_end else trigger,
-            )
+            frame = self._outputs(spark, checkpoint, transport, ends)
             # absolute, as Spark's process stays in the folder where it started and this one may have changed its own
             place = str(checkpoint.spark.absolute())
             stream = frame.writeStream.foreachBatch(writer).option("checkpointLocation", place)
             # Spark refuses two queries of one name, and a session may run two pipelines of one name
             if all(other.name != self._pipeline.name for other in spark.streams.active):
                 stream = stream.queryName(self._pipeline.name)
-            if settings.until_end:
+            if self._settings.until_end:
                 query = stream.trigger(availableNow=True).start()
             else:
-                query = stream.trigger(processingTime=f"{trigger.poll} microseconds").start()
+                poll = Trigger(self._settings.every).poll
+                query = stream.trigger(processingTime=f"{poll} microseconds").start()
         except SPARK_ERRORS as exc:
             raise translate_spark_error(exc) from exc
-        settings.on_ready()
+        self._settings.on_ready()
         try:
             yield query
         finally:
             for end in (query.stop, partial(close_stores, spark, query, checkpoint.spark)):
                 with suppress(*SPARK_ERRORS):  # the error that ended the run is the one to report
                     end()
+
+    def _outputs(
+        self, spark: SparkSession, checkpoint: Checkpoint, transport: TableTransport, ends: int | None
+    ) -> DataFrame:
+        """Return the streaming frame of the key groups' output, one row a group and step (`OUTPUT_DDL`).
+
+        With `ends`, the number of ends of the input before the run, the query emits the end of the input.
+        """
+        graph, steps = self._pipeline, self._steps
+        cuts, ticks = (None, None) if steps is None else (steps.cuts, steps.ticks)
+        trigger = None if self._settings.until_end else Trigger(self._settings.every)
+        carried = checkpoint.carried()
+        since = {} if carried is None else carried.decoded_since
+        begin, stage = checkpoint.note(None), stream_ingest(graph, transport, self._bounds, ticks, since)
+        # a checkpoint with steps keeps its number, which Spark has recorded with them
+        spark.conf.set(SHUFFLE_PARTITIONS, partitions_of_state(spark, graph.key_groups))
+        tasks = spark.sparkContext.defaultParallelism
+        reader = self._source.reader(stage, begin.at, tasks=tasks, max_records=self._max_records, cuts=cuts)
+        planned = dict(enumerate(checkpoint.kept_plan))
+        control = ControlReader(
+            reader,
+            begin,
+            graph.key_groups,
+            ends=ends,
+            ends_apart=cuts is not None,
+            size=None if self._pace is None else checkpoint.step_size,
+            planned=planned.get(0),
+            trigger=trigger,
+        )
+        packets = stream_of(spark, "windrow", control, PACKET_DDL)
+        is_idle = any(node.time.idle is not None for node in graph.sources)
+        if is_idle or any(map(m.needs_ticks, graph.keyed)):
+            spark.dataSource.register(TickDataSource)
+            clock = spark.readStream.format(TickDataSource.name()).option("key_groups", graph.key_groups)
+            clock = clock if trigger is None else clock.option("every", trigger.every)
+            packets = packets.union(clock.option("planned", json.dumps(planned.get(1))).load())
+        start = None if checkpoint.follows is None else str(checkpoint.start.absolute())
+        numbers = f.array(*map(f.lit, balanced_key_groups(graph.key_groups)))
+        last = number_of_levels(graph) - 1
+        for level in range(last + 1):
+            step = LevelStep(graph, level, checkpoint.partitions, start, transport)
+            slotted = packets.withColumn("slot", f.element_at(numbers, f.col("key_group") + 1))
+            packets = slotted.groupBy("slot").transformWithStateInPandas(
+                statefulProcessor=KeyGroupProcessor(step),
+                outputStructType=OUTPUT_DDL if level == last else PACKET_DDL,
+                outputMode="Append",
+                timeMode="None",
+            )
+        return packets
 
     def _wait(self, query: StreamingQuery, writer: SinkWriter) -> bool:
         try:
@@ -431,40 +462,3 @@ def _lose_last_step(checkpoint: Path, sinks: Iterable[CollectSink], crash: Crash
         (commits / name).unlink(missing_ok=True)
     for sink in () if crash.is_committed else sinks:
         sink.steps.pop(epoch, None)
-
-
-LIMIT, CLUSTER_LIMIT = 60.0, 600.0
-"""Seconds without a step after which a run gives up; on a cluster executors come back in tens of seconds."""
-
-_LEAST = 3
-"""Minimum number of retries: a single step may take longer than the limit."""
-
-_FIRST, _LONGEST = 0.5, 8.0
-"""Seconds before the first retry, and the maximum; each wait is twice the last."""
-
-
-class RetryPolicy:
-    """Decides whether and when to retry; a step that is committed between two faults resets it."""
-
-    def __init__(self, limit: float = LIMIT, clock: Callable[[], float] = time.monotonic) -> None:
-        self._limit = limit
-        self._clock = clock
-        self._epoch: int | None = None
-        self._since = 0.0
-        self._tries = 0
-        self._pause = _FIRST
-
-    @property
-    def waited(self) -> float:
-        """Seconds since the first fault after the last step."""
-        return self._clock() - self._since
-
-    def after(self, epoch: int) -> float | None:
-        """Return the seconds to wait after a fault, None to give up; `epoch` is the last committed one."""
-        if epoch != self._epoch:
-            self._epoch, self._since, self._tries, self._pause = epoch, self._clock(), 0, _FIRST
-        if self.waited >= self._limit and self._tries >= _LEAST:
-            return None
-        self._tries += 1
-        pause, self._pause = self._pause, min(2 * self._pause, _LONGEST)
-        return pause
