@@ -11,7 +11,7 @@ from confluent_kafka import KafkaException
 
 from windrow.errors import InputError, RecordsLostError, RunError, WindrowError
 from windrow.runtime.realtime import partition as p
-from windrow.runtime.realtime.partition import Partition, PartitionRun
+from windrow.runtime.realtime.partition import Partition, PartitionRun, in_background
 
 _PAUSE = 0.5
 """Seconds between two attempts to open a partition whose broker does not answer."""
@@ -99,7 +99,7 @@ class Supervised:
         if self._opening is None:
             if time.monotonic() < self._pause_until:
                 return None
-            self._opening = p.in_background(self._open)
+            self._opening = in_background(self._open)
         if not self._opening.done():
             return None
         opening, self._opening = self._opening, None
