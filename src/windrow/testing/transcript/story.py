@@ -1,16 +1,24 @@
-"""A story: a log in steps, and what is expected of it. Times are microseconds since the epoch, UTC."""
+"""A story: a log in steps, its expected results, and the hosts that run it.
+
+Times are microseconds since the epoch, UTC. Hosts are imported when they are used, since the command line lists them
+without loading Arrow.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import importlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from windrow import model as m
 from windrow.engine.tick import Crash, PlayStep, Tick
-from windrow.errors import Place
+from windrow.errors import InputError, Place, not_one_of
 from windrow.expressions import OperatorSpec, spec_of
+
+if TYPE_CHECKING:
+    from windrow.engine.changelog import StepOutput
 
 Value = str | bool | int | float | Decimal | None
 """A key's field or a result; times are microseconds, null is None."""
@@ -187,3 +195,33 @@ def tabled(graph: m.Graph) -> dict[str, Tabled]:
 def sink_of(stream: str) -> str:
     """Return the name of the sink of a stream."""
     return f"to_{stream}" if stream else ""
+
+
+HOSTS = {
+    "memory": "windrow.runtime.memory",
+    "stream": "windrow.runtime.stream.run",
+    "batch": "windrow.runtime.batch.run",
+}
+"""The module of each host's `play`."""
+
+
+class Play(Protocol):
+    """Runs a log given in steps."""
+
+    def __call__(
+        self, graph: m.Graph, steps: Sequence[PlayStep | Crash], at_end: AtEnd, /
+    ) -> list[dict[str, StepOutput]]:
+        """Return the output by sink of each step of (partition, value), tick or crash, and of the end of the input.
+
+        All partitions exist from the start; offsets count from 0 in each.
+        """
+        ...
+
+
+def load_play(host: str) -> Play:
+    """Return a host's `play`; raise InputError if there is no such host."""
+    if host not in HOSTS:
+        msg = f"the host of a story {not_one_of(host, list(HOSTS))}"
+        raise InputError(msg)
+    play: Play = importlib.import_module(HOSTS[host]).play
+    return play
