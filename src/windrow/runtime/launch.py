@@ -144,7 +144,7 @@ class _RunGroup:
 def launch(graph: m.Graph, options: RunSettings, on_step: OnStep, on_start: OnStart) -> Ended:
     """Run a pipeline; `on_start` receives the function that asks the run to stop.
 
-    Raise a WindrowError if it cannot be run, or fails; what was committed stays.
+    Raise a WindrowError if it cannot be run, or fails; committed steps stay.
     """
     own = Observer(on_step, options.on_trouble, options.on_ready, options.on_lag, options.on_resume)
     with (

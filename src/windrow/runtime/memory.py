@@ -190,7 +190,7 @@ class MemoryRun:
         self._stop.set()
 
     def run(self, on_step: OnStep) -> Ended:
-        """Run; return why it ended. Raise a WindrowError if it failed; what was committed stays."""
+        """Run; return why it ended. Raise a WindrowError if it failed; committed steps stay."""
         source = open_sources(self._pipeline)
         if self._batch is None:
             host = self._host(source.partitions())
@@ -254,14 +254,14 @@ _Step = Callable[[], list[GroupOutput]]
 
 def _tables(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.Table]:
     """Cut batches into tables of `size` records."""
-    held = RAW.empty_table()
+    rest = RAW.empty_table()
     for batch in batches:
-        held = pa.concat_tables([held, pa.Table.from_batches([batch], schema=RAW)])
-        while held.num_rows >= size:
-            yield held.slice(0, size)
-            held = held.slice(size)
-    if held.num_rows:
-        yield held
+        rest = pa.concat_tables([rest, pa.Table.from_batches([batch], schema=RAW)])
+        while rest.num_rows >= size:
+            yield rest.slice(0, size)
+            rest = rest.slice(size)
+    if rest.num_rows:
+        yield rest
 
 
 def play(

@@ -1,7 +1,7 @@
-"""What all hosts share: the settings of a run, how a run is driven, and the command lines that its messages advise.
+"""Settings of a run on any host, and the command lines that its messages advise.
 
 `RunSettings` is the only record of a run's options, and no host copies it. So a new option touches three files: its
-field stands here, the host reads it, and `cli/run.py` passes it (`client/run.py` too if Python has it).
+field is here, the host reads it, and `cli/run.py` passes it (`client/run.py` too if Python has it).
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ class BatchRun:
         self._stop.set()
 
     def run(self, on_step: OnStep) -> Ended:
-        """Run; return why it ended. Raise a WindrowError if it failed; what was committed stays."""
+        """Run; return why it ended. Raise a WindrowError if it failed; committed steps stay."""
         settings = self._settings
         if settings.savepoint is not None:
             require_new_folder(settings.savepoint)

@@ -407,7 +407,7 @@ class PartitionRun:
         losses = [loss for loss in found.losses if loss.partition == number]
         if known != self._meaning[_TOPIC_ID]:
             # whatever was read: the committed offsets belong to one topic
-            losses = [Loss(number, stood, topic.ends()[number][0], "the topic was made anew")]
+            losses = [Loss(number, stood, topic.ends()[number][0], "the topic was recreated")]
         if losses:
             msg = (
                 f"the log {topic.name} lost records: {listed(losses)}. What was committed stays, and the state in "

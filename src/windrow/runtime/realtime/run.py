@@ -92,7 +92,7 @@ class RealtimeRun:
         self._stop.set()
 
     def run(self, on_step: OnStep) -> Literal["asked"]:
-        """Run; report once a second. Raise a WindrowError if a partition cannot be run; what was committed stays."""
+        """Run; report once a second. Raise a WindrowError if a partition cannot be run; committed results stay."""
         partitions = prepare_topics(self._pipeline)
         run = Announced(uuid.uuid4().hex, time.time())
         try:

@@ -174,14 +174,14 @@ def _problems(found: Iterable[_Executor], folder: Folder | None, graph: m.Graph)
             yield f"the executor on {executor.host} cannot read the source: {executor.problem}{where}"
 
 
-def _not_shared(who: str, folder: Folder | None) -> str:
+def _not_shared(executor: str, folder: Folder | None) -> str:
     if folder is not None and is_remote(folder):
         return (
-            f"{who} does not read the checkpoint {folder} as the driver does: give its Python the same credentials, by "
+            f"{executor} does not read the checkpoint {folder} as the driver does: give its Python the same credentials, by "
             "a role or as --conf spark.executorEnv.NAME=VALUE"
         )
     return (
-        f"{who} does not see the checkpoint {folder} of the driver: name a --checkpoint in a folder that the driver "
+        f"{executor} does not see the checkpoint {folder} of the driver: name a --checkpoint in a folder that the driver "
         "and all executors share"
     )
 

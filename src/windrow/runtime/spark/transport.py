@@ -114,12 +114,12 @@ def pickle_pipeline(graph: m.Graph) -> bytes:
 
     Raise PipelineError if a function holds something that cannot be sent, such as an open file.
     """
-    with ExitStack() as held:
+    with ExitStack() as stack:
         # modules that the user has registered stay registered
         known = cloudpickle.list_registry_pickle_by_value()  # type: ignore[no-untyped-call] # it has no types
         for module in [module for module in _out_of_reach() if module.__name__ not in known]:
             cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call] # it has no types
-            held.callback(cloudpickle.unregister_pickle_by_value, module)
+            stack.callback(cloudpickle.unregister_pickle_by_value, module)
         try:
             return cloudpickle.dumps(graph)  # type: ignore[no-any-return, no-untyped-call]
         except Exception as exc:

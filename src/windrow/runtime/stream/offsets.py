@@ -22,7 +22,7 @@ from windrow.telemetry.reports import Fault, OnTrouble
 
 @dataclass(frozen=True)
 class OffsetLog:
-    """The offsets of a checkpoint's last committed step, or of the beginning if there is none."""
+    """The offsets of a checkpoint's last committed step, or of its beginning."""
 
     checkpoint: Checkpoint
 
@@ -157,22 +157,22 @@ def agree(checkpoint: Checkpoint, written: int | None) -> int:
             "emptied, or the sink is another one; restore them, or start over with --fresh"
         )
         raise SinkError(msg)
-    known, held = (nothing if epoch is None else epoch for epoch in (done, written))
-    if abs(known - held) > 1:
+    known, last = (nothing if epoch is None else epoch for epoch in (done, written))
+    if abs(known - last) > 1:
         msg = (
             f"the checkpoint {folder} is at epoch {done}, but the tables are at epoch {written}: one of them was "
             "restored from another time; restore the other too, or start over with --fresh"
         )
         raise CheckpointError(msg)
     log = OffsetLog(checkpoint)
-    if held > known and not (plan := checkpoint.place(held - checkpoint.first_epoch)[0]).is_file():
+    if last > known and not (plan := checkpoint.place(last - checkpoint.first_epoch)[0]).is_file():
         msg = f"{plan} is gone, and its step is in the tables; {RESTORE}"
         raise CheckpointError(msg)
-    log.forget_torn(held - checkpoint.first_epoch)
-    if checkpoint.committed is not None and checkpoint.committed > held:
+    log.forget_torn(last - checkpoint.first_epoch)
+    if checkpoint.committed is not None and checkpoint.committed > last:
         log.take_back()
         refuse_damaged(checkpoint.spark)
-    return held
+    return last
 
 
 def begin_from(folder: Folder, graph: m.Graph, given: Folder, sinks: SinkGroup | None = None) -> None:

@@ -124,9 +124,9 @@ class StreamRun:
         self._stop.set()
 
     def run(self, on_step: OnStep) -> Literal["end", "asked"]:
-        """Run; return why it ended. Raise a WindrowError if it failed; what was committed stays."""
-        with ExitStack() as held:
-            checkpoint = self._prepare(held)
+        """Run; return why it ended. Raise a WindrowError if it failed; committed steps stay."""
+        with ExitStack() as stack:
+            checkpoint = self._prepare(stack)
             # only now: problems of the source, the sink and the checkpoint are reported before Spark starts
             spark = spark_session(self._settings.spark, log=checkpoint.log)
             prestart(spark, has_state=True)
@@ -137,7 +137,7 @@ class StreamRun:
             limit = self._settings.retry
             if limit is None:
                 limit = LIMIT if is_one_process(spark) else CLUSTER_LIMIT
-            self._following = held.enter_context(
+            self._following = stack.enter_context(
                 Following(
                     {} if self._settings.until_end else followers(self._pipeline),
                     partial(RetryPolicy, limit),
@@ -152,7 +152,7 @@ class StreamRun:
                 self._settings.on_lag,
                 self._following.lags,
             )
-            on_step = self._report_once(held.enter_context(watch).telling(on_step))
+            on_step = self._report_once(stack.enter_context(watch).telling(on_step))
             if self._pace is not None:
                 sizing = StepSizeFile(self._pace, checkpoint)
                 sizing.write()
@@ -198,11 +198,11 @@ class StreamRun:
 
         return report_once
 
-    def _prepare(self, held: ExitStack) -> Checkpoint:
+    def _prepare(self, stack: ExitStack) -> Checkpoint:
         """Lock and open the checkpoint, or create it, open the sink's tables, and check that they belong together."""
         folder = self._settings.checkpoint
         Checkpoint.refuse_foreign(folder)
-        held.enter_context(locked(folder))  # before the sink, whose tables may be all that records which run owns them
+        stack.enter_context(locked(folder))  # before the sink, whose tables may be all that records which run owns them
         savepoint = self._settings.savepoint
         checkpoint = None if savepoint is not None else Checkpoint.open(folder, self._pipeline)
         if checkpoint is not None:

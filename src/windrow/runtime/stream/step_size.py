@@ -26,7 +26,7 @@ _RUNS = {"slow": 2, "quick": 3, "unknown": 6}
 _FAR = 6.0
 """A single step that takes this multiple of the target is enough."""
 _TYPICAL = 3
-"""Number of steps of one size of which the median counts."""
+"""Number of steps of one size whose median counts."""
 _LIKE = 1.4
 """Largest ratio of the cost of a record between two step sizes while the sink is unchanged."""
 

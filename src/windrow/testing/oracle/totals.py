@@ -23,7 +23,7 @@ from windrow.testing.oracle.expressions import (
 )
 
 MEAN_DIGITS = 6
-"""The number of digits after the point that an exact mean has more than its field."""
+"""The number of additional digits after the point of an exact mean."""
 ROUNDING = 1e-9
 """Relative tolerance of doubles that are computed in another order."""
 SKETCH = 0.02
@@ -44,7 +44,7 @@ def results(pipeline: WindowedSource, records: list[JudgedRecord]) -> tuple[Valu
 
 
 def _formula(pipeline: WindowedSource, sql: str, found: dict[str, Value]) -> Value:
-    """Return a formula's value; null where it is no finite number."""
+    """Return a formula's value; null if it is not a finite number."""
     row = tuple(
         Named(aggregate.name, result_type(pipeline, aggregate), found[aggregate.name])
         for aggregate in pipeline.node.aggregates
@@ -62,7 +62,7 @@ def _formula(pipeline: WindowedSource, sql: str, found: dict[str, Value]) -> Val
 def _result(
     pipeline: WindowedSource, aggregate: m.Aggregate, records: list[JudgedRecord], values: list[Value]
 ) -> Value:
-    """Return one aggregate of the values that it takes of some records."""
+    """Return the result of an aggregate for its inputs from some records."""
     match aggregate.function:
         case m.Count():
             return len(values)
@@ -138,7 +138,7 @@ def _listed(
     number: int,
     records: list[JudgedRecord],
 ) -> Value:
-    """Return what depends on the order of records or values; `number` is the aggregate's."""
+    """Return a result that depends on the order of records or values; `number` is that of the aggregate."""
     by_log = isinstance(function, m.First | m.Last | m.CollectList) and function.by == "log"
     values = [record.inputs[number] for record in sorted(records, key=_by_log if by_log else _by_time)]
     distinct = sorted_values(set(values))
@@ -151,7 +151,7 @@ def _listed(
         case m.TopKBy() | m.BottomKBy():
             best = _ranked(pipeline, function, records)[: function.k]
             measure_type = argument_type(pipeline, function.measure)
-            pairs = [f"[{_text(one.inputs[number], type_)},{_text(measure, measure_type)}]" for measure, one in best]
+            pairs = [f"[{_text(record.inputs[number], type_)},{_text(own, measure_type)}]" for own, record in best]
             return f"[{','.join(pairs)}]"
         case m.TopK(_, k):
             # sorting keeps the order of equal counts
@@ -168,7 +168,7 @@ def _listed(
 def _ranked(
     pipeline: WindowedSource, function: m.MaxBy | m.MinBy | m.TopKBy | m.BottomKBy, records: list[JudgedRecord]
 ) -> list[tuple[Value, JudgedRecord]]:
-    """Return records with their measures, in the order of these, those with equal ones by time."""
+    """Return records with their measures, ordered by measure, then by time."""
     found = [(measured(pipeline, function, record.fields), record) for record in sorted(records, key=_by_time)]
     in_order = sorted_values({measure for measure, _ in found})
     if isinstance(function, m.MaxBy | m.TopKBy):
@@ -205,7 +205,7 @@ def _mean(values: list[Value], type_: m.DataType) -> Value:
 
 
 def _quantile(values: list[Value], at: float) -> Value:
-    """Return the least value that at least the fraction `at` (as it is written) of the values do not exceed."""
+    """Return the least value that at least the fraction `at`, as written in decimal, of the values do not exceed."""
     in_order = sorted_values(values)
     enough = Fraction(str(at)) * len(in_order)
     return next(value for number, value in enumerate(in_order, start=1) if number >= enough)
@@ -213,7 +213,7 @@ def _quantile(values: list[Value], at: float) -> Value:
 
 def _variance(values: list[Value]) -> Near | None:
     count = len(values)
-    if count < 2:  # noqa: PLR2004 - of one value there is none
+    if count < 2:  # noqa: PLR2004 - one value has no variance
         return None
     exact = [Fraction(_number(value)) for value in values]
     mean = sum(exact, start=Fraction(0)) / count
@@ -228,8 +228,8 @@ def _number(value: Value) -> int | float | Decimal:
 
 
 def sorted_values(values: Iterable[Value]) -> list[Value]:
-    """Return values of one type in their order; texts are in that of their code points, which is UTF-8's."""
-    return sorted(values, key=lambda value: value)  # type: ignore[arg-type, return-value] # they are of one type
+    """Return values of one type in order; texts by their code points, which is the order of UTF-8."""
+    return sorted(values, key=lambda value: value)  # type: ignore[arg-type, return-value] # they have one type
 
 
 def _exact_sum(values: list[Value]) -> Fraction:
@@ -237,7 +237,7 @@ def _exact_sum(values: list[Value]) -> Fraction:
 
 
 def _decimal(number: Fraction, scale: int) -> Decimal:
-    """Round to so many digits behind the point; what is just between two goes away from zero."""
+    """Round to `scale` digits after the point, halves away from zero."""
     units = math.floor(abs(number) * 10**scale + Fraction(1, 2))
     return Decimal(f"{'-' if number < 0 else ''}{units}E-{scale}")
 
@@ -256,7 +256,7 @@ def counted_text(values: Sequence[tuple[Value, int]], type_: m.DataType) -> str:
 
 
 def _text(value: Value, type_: m.DataType) -> str:
-    """Return a value as JSON holds it whole: decimals as text, times in ISO 8601."""
+    """Return a value as JSON without loss: decimals as text, times in ISO 8601."""
     if isinstance(type_, m.TimestampType) and isinstance(value, int):
         moment = EPOCH + dt.timedelta(microseconds=value)
         return json.dumps(f"{moment:%Y-%m-%dT%H:%M:%S.%f}Z")

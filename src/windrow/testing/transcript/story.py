@@ -28,8 +28,8 @@ AtEnd = Literal["fire", "hold"]
 Tabled = OperatorSpec[m.WindowNode | m.RulesNode]
 """A stream that a story has a table of.
 
-A row of windows is known by its window and key, with the results as values. An alert is known by the microsecond of its
-record's event time, and by key, subject and rule, with its text as the value.
+A row of windows is identified by its window and key, with the results as values. An alert is identified by the
+microsecond of its record's event time, and by key, subject and rule, with its text as the value.
 """
 
 
@@ -51,7 +51,7 @@ class MarkWatermark:
 
 @dataclass(frozen=True)
 class TellTime:
-    """One step without records: it is `micros` of processing time."""
+    """One step without records at the processing time `micros`."""
 
     micros: int
     place: Place
@@ -59,7 +59,7 @@ class TellTime:
 
 @dataclass(frozen=True)
 class KillRun:
-    """The run is killed after the step before, and resumes from its checkpoint."""
+    """The run is killed after the last step, and resumes from its checkpoint."""
 
     crash: Crash
     place: Place
@@ -78,7 +78,7 @@ class ChangeRow:
 
 @dataclass(frozen=True)
 class LateRow:
-    """An expired record and the window that it missed; None if no stream has a window for it."""
+    """An expired record and the window that it missed, None if no stream has a window for it."""
 
     partition: int | str
     offset: int
@@ -87,7 +87,7 @@ class LateRow:
 
 @dataclass(frozen=True)
 class DeadRow:
-    """A dead letter; of an expected one, `reason` is how its reason begins. A row of no record has no place."""
+    """A dead letter; `reason` is the beginning of the reason if expected. A row without a record has no place."""
 
     partition: int | str | None
     offset: int | None
@@ -132,7 +132,7 @@ class ExpectDead:
 
 @dataclass(frozen=True)
 class End:
-    """The end of the input: open windows fire, or are held."""
+    """The end of the input: open windows fire, or stay open."""
 
     at_end: AtEnd
     place: Place
@@ -153,7 +153,7 @@ class Final:
 class Story:
     """A whole story; `pipeline` has the types of the story's records, and its `at_end`.
 
-    `streams` are those that the story has tables of, by name; that of a short form has the name "".
+    `streams` are those with a table in the story, by name; that of a short form has the name "".
     """
 
     name: str
@@ -174,7 +174,7 @@ class Story:
 
     @property
     def feed(self) -> list[PlayStep | Crash]:
-        """The log as it is fed: for each step its records as (partition, value), its tick, or a crash."""
+        """The log in steps: for each step its records as (partition, value), its tick, or a crash."""
         feed: list[PlayStep | Crash] = []
         for step in self.steps:
             match step:
@@ -188,7 +188,7 @@ class Story:
 
 
 def tabled(graph: m.Graph) -> dict[str, Tabled]:
-    """Return the streams that a story can have tables of by name, each with what it takes."""
+    """Return the streams that can have tables in a story, by name, each with its operator's inputs."""
     return {node.name: spec_of(graph, node) for node in graph.keyed if isinstance(node, m.WindowNode | m.RulesNode)}
 
 
