@@ -127,7 +127,7 @@ def test_a_topic_that_was_made_anew_is_told(kafka: Kafka, pipeline: ProcessPipel
         watch.report(lambda _: None)
     feed(kafka, source, 0, 500, partitions=1)
     with pytest.raises(
-        RecordsLostError, match=r"lost records: partition 0: the topic was made anew; .* give the pipeline another name"
+        RecordsLostError, match=r"lost records: partition 0: the topic was recreated; .* give the pipeline another name"
     ):
         open_jobs(pipeline)[0].open()
 

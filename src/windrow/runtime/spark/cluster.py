@@ -177,12 +177,12 @@ def _problems(found: Iterable[_Executor], folder: Folder | None, graph: m.Graph)
 def _not_shared(executor: str, folder: Folder | None) -> str:
     if folder is not None and is_remote(folder):
         return (
-            f"{executor} does not read the checkpoint {folder} as the driver does: give its Python the same credentials, by "
-            "a role or as --conf spark.executorEnv.NAME=VALUE"
+            f"{executor} does not read the checkpoint {folder} as the driver does: give its Python the same "
+            "credentials, by a role or as --conf spark.executorEnv.NAME=VALUE"
         )
     return (
-        f"{executor} does not see the checkpoint {folder} of the driver: name a --checkpoint in a folder that the driver "
-        "and all executors share"
+        f"{executor} does not see the checkpoint {folder} of the driver: name a --checkpoint in a folder that the "
+        "driver and all executors share"
     )
 
 

@@ -30,19 +30,7 @@ from windrow.engine.tick import Tick
 from windrow.engine.watermarks.journal import NO_BOUNDS, WatermarkBounds
 from windrow.runtime.batch.plan import StepPlan, ending_after
 from windrow.runtime.savepoint import Savepoint
-from windrow.runtime.spark.rows import (
-    by_slice,
-    numbered,
-    output_frame,
-    output_rows,
-    packed_state,
-    packet_batch,
-    packet_frame,
-    read_packets,
-    state_of,
-    state_rows,
-    with_records,
-)
+from windrow.runtime.spark import rows as r
 from windrow.runtime.spark.transport import TableTransport, pickle_pipeline, unpickle_pipeline
 from windrow.telemetry.folders import folder_of
 from windrow.telemetry.part_times import PartTime
@@ -94,11 +82,11 @@ def stream_ingest(
                     yield batch
 
         for packet in decoding.each(_ingest(graph, bounds, transport, since).run(records())):
-            yield packet_batch(packet)
+            yield r.packet_batch(packet)
         for group in range(graph.key_groups if times else 0):
-            yield packet_batch(Packet(group, Tick(max(times))))
+            yield r.packet_batch(Packet(group, Tick(max(times))))
         if has_records:
-            yield packet_batch(_ingest_times(reading, decoding))
+            yield r.packet_batch(_ingest_times(reading, decoding))
 
     return run
 
@@ -172,14 +160,14 @@ class LevelStep:
         level = _levels(unpickle_pipeline(self._sent), self._partitions, self._transport)[self._level]
         if self._start is not None and state.summary() is None:
             level.begin(Savepoint.state(folder_of(self._start), group), state)
-        messages = (packet.message for packet in read_packets(rows))
+        messages = (packet.message for packet in r.read_packets(rows))
         # records for a later level stay packed, in a file if they are large
-        unpacked = (with_records(message) if level.takes(message) else message for message in messages)
+        unpacked = (r.with_records(message) if level.takes(message) else message for message in messages)
         output = _run_timed(level, self._level, group, unpacked, state)
         if level.is_last:
-            yield output_frame(group, output, self._transport)
+            yield r.output_frame(group, output, self._transport)
         else:
-            yield packet_frame(output.packets)
+            yield r.packet_frame(output.packets)
 
 
 def _run_timed(runner: LevelRunner, level: int, group: int, messages: Iterable[Message], state: State) -> GroupOutput:
@@ -226,9 +214,9 @@ def batch_ingest(graph: m.Graph, bounds: WatermarkBounds, cut: StepPlan) -> Stag
         first: int | None = None
         for number, packet in decoding.each(packets()):
             first = number if first is None else first
-            yield numbered(number, packet)
+            yield r.numbered(number, packet)
         if first is not None:
-            yield numbered(first, _ingest_times(reading, decoding))
+            yield r.numbered(first, _ingest_times(reading, decoding))
 
     return run
 
@@ -275,17 +263,17 @@ def batch_level(
             output = _run_timed(runner, level, group, messages, state)
             if runner.is_last:
                 output = output if since is None else ending_after(since, output)
-                yield from output_rows(number, group, output, transport)
+                yield from r.output_rows(number, group, output, transport)
                 continue
             for packet in output.packets:
                 if not isinstance(packet.message, _CONTROL):  # each level has these from the plan
-                    yield numbered(number, packet)
+                    yield r.numbered(number, packet)
         if keeps_state and runner.is_last:
-            states = [*(state_of([message.blob]) for message in earlier), state]
-            yield from state_rows(len(cut) + group, group, join_levels(states))
+            states = [*(r.state_of([message.blob]) for message in earlier), state]
+            yield from r.state_rows(len(cut) + group, group, join_levels(states))
         elif keeps_state:
-            for message in (*earlier, *map(LevelState, packed_state(state))):
-                yield numbered(len(cut), Packet(group, message))
+            for message in (*earlier, *map(LevelState, r.packed_state(state))):
+                yield r.numbered(len(cut), Packet(group, message))
 
     return run
 
@@ -302,7 +290,7 @@ def _key_group() -> int:
 def _steps(batches: Iterable[pa.RecordBatch], cut: StepPlan) -> Iterator[tuple[int, list[Message]]]:
     """Yield the messages of each step that has messages, including the control messages of the plan."""
     coming = sorted(cut.control, reverse=True)
-    for number, messages in by_slice(batches):
+    for number, messages in r.by_slice(batches):
         while coming and coming[-1] < number:
             earlier = coming.pop()
             yield earlier, list(cut.control[earlier])

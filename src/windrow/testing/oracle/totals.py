@@ -11,16 +11,8 @@ from fractions import Fraction
 from typing import assert_never
 
 from windrow import model as m
+from windrow.testing.oracle import expressions as e
 from windrow.testing.oracle.answer import Failed, JudgedRecord, Near, Value, WindowedSource
-from windrow.testing.oracle.expressions import (
-    FailedError,
-    Named,
-    NotFiniteError,
-    argument_type,
-    evaluate,
-    measured,
-    result_type,
-)
 
 MEAN_DIGITS = 6
 """The number of additional digits after the point of an exact mean."""
@@ -46,15 +38,15 @@ def results(pipeline: WindowedSource, records: list[JudgedRecord]) -> tuple[Valu
 def _formula(pipeline: WindowedSource, sql: str, found: dict[str, Value]) -> Value:
     """Return a formula's value; null if it is not a finite number."""
     row = tuple(
-        Named(aggregate.name, result_type(pipeline, aggregate), found[aggregate.name])
+        e.Named(aggregate.name, e.result_type(pipeline, aggregate), found[aggregate.name])
         for aggregate in pipeline.node.aggregates
         if not isinstance(aggregate.function, m.Formula)
     )
     try:
-        value = evaluate(sql, row)
-    except NotFiniteError:
+        value = e.evaluate(sql, row)
+    except e.NotFiniteError:
         return None
-    except FailedError as exc:
+    except e.FailedError as exc:
         return Failed(exc)
     return Near(value, ROUNDING) if isinstance(value, float) else value
 
@@ -102,9 +94,9 @@ def _number_result(
 ) -> Value:
     match function:
         case m.Sum(of):
-            return _sum(values, argument_type(pipeline, of))
+            return _sum(values, e.argument_type(pipeline, of))
         case m.Avg(of):
-            return _mean(values, argument_type(pipeline, of))
+            return _mean(values, e.argument_type(pipeline, of))
         case m.Quantile(_, at):
             return _quantile(values, at)
         case m.ApproxQuantile(_, at):
@@ -142,7 +134,7 @@ def _listed(
     by_log = isinstance(function, m.First | m.Last | m.CollectList) and function.by == "log"
     values = [record.inputs[number] for record in sorted(records, key=_by_log if by_log else _by_time)]
     distinct = sorted_values(set(values))
-    type_ = argument_type(pipeline, function.of)
+    type_ = e.argument_type(pipeline, function.of)
     match function:
         case m.First() | m.Last():
             return values[0 if isinstance(function, m.First) else -1]
@@ -150,7 +142,7 @@ def _listed(
             return _ranked(pipeline, function, records)[0][1].inputs[number]
         case m.TopKBy() | m.BottomKBy():
             best = _ranked(pipeline, function, records)[: function.k]
-            measure_type = argument_type(pipeline, function.measure)
+            measure_type = e.argument_type(pipeline, function.measure)
             pairs = [f"[{_text(record.inputs[number], type_)},{_text(own, measure_type)}]" for own, record in best]
             return f"[{','.join(pairs)}]"
         case m.TopK(_, k):
@@ -169,7 +161,7 @@ def _ranked(
     pipeline: WindowedSource, function: m.MaxBy | m.MinBy | m.TopKBy | m.BottomKBy, records: list[JudgedRecord]
 ) -> list[tuple[Value, JudgedRecord]]:
     """Return records with their measures, ordered by measure, then by time."""
-    found = [(measured(pipeline, function, record.fields), record) for record in sorted(records, key=_by_time)]
+    found = [(e.measured(pipeline, function, record.fields), record) for record in sorted(records, key=_by_time)]
     in_order = sorted_values({measure for measure, _ in found})
     if isinstance(function, m.MaxBy | m.TopKBy):
         in_order.reverse()

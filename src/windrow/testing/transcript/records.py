@@ -14,17 +14,8 @@ from windrow.authoring.sections import StoryGraph, StoryPipeline, StoryRules
 from windrow.authoring.short_form import SOURCE, short_graph
 from windrow.declare.yaml_node import YamlMapping, YamlNode
 from windrow.errors import PipelineError, Place
+from windrow.testing.transcript import values as v
 from windrow.testing.transcript.story import AtEnd, sink_of
-from windrow.testing.transcript.values import (
-    Cell,
-    common_type,
-    each,
-    json_object,
-    lacks_elements,
-    read_field,
-    read_log_time,
-    read_time_cell,
-)
 
 PARTITION = "p"
 RAW = "raw"
@@ -37,7 +28,7 @@ class StoryRecord:
     """A record of a story: its cells by field, or its raw text."""
 
     partition: int
-    cells: Mapping[str, Cell]
+    cells: Mapping[str, v.Cell]
     raw: str | None
     place: Place
 
@@ -46,7 +37,7 @@ class StoryRecord:
         """The record's bytes."""
         if self.raw is not None:
             return self.raw.encode()
-        return json_object(self.cells).encode()
+        return v.json_object(self.cells).encode()
 
 
 @dataclass(frozen=True)
@@ -84,7 +75,7 @@ class Sources:
 
 def read_records(node: YamlNode, sources: Sources) -> tuple[StoryRecord, ...]:
     """Read a list of records that is not empty; raise PipelineError with all problems."""
-    written = each(node.items(), lambda item: _record(item, sources))
+    written = v.each(node.items(), lambda item: _record(item, sources))
     if not written:
         msg = f"{node.called} must have a record"
         raise node.error(msg)
@@ -96,9 +87,9 @@ def _record(node: YamlNode, sources: Sources) -> StoryRecord:
     partition = fields.optional(PARTITION, lambda entry: sources.partition(entry.text(), entry), 0)
     time = sources.time(partition.value or 0)
     raw = fields.optional(RAW, _raw, None)
-    readers = dict.fromkeys((time.field, time.sent, mark_field(time)), read_time_cell) | {LOG_TIME: read_log_time}
+    readers = dict.fromkeys((time.field, time.sent, mark_field(time)), v.read_time_cell) | {LOG_TIME: v.read_log_time}
     cells = {
-        name: fields.attempt(readers.get(name, read_field), entry)
+        name: fields.attempt(readers.get(name, v.read_field), entry)
         for name, entry in fields
         if name not in {PARTITION, RAW}
     }
@@ -130,7 +121,7 @@ def _raw(node: YamlNode) -> str:
 def read_marks(node: YamlNode, sources: Sources, partitions: Sequence[int]) -> tuple[StoryRecord, ...]:
     """Read a watermark for all `partitions` that have marks, or a mapping of partitions to watermarks."""
     if node.is_scalar:
-        cell = read_time_cell(node)
+        cell = v.read_time_cell(node)
         marked = [partition for partition in partitions if mark_field(sources.time(partition)) is not None]
         marks = dict.fromkeys(marked or partitions, cell)
     else:
@@ -152,11 +143,11 @@ def _mark_field(node: YamlNode, time: m.EventTime) -> str:
     return name
 
 
-def read_mark_mapping(node: YamlNode, sources: Sources) -> dict[int, Cell]:
+def read_mark_mapping(node: YamlNode, sources: Sources) -> dict[int, v.Cell]:
     """Read ``{0: "10:05"}``."""
     fields = YamlMapping(node)
     numbers = [fields.attempt(partial(sources.partition, name), entry) for name, entry in fields]
-    cells = [fields.attempt(read_time_cell, entry) for _, entry in fields]
+    cells = [fields.attempt(v.read_time_cell, entry) for _, entry in fields]
     fields.check()
     return {number.value: cell.value for number, cell in zip(numbers, cells, strict=True)}
 
@@ -183,7 +174,7 @@ def infer_fields(records: Sequence[StoryRecord], time: m.EventTime, place: Place
                 continue
             lines.setdefault(name, record.place.line)
             known = types.get(name, cell.type)
-            common = common_type(known, cell.type)
+            common = v.common_type(known, cell.type)
             if common is None:
                 msg = (
                     f"{name!r} is a {cell.type} here, and a {known} on line {lines[name]}; "
@@ -210,7 +201,7 @@ def _require_complete(data: Sequence[StoryRecord], types: Mapping[str, m.DataTyp
                     "write a dead letter as `raw: TEXT`"
                 )
                 raise PipelineError(msg, record.place)
-    empty = next((name for name, type_ in types.items() if lacks_elements(type_)), None)
+    empty = next((name for name, type_ in types.items() if v.lacks_elements(type_)), None)
     if empty is not None:
         msg = f"no list of {empty!r} has an element in any record, so its type is unknown; write a list with an element"
         raise PipelineError(msg, Place(data[0].place.file, lines[empty]))
