@@ -28,7 +28,8 @@ from windrow.connectors.open_sinks import open_sinks
 from windrow.connectors.sink import Sink, SinkGroup
 from windrow.engine.changelog import StepOutput
 from windrow.model import KafkaSource, LogSource, PostgresSink, Source, SourceNode
-from windrow.runtime.stream.run import LIVE_MAX_RECORDS, StreamRun, StreamSettings
+from windrow.runtime.run import RunSettings
+from windrow.runtime.stream.run import LIVE_MAX_RECORDS, StreamRun
 from windrow.telemetry.reports import StepReport
 from windrow.testing.servers.kafka import Kafka
 from windrow.testing.servers.postgres import Postgres
@@ -63,7 +64,7 @@ def run(case: str, address: str, url: str, rate: float, folder: Path) -> None:
     if case.endswith("postgres"):
         pipeline = pipeline.into(PostgresSink(url, "user_spend_5m"))
     sink: Sink | SinkGroup = open_sinks(pipeline) if case.endswith("postgres") else ThrottledSink(rate)
-    settings = StreamSettings(folder / "checkpoint", max_records=LIVE_MAX_RECORDS, step_time=STEP_TIME)
+    settings = RunSettings(folder / "checkpoint", max_records=LIVE_MAX_RECORDS, step_time=STEP_TIME)
     running = StreamRun(pipeline, sink, settings)
 
     def on_step(report: StepReport) -> None:

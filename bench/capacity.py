@@ -43,10 +43,11 @@ from windrow.connectors.open_sinks import open_sinks
 from windrow.connectors.sink import SinkGroup
 from windrow.engine.columns import unpack
 from windrow.model import Graph, KafkaSource
+from windrow.runtime.run import RunSettings
 from windrow.runtime.settings import SparkOptions
 from windrow.runtime.spark.session import spark_session
 from windrow.runtime.stream.checkpoint import Checkpoint
-from windrow.runtime.stream.run import StreamRun, StreamSettings
+from windrow.runtime.stream.run import StreamRun
 from windrow.runtime.stream.take_savepoint import read_states
 from windrow.telemetry.reports import StepReport
 from windrow.testing.servers.kafka import Kafka
@@ -202,7 +203,7 @@ def run(point: Point, servers: str, folder: Path, url: str) -> Ran:
         pipeline = read_document(text_of(point, servers, own, url), "point.yaml").pipeline
         names = [sink.name for sink in pipeline.sinks]
         sinks = open_sinks(pipeline) if point.sink else SinkGroup((names, DiscardSink()))
-        settings = StreamSettings(own / "checkpoint", until_end=True, max_records=point.step, spark=options)
+        settings = RunSettings(own / "checkpoint", until_end=True, max_records=point.step, spark=options)
         with Sampler(lambda: leader, 0.1) as sampler:
             StreamRun(pipeline, sinks, settings).run(on_step)
     (began, used, _), (ended, last, _) = marks[0], marks[-1]

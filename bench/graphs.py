@@ -27,8 +27,9 @@ from windrow.authoring.pipeline_file import read_document
 from windrow.connectors.memory import CollectSink
 from windrow.connectors.sink import SinkGroup
 from windrow.model import Graph
+from windrow.runtime.run import RunSettings
 from windrow.runtime.spark.session import spark_session
-from windrow.runtime.stream.run import StreamRun, StreamSettings
+from windrow.runtime.stream.run import StreamRun
 from windrow.tools.generate import LogSpec, write_log
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ def by_windrow(log: Path, max_records: int) -> tuple[float, list[int]]:
     sink, folder = Counted(), log.parent / "checkpoint"
     spark_session(log=log.parent / "spark.log")
     began = time.monotonic()
-    settings = StreamSettings(folder, until_end=True, max_records=max_records)
+    settings = RunSettings(folder, until_end=True, max_records=max_records)
     StreamRun(graph, SinkGroup((["to_unique"], sink)), settings).run(lambda _: None)
     return time.monotonic() - began, sink.found
 

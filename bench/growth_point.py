@@ -25,10 +25,11 @@ from windrow.authoring.pipeline_file import parse_pipeline
 from windrow.connectors.source import Loss
 from windrow.engine.columns import unpack
 from windrow.model import Graph
+from windrow.runtime.run import RunSettings
 from windrow.runtime.spark.session import spark_session
 from windrow.runtime.stream.checkpoint import Checkpoint
 from windrow.runtime.stream.offsets import OffsetLog
-from windrow.runtime.stream.run import StreamRun, StreamSettings
+from windrow.runtime.stream.run import StreamRun
 from windrow.runtime.stream.take_savepoint import read_states
 from windrow.telemetry.reports import StepReport
 
@@ -70,7 +71,7 @@ def run(pipeline: Graph, sink: DiscardSink, checkpoint: Path, step: int) -> Ran:
     used = cpu(leader)
     with Sampler(lambda: leader, 0.1) as sampler:
         began = time.monotonic()
-        StreamRun(pipeline, sink, StreamSettings(checkpoint, until_end=True, max_records=step)).run(steps.append)
+        StreamRun(pipeline, sink, RunSettings(checkpoint, until_end=True, max_records=step)).run(steps.append)
         seconds = time.monotonic() - began
     most = {
         name: max((getattr(sample, name) for sample in sampler.samples), default=0.0)
@@ -99,7 +100,7 @@ def held(spark: SparkSession, pipeline: Graph, sink: DiscardSink, folder: Path) 
     # what tells that nothing is gone is a step without records
     stood = checkpoint.offsets().get(0, 0)
     OffsetLog(checkpoint).move(checkpoint.note(checkpoint.batch).at, [Loss(0, stood, stood, "nothing")])
-    StreamRun(pipeline, sink, StreamSettings(folder, until_end=True)).run(lambda _: None)
+    StreamRun(pipeline, sink, RunSettings(folder, until_end=True)).run(lambda _: None)
     compacted = last_version(folder / "spark" / "state")
     rows: Counter[str] = Counter()
     size = 0

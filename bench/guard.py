@@ -31,8 +31,9 @@ from pyspark.sql import functions as f
 
 from bench import latency
 from windrow.authoring.pipeline_file import parse_pipeline
+from windrow.runtime.run import RunSettings
 from windrow.runtime.spark.session import spark_session
-from windrow.runtime.stream.run import StreamRun, StreamSettings
+from windrow.runtime.stream.run import StreamRun
 from windrow.testing.servers.kafka import Kafka
 from windrow.testing.servers.postgres import Postgres
 from windrow.tools.generate import LogSpec, write_log
@@ -109,7 +110,7 @@ def _cpu(run: Callable[[], None]) -> float:
 
 def _windrow(folder: Path, step: int | None) -> None:
     pipeline = parse_pipeline(main_job(from_log(folder / "log"), time="delay: 10m"))
-    settings = StreamSettings(folder / "windrow", until_end=True, max_records=step)
+    settings = RunSettings(folder / "windrow", until_end=True, max_records=step)
     StreamRun(pipeline, DiscardSink(), settings).run(lambda _: None)
 
 

@@ -44,8 +44,9 @@ from bench.processes import Sampler
 from confluent_kafka import Producer
 
 from windrow.connectors.sink import SinkGroup
+from windrow.runtime.run import RunSettings
 from windrow.runtime.spark.session import spark_session
-from windrow.runtime.stream.run import StreamRun, StreamSettings
+from windrow.runtime.stream.run import StreamRun
 
 if TYPE_CHECKING:
     from windrow.telemetry.reports import StepReport
@@ -269,7 +270,7 @@ def growth(records: int, per_minute: int, max_records: int) -> None:
             took.append((now - last[0], sampler.samples[-1].total if sampler.samples else 0.0))
             last[0] = now
 
-        settings = StreamSettings(folder / "checkpoint", until_end=True, max_records=max_records)
+        settings = RunSettings(folder / "checkpoint", until_end=True, max_records=max_records)
         with Sampler(lambda: os.getsid(0)) as sampler:
             StreamRun(graph, SinkGroup((["to_joined"], Counted("amount", "paid"))), settings).run(on_step)
     for tenth in range(10):

@@ -19,9 +19,10 @@ from windrow.authoring.checks import require_valid
 from windrow.authoring.pipeline_file import read_document
 from windrow.connectors.open_sinks import open_sinks
 from windrow.errors import SourceError
+from windrow.runtime.run import RunSettings
 from windrow.runtime.settings import AS_GIVEN, SparkOptions
 from windrow.runtime.spark.session import spark_session
-from windrow.runtime.stream.run import StreamRun, StreamSettings
+from windrow.runtime.stream.run import StreamRun
 from windrow.telemetry.reports import StepReport
 from windrow.testing.servers.kafka import Kafka
 from windrow.tools.generate import LivePace, LogSpec, write_kafka
@@ -50,7 +51,7 @@ def measure(
         broker.create_topic("spend", 4)
         pipeline = require_valid(read_document(text(broker.servers, folder / "spend.db"), "live.yaml").pipeline)
         spark = spark_session(options, log=folder / "spark.log")
-        run = StreamRun(pipeline, open_sinks(pipeline), StreamSettings(folder / "checkpoint", spark=options))
+        run = StreamRun(pipeline, open_sinks(pipeline), RunSettings(folder / "checkpoint", spark=options))
         millis: list[float] = []
 
         def on_step(report: StepReport) -> None:

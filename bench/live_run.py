@@ -18,7 +18,8 @@ from pyspark.sql import SparkSession
 
 from windrow.authoring.load import open_pipeline
 from windrow.cli.run import command
-from windrow.runtime.launch import Options, launch
+from windrow.runtime.launch import launch
+from windrow.runtime.run import RunSettings
 from windrow.runtime.settings import SparkOptions
 from windrow.runtime.spark.session import spark_session
 from windrow.telemetry.reports import StepReport
@@ -67,7 +68,7 @@ def main() -> None:
     checkpoint = Path(file).with_suffix(".checkpoint")
     checkpoint.mkdir()
     steps = Steps(spark_session(SparkOptions(given["master"]), log=checkpoint / "spark.log"))
-    options = Options(
+    options = RunSettings(
         checkpoint=checkpoint,
         max_records=given["max_records"],
         every=given["every"],

@@ -53,15 +53,16 @@ def one(log: str, folder: Path, step: int, *, is_observed: bool) -> Took:
 
     from windrow.authoring.pipeline_file import parse_pipeline  # noqa: PLC0415
     from windrow.cli.listen import RunServer  # noqa: PLC0415 - only the process that measures loads Spark
+    from windrow.runtime.run import RunSettings  # noqa: PLC0415
     from windrow.runtime.spark.session import spark_session  # noqa: PLC0415
-    from windrow.runtime.stream.run import StreamRun, StreamSettings  # noqa: PLC0415
+    from windrow.runtime.stream.run import StreamRun  # noqa: PLC0415
     from windrow.telemetry.history import HistoryWriter, RunRecord, history_of  # noqa: PLC0415
     from windrow.telemetry.reports import Observer, OnStep  # noqa: PLC0415
 
     spark_session(log=folder / "spark.log")
     pipeline = parse_pipeline(main_job(from_log(log)), "bench/observed.py")
     checkpoint = folder / "checkpoint"
-    settings = StreamSettings(checkpoint, until_end=True, max_records=step)
+    settings = RunSettings(checkpoint, until_end=True, max_records=step)
     on_step: OnStep = lambda _: None  # noqa: E731 - a step that nobody looks at
     pages: list[float] = []
     with ExitStack() as held:
@@ -72,7 +73,7 @@ def one(log: str, folder: Path, step: int, *, is_observed: bool) -> Took:
             server.metrics.page = _timed(server.metrics.page, pages)  # type: ignore[assignment, method-assign]
             observer = Observer.all_of([server.observer, history.observer])
             on_step = observer.on_step
-            settings = StreamSettings(
+            settings = RunSettings(
                 checkpoint,
                 until_end=True,
                 max_records=step,

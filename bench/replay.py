@@ -43,8 +43,9 @@ def one(host: str, source: str, sink: str, window: str, step: int) -> Seconds:
     from windrow.connectors.open_sinks import open_sinks  # noqa: PLC0415
     from windrow.runtime.batch.plan import BatchSettings  # noqa: PLC0415
     from windrow.runtime.batch.run import BatchRun  # noqa: PLC0415 - only the process that measures loads Spark
+    from windrow.runtime.run import RunSettings  # noqa: PLC0415
     from windrow.runtime.spark.session import spark_session  # noqa: PLC0415
-    from windrow.runtime.stream.run import StreamRun, StreamSettings  # noqa: PLC0415
+    from windrow.runtime.stream.run import StreamRun  # noqa: PLC0415
 
     with tempfile.TemporaryDirectory(prefix="windrow-bench-") as folder:
         place = Path(folder)
@@ -57,7 +58,7 @@ def one(host: str, source: str, sink: str, window: str, step: int) -> Seconds:
             if host == "batch":
                 BatchRun(pipeline, into, BatchSettings(max_records=step)).run(lambda _: None)
             else:
-                settings = StreamSettings(place / "checkpoint", until_end=True, max_records=step)
+                settings = RunSettings(place / "checkpoint", until_end=True, max_records=step)
                 StreamRun(pipeline, into, settings).run(lambda _: None)
         finally:
             into.close()

@@ -57,8 +57,9 @@ def one(file: str, checkpoint: Path, events: int, step: int, every: float) -> To
     from bench.discard import DiscardSink  # noqa: PLC0415
 
     from windrow.authoring.load import open_pipeline  # noqa: PLC0415
+    from windrow.runtime.run import RunSettings  # noqa: PLC0415
     from windrow.runtime.spark.session import spark_session  # noqa: PLC0415 - only the process that measures loads Spark
-    from windrow.runtime.stream.run import StreamRun, StreamSettings  # noqa: PLC0415
+    from windrow.runtime.stream.run import StreamRun  # noqa: PLC0415
     from windrow.telemetry.history import HistoryWriter, RunRecord, history_of  # noqa: PLC0415
     from windrow.telemetry.reports import StepReport  # noqa: PLC0415
 
@@ -66,7 +67,7 @@ def one(file: str, checkpoint: Path, events: int, step: int, every: float) -> To
     pipeline = open_pipeline(file).runnable()
     read, took = 0, list[float]()
     with HistoryWriter(history_of(checkpoint), RunRecord.here(pipeline.name, "stream"), print) as history:
-        settings = StreamSettings(
+        settings = RunSettings(
             checkpoint,
             until_end=not every,
             max_records=step,

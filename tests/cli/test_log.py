@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from windrow.cli import main
 from windrow.connectors.log.source import LogFolder
 from windrow.runtime.stream.checkpoint import Checkpoint
-from windrow.runtime.stream.step_offsets import StepOffsets
+from windrow.runtime.stream.steps import StepOffsets
 
 DAY = 86_400_000
 

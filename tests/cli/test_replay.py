@@ -22,7 +22,7 @@ from windrow.errors import SourceError
 from windrow.model import LogSource
 from windrow.runtime.savepoint import Savepoint
 from windrow.runtime.stream.checkpoint import Checkpoint, locked
-from windrow.runtime.stream.step_offsets import StepOffsets
+from windrow.runtime.stream.steps import StepOffsets
 
 PIPELINE = """\
 name: user-spend
@@ -108,7 +108,7 @@ def checkpoint(folder: str, offsets: dict[int, int]) -> Checkpoint:
 def plan(made: Checkpoint, epoch: int, offsets: dict[int, int]) -> None:
     """Note where a step is to end."""
     at = EmbeddedLog(LogSource("spend")).beginning(offsets)
-    (made.spark / "offsets" / str(epoch)).write_text(f"v1\n{{}}\n{json.dumps(StepOffsets(at).written())}\n")
+    (made.spark / "offsets" / str(epoch)).write_text(f"v1\n{{}}\n{json.dumps(StepOffsets(at).to_json())}\n")
 
 
 def test_a_replay_is_the_same_to_the_last_digit_and_can_take_the_place_of_the_live_table() -> None:

@@ -27,7 +27,8 @@ from windrow.connectors.kafka.source import preflight
 from windrow.connectors.open_sinks import open_sinks
 from windrow.connectors.sink import Run
 from windrow.engine.changelog import StepOutput
-from windrow.runtime.launch import Ended, OnStart, Options, launch
+from windrow.runtime.launch import launch
+from windrow.runtime.run import Ended, OnStart, RunSettings
 from windrow.runtime.spark import session as spark
 from windrow.runtime.stream.checkpoint import Checkpoint
 from windrow.telemetry.reports import OnStep, StepReport
@@ -336,7 +337,7 @@ def test_a_run_says_its_metrics_while_it_goes_on(monkeypatch: pytest.MonkeyPatch
     write()
     port, scraped = free_port(), list[str]()
 
-    def scraping(pipeline: Runnable, options: Options, on_step: OnStep, on_start: OnStart) -> Ended:
+    def scraping(pipeline: Runnable, options: RunSettings, on_step: OnStep, on_start: OnStart) -> Ended:
         def scrape(report: StepReport) -> None:
             on_step(report)
             with urlopen(f"http://127.0.0.1:{port}/metrics") as response:

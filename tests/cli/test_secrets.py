@@ -15,7 +15,7 @@ from windrow.authoring.load import open_pipeline
 from windrow.authoring.variables import Given
 from windrow.cli import main
 from windrow.model.references import resolve_arguments
-from windrow.runtime.command_lines import CommandLines
+from windrow.runtime.run import CommandLines
 from windrow.tools.generate import LogSpec, write_log
 
 CANARY = "c4nary"

@@ -24,7 +24,8 @@ from windrow.connectors.diff import RowDifference, compare, differences
 from windrow.connectors.misfits import MISFITS
 from windrow.engine.schema import MICROS
 from windrow.model import SqliteSink
-from windrow.runtime.launch import Options, launch
+from windrow.runtime.launch import launch
+from windrow.runtime.run import RunSettings
 from windrow.tools.generate import LogSpec, write_log
 
 KEY = ("window_start", "user")
@@ -204,7 +205,7 @@ def two_files(folder: Path) -> tuple[Pipeline, Path, Path]:
     files = folder / "one.db", folder / "other.db"
     for file, step in zip(files, (1000, 170), strict=True):
         written = replace(pipeline, sink=SqliteSink(str(file), "means"))
-        options = Options(checkpoint=folder / file.stem, host="memory", until_end=True, max_records=step)
+        options = RunSettings(checkpoint=folder / file.stem, host="memory", until_end=True, max_records=step)
         launch(as_graph(written), options, lambda _: None, lambda _: None)
     return pipeline, *files
 

@@ -55,7 +55,8 @@ from windrow.model import (
     StringType,
     TimestampType,
 )
-from windrow.runtime.launch import Options, launch
+from windrow.runtime.launch import launch
+from windrow.runtime.run import RunSettings
 from windrow.tools.redrive.copies import check_redrivable
 
 CSV = CsvFormat(("user_id", "event_time", "amount", "_log_time"), ";")
@@ -423,7 +424,7 @@ def test_files_have_the_results_of_a_log(
 
     def result(name: str, source: Source, max_records: int) -> list[tuple[Any, ...]]:
         pipeline = spend(source, SqliteSink(str(tmp_path / f"{name}.db"), "spend"))
-        options = Options(tmp_path / name, "memory", until_end=True, max_records=max_records)
+        options = RunSettings(tmp_path / name, "memory", until_end=True, max_records=max_records)
         assert launch(as_graph(pipeline), options, lambda _: None, lambda _: None) == "end"
         with closing(sqlite3.connect(tmp_path / f"{name}.db")) as db:
             late = db.execute("SELECT partition, offset, event_time FROM spend_late ORDER BY 1, 2, 3").fetchall()

@@ -35,7 +35,8 @@ from windrow.model import (
     TimestampType,
     Tumbling,
 )
-from windrow.runtime.launch import Options, launch
+from windrow.runtime.launch import launch
+from windrow.runtime.run import RunSettings
 
 NAMES = [
     'a"b; drop table x',
@@ -83,7 +84,7 @@ def run(folder: Path, named: list[str], written: list[str], sink: Sink) -> None:
     )
     launch(
         as_graph(pipeline),
-        Options(folder / "checkpoint", host="memory", until_end=True),
+        RunSettings(folder / "checkpoint", host="memory", until_end=True),
         lambda _: None,
         lambda _: None,
     )

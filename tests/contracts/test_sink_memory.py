@@ -27,7 +27,7 @@ from pathlib import Path
 from tests.contracts.steps import RUN, change, step
 from tests.graphs import as_graph
 from windrow.engine.changelog import StepOutput
-from windrow.runtime.spark.transport import TableTransport, taken
+from windrow.runtime.spark.transport import TableTransport, read_table
 from windrow.connectors.open_sinks import open_sinks
 
 model = pickle.loads(Path(sys.argv[1]).read_bytes())
@@ -38,7 +38,7 @@ for part in range(parts):
     blobs.append(transport.put(step(model, [change("insert", 0, user, Decimal(1), 1) for user in users]).changes))
 assert sum(path.stat().st_size for path in folder.iterdir()) > 1.5 * room
 nothing = step(model)
-output = StepOutput.concat([nothing, *(replace(nothing, changes=taken(blob)) for blob in blobs)])
+output = StepOutput.concat([nothing, *(replace(nothing, changes=read_table(blob)) for blob in blobs)])
 with open("/proc/self/status") as status:
     (held,) = (int(line.split()[1]) << 10 for line in status if line.startswith("VmData"))
 resource.setrlimit(resource.RLIMIT_DATA, (held + room, held + room))

@@ -17,7 +17,8 @@ from windrow.authoring.pipeline_file import read_document
 from windrow.engine.decode.evaluation import Evaluator
 from windrow.expressions import Computed, analyse
 from windrow.model import Field, LongType
-from windrow.runtime.launch import Options, launch
+from windrow.runtime.launch import launch
+from windrow.runtime.run import RunSettings
 
 PAGE = ROOT / "docs" / "guides" / "change-data-capture.md"
 
@@ -49,7 +50,7 @@ def test_the_records_make_the_table(tmp_path: Path) -> None:
     (tmp_path / "log" / "partition-0.jsonl").write_text("".join(f"{json.dumps(one)}\n" for one in records()))
     pipeline = read_document(text, "shop.yaml").pipeline
     assert [one for one in validate(pipeline) if one.level == "error"] == []
-    launch(pipeline, Options(tmp_path / "run", "memory", until_end=True), lambda _: None, lambda _: None)
+    launch(pipeline, RunSettings(tmp_path / "run", "memory", until_end=True), lambda _: None, lambda _: None)
     (row,) = re.findall(r"^\| (1002 .*) \|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
     expected = [cell.strip() or None for cell in row.split("|")]
     with closing(sqlite3.connect(tmp_path / "shop.db")) as database:

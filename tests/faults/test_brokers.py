@@ -14,7 +14,8 @@ from tests.graphs import as_graph
 from tests.runtime.answers import assert_epochs, assert_same
 from tests.runtime.spend import Topic, events, spend
 
-from windrow.runtime.launch import Options, launch
+from windrow.runtime.launch import launch
+from windrow.runtime.run import RunSettings
 from windrow.telemetry.reports import StepReport
 from windrow.testing.servers.kafka import Kafka
 
@@ -35,7 +36,7 @@ def test_a_broker_that_comes_back(how: str, number: int, trial: Trial, kafka: Ka
     reports: Queue[StepReport] = Queue()
     stops: Queue[Callable[[], None]] = Queue()
     failures: Queue[BaseException | None] = Queue()
-    options = Options(trial.runner.checkpoint, every=50_000, max_records=100)
+    options = RunSettings(trial.runner.checkpoint, every=50_000, max_records=100)
 
     def run() -> None:
         try:

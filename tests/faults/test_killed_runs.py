@@ -22,7 +22,8 @@ from windrow.connectors.delta.connector import DeltaSink
 from windrow.connectors.kafka.source import KafkaTopic
 from windrow.connectors.parquet.connector import ParquetSink
 from windrow.model import KafkaSink, KafkaSource, Sink
-from windrow.runtime.launch import Options, launch
+from windrow.runtime.launch import launch
+from windrow.runtime.run import RunSettings
 from windrow.testing.servers.kafka import Kafka
 
 KILLS = 6
@@ -97,7 +98,7 @@ def test_a_run_that_is_killed_again_and_again(
         injected("run killed")
     with WindrowProcess([*map(str, command)], tmp_path) as process:
         assert process.wait() == 0, process.errors
-    options = Options(tmp_path / "memory", "memory", until_end=True)
+    options = RunSettings(tmp_path / "memory", "memory", until_end=True)
     launch(
         as_graph(replace(pipeline, name=f"whole-{tmp_path.name}", sink=whole)), options, lambda _: None, lambda _: None
     )

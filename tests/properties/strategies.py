@@ -36,7 +36,7 @@ from windrow.model import (
     Watermark,
     Window,
 )
-from windrow.testing.transcript.rebatch import Cut, cuts
+from windrow.testing.transcript.run import Cut, cuts
 
 SECOND = 1_000_000
 HOUR = 3600 * SECOND

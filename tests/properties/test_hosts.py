@@ -22,7 +22,7 @@ from windrow.model.triggers import has_every
 from windrow.testing.oracle import Answer, Journal, LogRecord, differences, run
 from windrow.testing.oracle.answer import WindowKey
 from windrow.testing.transcript.changelog_check import fold_changelog
-from windrow.testing.transcript.hosts import load_play
+from windrow.testing.transcript.story import load_play
 from windrow.testing.transcript.views import answer, observe, repeated
 
 

@@ -21,7 +21,7 @@ from windrow.runtime.memory import MemoryHost
 from windrow.telemetry.probe import step_probe
 from windrow.telemetry.reports import StepReport
 from windrow.telemetry.window_counts import WindowCounts
-from windrow.testing.transcript.rebatch import cuts
+from windrow.testing.transcript.run import cuts
 
 
 def counts_of(

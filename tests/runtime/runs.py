@@ -9,7 +9,8 @@ from typing import Any
 
 from tests.graphs import Runnable, as_graph
 
-from windrow.runtime.launch import Ended, Options, launch
+from windrow.runtime.launch import launch
+from windrow.runtime.run import Ended, RunSettings
 from windrow.telemetry.reports import StepReport
 
 Stop = Callable[[], None]
@@ -27,7 +28,7 @@ class Runner:
     def bounded(self, pipeline: Runnable, max_records: int | None = None, **options: Any) -> Ended:  # noqa: ANN401
         """Run to the end of the input."""
         self.reports = []
-        given = Options(self.checkpoint, until_end=True, max_records=max_records, **options)
+        given = RunSettings(self.checkpoint, until_end=True, max_records=max_records, **options)
         return launch(as_graph(pipeline), given, self.reports.append, lambda _: None)
 
     def live(
@@ -35,7 +36,7 @@ class Runner:
         pipeline: Runnable,
         scene: Scene,
         max_records: int | None = None,
-        **options: Any,  # noqa: ANN401 - any of `Options`
+        **options: Any,  # noqa: ANN401 - any of `RunSettings`
     ) -> Ended:
         """Run live while a scene is played; the run is asked to stop when it is over."""
         self.reports = []
@@ -52,7 +53,7 @@ class Runner:
                     stops[0]()
 
         waits.append(next(scene))
-        given = Options(self.checkpoint, max_records=max_records, every=50_000, **options)
+        given = RunSettings(self.checkpoint, max_records=max_records, every=50_000, **options)
         return launch(as_graph(pipeline), given, on_step, stops.append)
 
 

@@ -25,8 +25,9 @@ from windrow.engine.watermarks.journal import WatermarkBounds
 from windrow.errors import InputError, SinkError, SourceError
 from windrow.runtime.batch.plan import BatchSettings
 from windrow.runtime.batch.run import BatchRun
-from windrow.runtime.launch import Options, launch
+from windrow.runtime.launch import launch
 from windrow.runtime.memory import MemoryHost
+from windrow.runtime.run import RunSettings
 from windrow.runtime.savepoint import Savepoint
 from windrow.telemetry.reports import StepReport
 from windrow.tools.generate.spec import START
@@ -214,7 +215,7 @@ def test_a_run_that_fails_says_what_to_do(files: Files, store: Store, tmp_path: 
     with pytest.raises(SinkError, match="--fresh"):
         BatchRun(as_graph(pipeline), sink, BatchSettings()).run(lambda _: None)
     with pytest.raises(InputError, match="--until-end"):
-        launch(as_graph(pipeline), Options(tmp_path / "checkpoint", host="batch"), lambda _: None, lambda _: None)
+        launch(as_graph(pipeline), RunSettings(tmp_path / "checkpoint", host="batch"), lambda _: None, lambda _: None)
 
 
 @pytest.mark.long

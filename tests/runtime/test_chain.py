@@ -33,7 +33,8 @@ from windrow.model import (
     Tumbling,
     WindowNode,
 )
-from windrow.runtime.launch import HostName, Options, launch
+from windrow.runtime.launch import launch
+from windrow.runtime.run import HostName, RunSettings
 from windrow.runtime.settings import SparkOptions
 from windrow.runtime.stream.take_savepoint import look, take_savepoint
 from windrow.telemetry.reports import StepReport
@@ -92,7 +93,7 @@ def tables(folder: Path) -> dict[str, list[Any]]:
 
 def run(host: HostName, files: Files, folder: Path, max_records: int) -> dict[str, list[Any]]:
     folder.mkdir()
-    options = Options(folder / "checkpoint", host, until_end=True, max_records=max_records)
+    options = RunSettings(folder / "checkpoint", host, until_end=True, max_records=max_records)
     launch(chain(files, folder), options, lambda _: None, lambda _: None)
     return tables(folder)
 
@@ -129,7 +130,7 @@ def test_what_fails_behind_a_deduplication_is_a_dead_letter_of_that_table(files:
         2,
     )
     reports: list[StepReport] = []
-    options = Options(tmp_path / "checkpoint", "memory", until_end=True, max_records=2)
+    options = RunSettings(tmp_path / "checkpoint", "memory", until_end=True, max_records=2)
     launch(graph, options, reports.append, lambda _: None)
     store = SqliteStore(tmp_path)
     store.path = tmp_path / "chain.db"
@@ -175,7 +176,7 @@ def test_state_and_hot_keys_are_reported_by_node(files: Files, runner: Runner, t
     memory: list[StepReport] = []
     for name in ("memory", "stream"):
         (tmp_path / name).mkdir()
-    options = Options(tmp_path / "none", "memory", until_end=True, max_records=10_000)
+    options = RunSettings(tmp_path / "none", "memory", until_end=True, max_records=10_000)
     launch(held(chain(files, tmp_path / "memory")), options, memory.append, lambda _: None)
     runner.bounded(held(chain(files, tmp_path / "stream")), 10_000)
     last = runner.reports[-1]

@@ -35,7 +35,7 @@ from windrow.model import (
     Tumbling,
 )
 from windrow.runtime.stream.checkpoint import Checkpoint, locked
-from windrow.runtime.stream.step_offsets import StepOffsets
+from windrow.runtime.stream.steps import StepOffsets
 
 PIPELINE = spend(LogSource("data/spend"), SqliteSink("spend.db", "spend"))
 
@@ -135,7 +135,7 @@ def test_a_checkpoint_of_another_format_is_an_error(versions: int, kept: Path) -
     body = json.loads((kept / "windrow.json").read_text())
     other = body["format"] + versions
     (kept / "windrow.json").write_text(json.dumps(body | {"format": other}))
-    with pytest.raises(CheckpointError, match=rf"windrow\.json has format {other}, not .* go on with that version, or"):
+    with pytest.raises(CheckpointError, match=rf"windrow\.json has format {other}, not .* continue with that"):
         Checkpoint.open(kept, as_graph(PIPELINE))
 
 
@@ -293,7 +293,7 @@ def test_a_checkpoint_says_where_its_last_committed_step_ended(at: Offset, offse
     (checkpoint.spark / "offsets").mkdir(parents=True)
     (checkpoint.spark / "commits").mkdir()
     for epoch, end in enumerate([at, {"spend": {"0": 99}}]):  # the second is planned, not committed
-        text = json.dumps(StepOffsets(end).written())
+        text = json.dumps(StepOffsets(end).to_json())
         (checkpoint.spark / "offsets" / str(epoch)).write_text(f"v1\n{{}}\n{text}\n-")
     (checkpoint.spark / "commits" / "0").write_text('v1\n{"nextBatchWatermarkMs":0}')
     assert checkpoint.offsets() == offsets

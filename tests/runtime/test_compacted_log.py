@@ -16,8 +16,9 @@ from tests.short_forms import Pipeline
 from windrow.connectors.log import retention
 from windrow.connectors.log.source import EmbeddedLog, LogFolder
 from windrow.model import LogSource, SqliteSink
-from windrow.runtime.launch import HostName, Options, ReplayHost, launch
+from windrow.runtime.launch import launch
 from windrow.runtime.replay import ReplayOptions, plan_replay, run_replay
+from windrow.runtime.run import HostName, ReplayHost, RunSettings
 
 PARTITIONS = 2
 
@@ -44,7 +45,7 @@ def rows(path: Path, table: str) -> list[Any]:
 
 def launched(pipeline: Pipeline, folder: Path, host: HostName) -> list[Any]:
     made = replace(pipeline, sink=SqliteSink(str(folder / f"{host}.db"), "spend"))
-    options = Options(folder / "checkpoint", host, until_end=True, max_records=70)
+    options = RunSettings(folder / "checkpoint", host, until_end=True, max_records=70)
     assert launch(as_graph(made), options, lambda _: None, lambda _: None) == "end"
     return rows(folder / f"{host}.db", "spend")
 

@@ -41,7 +41,7 @@ from windrow.model import (
     StringType,
     Tumbling,
 )
-from windrow.runtime.compatibility import meant, pipeline_changes, upgraded
+from windrow.runtime.compatibility import changes_since, pipeline_changes, upgraded
 from windrow.runtime.savepoint import Savepoint, fingerprint
 from windrow.runtime.stream.checkpoint import Checkpoint
 
@@ -79,18 +79,18 @@ CAN: list[tuple[Edit, list[str]]] = [
     (lambda pipeline: replace(pipeline, source=LogSource("elsewhere/spend")), []),
     (
         lambda pipeline: replace(pipeline, source=LogSource("elsewhere")),
-        ['source: "spend" there, "elsewhere" here: the source of rows from here on; those of before keep the other'],
+        ['source: "spend" there, "elsewhere" here: the source of new rows; existing rows keep the other'],
     ),
     (lambda pipeline: replace(pipeline, aggregates=pipeline.aggregates[::-1]), []),
     (emit(at_end="hold"), []),
     (lambda pipeline: replace(pipeline, alerts=wr.alerts(lag="1m", hot_key="off", webhook="https://h")), []),
-    (emit(lateness=60 * MINUTE), ['emit.lateness: "30m" there, "1h" here: windows that are forgotten by now stay so']),
-    (emit(lateness=MINUTE), ['emit.lateness: "30m" there, "1m" here: windows that are late by more']),
-    (time(watermark=Delay(0)), ['time.delay: "10m" there, "0s" here: true from the next record on']),
+    (emit(lateness=60 * MINUTE), ['emit.lateness: "30m" there, "1h" here: windows that were dropped stay dropped']),
+    (emit(lateness=MINUTE), ['emit.lateness: "30m" there, "1m" here: windows that are later than that']),
+    (time(watermark=Delay(0)), ['time.delay: "10m" there, "0s" here: applies from the next record on']),
     (time(future=None, idle=MINUTE), ['time.future: "1h" there, nothing here', 'time.idle: nothing there, "1m" here']),
     (
         lambda pipeline: replace(pipeline, key_groups=4),
-        ["key_groups: 2 there, 4 here: the states are split and joined"],
+        ["key_groups: 2 there, 4 here: the state is split or merged"],
     ),
     (lambda pipeline: replace(pipeline, salt=3), ["salt: nothing there, 3 here: records are spread"]),
     (
@@ -100,7 +100,7 @@ CAN: list[tuple[Edit, list[str]]] = [
     (decode(Field("shop", StringType())), ['decode.shop: nothing there, "string" here: a record from here on']),
     (
         amount(Field("amount", DecimalType(14, 2), optional=True)),
-        ['decode.amount: "decimal(12,2)" there, "decimal(14,2)?" here: true from the next record on; what is known'],
+        ['decode.amount: "decimal(12,2)" there, "decimal(14,2)?" here: applies from the next record on; known values'],
     ),
     (amount(Field("amount", DecimalType(12, 2), alias=("value",))), ['decode.amount: "decimal(12,2)" there, {"type"']),
 ]
@@ -108,7 +108,7 @@ CAN: list[tuple[Edit, list[str]]] = [
 
 @pytest.mark.parametrize(("edit", "told"), CAN, ids=[str(told) for _, told in CAN])
 def test_what_can_change_says_what_it_means(edit: Edit, told: list[str], folder: Path) -> None:
-    found = [change.text for change in meant(folder, as_graph(edit(PIPELINE)))]
+    found = [change.text for change in changes_since(folder, as_graph(edit(PIPELINE)))]
     assert len(found) == len(told)
     assert all(text.startswith(begins) for text, begins in zip(found, told, strict=True)), found
     savepoint, states = upgraded(folder, as_graph(edit(PIPELINE)))
@@ -131,8 +131,8 @@ CANNOT: list[tuple[Edit, str]] = [
 
 @pytest.mark.parametrize(("edit", "field"), CANNOT, ids=[field for _, field in CANNOT])
 def test_what_cannot_change_is_refused_by_its_field(edit: Edit, field: str, folder: Path) -> None:
-    with pytest.raises(CheckpointError, match=rf"\n  {field}: .* there, .* here\nleave that as it was"):
-        meant(folder, as_graph(edit(PIPELINE)))
+    with pytest.raises(CheckpointError, match=rf"\n  {field}: .* there, .* here\nundo the change"):
+        changes_since(folder, as_graph(edit(PIPELINE)))
     with pytest.raises(CheckpointError):
         upgraded(folder, as_graph(edit(PIPELINE)))
 
@@ -149,8 +149,8 @@ def test_what_cannot_change_is_refused_by_its_field(edit: Edit, field: str, fold
     ids=str,
 )
 def test_a_type_that_cannot_go_on_is_refused_with_the_reason(type_: DataType, why: str, folder: Path) -> None:
-    with pytest.raises(CheckpointError, match=rf"\n  decode\.amount: .* there, .* here: {why}.*\nleave that as it was"):
-        meant(folder, as_graph(amount(Field("amount", type_))(PIPELINE)))
+    with pytest.raises(CheckpointError, match=rf"\n  decode\.amount: .* there, .* here: {why}.*\nundo the change"):
+        changes_since(folder, as_graph(amount(Field("amount", type_))(PIPELINE)))
 
 
 @pytest.mark.parametrize(
@@ -220,11 +220,11 @@ def test_a_table_is_of_one_stream_with_its_changelog_or_without(
     savepoint = Savepoint(Run(there.name, "one"), 3, {0: 5}, (0,), there.key_groups, fingerprint(as_graph(there)))
     savepoint.write(kept, ((group, MemoryState()) for group in range(there.key_groups)))
     if not found:
-        assert meant(kept, as_graph(here)) == []
+        assert changes_since(kept, as_graph(here)) == []
         return
     with pytest.raises(CheckpointError) as refused:
-        meant(kept, as_graph(here))
-    assert all(f"{line}: the table has the rows of before" in str(refused.value) for line in found)
+        changes_since(kept, as_graph(here))
+    assert all(f"{line}: the table has rows of the old pipeline" in str(refused.value) for line in found)
 
 
 @pytest.mark.parametrize("section", ["state", "returns"])
@@ -233,12 +233,12 @@ def test_what_a_process_keeps_stays_in_its_order(section: str) -> None:
     given = {"process": {section: {"b": "value(long)", "a": "value(long)"}}}
     (change,) = pipeline_changes(kept, given)
     assert (change.field, change.means) == (f"process.{section}", None)
-    assert change.why == "it is the order of columns in what is kept"
+    assert change.why == "it is the order of columns in the state"
 
 
 def test_a_field_that_may_be_lacking_cannot_be_there_always() -> None:
     (change,) = pipeline_changes({"decode": {"a": "long?"}}, {"decode": {"a": "long"}})
-    assert (change.means, change.why) == (None, "records that are known by now may lack it")
+    assert (change.means, change.why) == (None, "records in the state may lack it")
 
 
 @pytest.mark.parametrize(
@@ -277,13 +277,13 @@ def test_records_that_a_process_holds_can_get_wider_types_but_no_other_fields(tm
     kept = Savepoint(Run("user-spend", "one"), 3, {0: 5}, (0,), 8, fingerprint(as_graph(pipeline)))
     kept.write(tmp_path / "kept", ((group, MemoryState()) for group in range(8)))
     wider = Field("amount", DecimalType(14, 4), optional=True)
-    (change,) = meant(
+    (change,) = changes_since(
         tmp_path / "kept", as_graph(replace(pipeline, decode=Decode((*pipeline.decode.fields[:2], wider))))
     )
     assert change.means is not None
     more = Decode((*pipeline.decode.fields, Field("shop", StringType())))
-    with pytest.raises(CheckpointError, match=r"decode\.shop: .* here: records that are held until their time"):
-        meant(tmp_path / "kept", as_graph(replace(pipeline, decode=more)))
+    with pytest.raises(CheckpointError, match=r"decode\.shop: .* here: records that wait for their time"):
+        changes_since(tmp_path / "kept", as_graph(replace(pipeline, decode=more)))
 
 
 def test_a_topic_at_other_servers_may_have_another_id(tmp_path: Path) -> None:
@@ -307,14 +307,14 @@ def test_the_group_that_shows_the_lag_may_change(tmp_path: Path) -> None:
     )
     kept.write(tmp_path / "kept", ((group, MemoryState()) for group in range(8)))
     other = replace(pipeline, source=KafkaSource("one:9092", "spend", group="lag"))
-    assert meant(tmp_path / "kept", as_graph(other)) == []
+    assert changes_since(tmp_path / "kept", as_graph(other)) == []
     assert upgraded(tmp_path / "kept", as_graph(other))[0].identity == "the first"
     assert Checkpoint.new(tmp_path, as_graph(pipeline), [0]).differences(as_graph(other)) == []
 
 
 def test_a_punctuation_in_the_place_of_a_delay(folder: Path) -> None:
     changed = decode(Field("w", StringType()))(time(watermark=Punctuated("w"))(PIPELINE))
-    assert {change.field for change in meant(folder, as_graph(changed))} == {
+    assert {change.field for change in changes_since(folder, as_graph(changed))} == {
         "decode.w",
         "time.delay",
         "time.punctuated",
@@ -412,7 +412,7 @@ def test_a_lookup_can_be_broadcast_from_a_savepoint_on() -> None:
         kept, given = (fingerprint(read_document(one, "shop.yaml").pipeline) for one in texts)
         (change,) = pipeline_changes(kept, given)
         assert change.means is not None
-        assert change.text.startswith(f"streams.found.lookup.broadcast: {said}: the states are divided")
+        assert change.text.startswith(f"streams.found.lookup.broadcast: {said}: the state is divided")
     other = here.replace("as_of: order", "how: left, as_of: order")
     kept, given = (fingerprint(read_document(one, "shop.yaml").pipeline) for one in (there, other))
     assert [(change.field, change.means) for change in pipeline_changes(kept, given)] == [
@@ -451,7 +451,7 @@ def test_rows_of_a_union_that_are_known_by_their_branch_are_part_of_its_meaning(
     before = now | {"records": now["records"] | {"moved": {"from": ["back", "more"]}}}
     (change,) = pipeline_changes(before, now)
     assert change.means is None
-    assert change.text.endswith("what is kept was made of other records: start over")
+    assert change.text.endswith("the state was built from other records: start over")
 
 
 def fingerprint_of(text: str) -> dict[str, Any]:
@@ -466,10 +466,10 @@ def test_the_alerts_of_a_rule_that_is_removed_are_said_to_stay() -> None:
         rules = records.key_by("card").rules(*given, recent=wr.recent(last=5, within="10m"))
         return fingerprint(rules.to(wr.sqlite("alerts.db", table="alerts"), name="p").graph)
 
-    stays = "alerts that are there stay until they are revised"
-    for now, said in (("ab", ""), ("b", ", and those of 'a' for ever: no rule of that name revises them any more")):
+    stays = "existing alerts stay until they are revised"
+    for now, said in (("ab", ""), ("b", ", and those of 'a' for good, as no rule of that name revises them")):
         (change,) = pipeline_changes(meaning("a"), meaning(*now))
-        assert change.means == f"records are judged by it from here on; {stays}{said}"
+        assert change.means == f"records are judged by them from here on; {stays}{said}"
 
 
 def test_a_pipeline_with_rules_has_the_checkpoint_of_before(tmp_path: Path) -> None:

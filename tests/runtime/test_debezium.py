@@ -26,8 +26,9 @@ from windrow.engine.schema import RAW
 from windrow.errors import PipelineError
 from windrow.expressions import table_keys
 from windrow.model import Graph
-from windrow.runtime.launch import HostName, Options, launch
+from windrow.runtime.launch import launch
 from windrow.runtime.memory import play
+from windrow.runtime.run import HostName, RunSettings
 from windrow.testing.servers.kafka import Kafka
 
 T0 = 1_767_225_600_000
@@ -393,7 +394,7 @@ def test_a_topic_of_changes(kafka: Kafka, topic: Callable[..., str], tmp_path: P
                 log.write(b"".join(one + b"\n" for one in lines))
         producer.flush(30)
         is_new = host == "memory"  # it has no checkpoint
-        options = Options(tmp_path / "checkpoint", host, until_end=True, max_records=17, fresh=is_new)
+        options = RunSettings(tmp_path / "checkpoint", host, until_end=True, max_records=17, fresh=is_new)
         launch(pipeline, options, lambda _: None, lambda _: None)
         with closing(sqlite3.connect(tmp_path / "shop.db")) as tables:
             assert tables.execute("SELECT id, name, country FROM customer ORDER BY 1").fetchall() == database.customers

@@ -24,11 +24,12 @@ from windrow.engine.changelog import StepOutput
 from windrow.engine.messages import EndOfInput, Message, RecordsLost
 from windrow.errors import SinkError, SinkUnavailableError
 from windrow.model import Emit, LogSource
+from windrow.runtime.run import RunSettings
 from windrow.runtime.spark.rows import read_packets
 from windrow.runtime.stream.control import ControlReader, ControlSource
 from windrow.runtime.stream.query import BUSY
-from windrow.runtime.stream.run import StreamRun, StreamSettings
-from windrow.runtime.stream.step_offsets import StepOffsets
+from windrow.runtime.stream.run import StreamRun
+from windrow.runtime.stream.steps import StepOffsets
 from windrow.telemetry.reports import Fault, StepReport
 
 DIED = "the sink died as it was given the end"
@@ -61,7 +62,7 @@ def steps(reader: ControlReader, start: StepOffsets) -> list[tuple[StepOffsets, 
     """Plan steps as Spark does, until there is none; return each one's end and what it tells group 0."""
     reader.prepareForTriggerAvailableNow()
     done = []
-    at = start.written()
+    at = start.to_json()
     while (end := reader.latestOffset(at, ReadAllAvailable())) != at:
         assert reader.latestOffset(at, ReadAllAvailable()) == end  # Spark may ask again
         told = [part for part in reader.partitions(at, end) if isinstance(part, ControlSource)]
@@ -108,7 +109,7 @@ def test_a_small_rest_is_read_by_the_last_step_of_a_bounded_run(
         StepOffsets({"n": 0}),
         [],
     )
-    while (end := StepOffsets.of(reader.latestOffset(at.written(), ReadMaxRows(1000)))) != at:
+    while (end := StepOffsets.of(reader.latestOffset(at.to_json(), ReadMaxRows(1000)))) != at:
         done.append(end.at["n"])
         at = end
     assert done == expected
@@ -123,7 +124,7 @@ def test_an_end_that_was_planned_before_counts_unless_records_have_come_since(la
 
 @given(st.integers(1, 20), st.integers(1, 7), st.integers(0, 9), st.integers(0, 9))
 def test_a_step_that_was_planned_before_is_planned_so_again(last: int, step: int, begun: int, length: int) -> None:
-    begin, end = StepOffsets({"n": begun}, 1).written(), StepOffsets({"n": begun + length}, 1).written()
+    begin, end = StepOffsets({"n": begun}, 1).to_json(), StepOffsets({"n": begun + length}, 1).to_json()
     reader = ControlReader(Counter(last, step), StepOffsets({"n": 0}), 2, ends=1, planned=(begin, end))
     assert reader.latestOffset(begin, ReadAllAvailable()) == end
     # and what follows as ever, also where that step has read nothing of this source
@@ -156,7 +157,7 @@ def told(sink: CollectSink) -> list[tuple[object, ...]]:
 def test_what_comes_while_a_run_reads_comes_after_the_end_that_it_tells(log: Path, tmp_path: Path) -> None:
     write(log, record("A", 1), record("A", 2))
     sink = CollectSink()
-    settings = StreamSettings(tmp_path / "checkpoint", until_end=True, max_records=2)
+    settings = RunSettings(tmp_path / "checkpoint", until_end=True, max_records=2)
 
     def grow(step: StepReport) -> None:
         if step.epoch == 0:
@@ -191,7 +192,7 @@ class Dying(CollectSink):
 def test_an_end_that_was_planned_is_told_whoever_takes_the_step(log: Path, tmp_path: Path) -> None:
     """As its outputs may be in the tables already."""
     write(log, record("A", 1), record("A", 2))
-    sink, settings = Dying(0), StreamSettings(tmp_path / "checkpoint", until_end=True)
+    sink, settings = Dying(0), RunSettings(tmp_path / "checkpoint", until_end=True)
     with pytest.raises(SinkError, match=DIED):
         StreamRun(as_graph(_over(log)), sink, settings).run(lambda _: None)
     assert told(sink) == []
@@ -206,7 +207,7 @@ def test_an_end_that_was_planned_is_told_whoever_takes_the_step(log: Path, tmp_p
 def test_an_end_that_is_taken_again_is_told_once(log: Path, tmp_path: Path) -> None:
     write(log, record("A", 1), record("A", 2))
     sink, tries = Dying(0, SinkUnavailableError), list[Fault]()
-    settings = StreamSettings(tmp_path / "checkpoint", until_end=True, on_trouble=tries.append)
+    settings = RunSettings(tmp_path / "checkpoint", until_end=True, on_trouble=tries.append)
     StreamRun(as_graph(_over(log)), sink, settings).run(lambda _: None)
     assert [(fault.partition(";")[0], fault.reason) for fault in tries] == [(DIED, "sink")]
     assert (sorted(sink.steps), told(sink)) == ([0], [(0, "insert", "on_time", 2)])
@@ -215,7 +216,7 @@ def test_an_end_that_is_taken_again_is_told_once(log: Path, tmp_path: Path) -> N
 @pytest.mark.usefixtures("spark")
 def test_an_end_that_was_not_planned_is_none_for_the_next_run(log: Path, tmp_path: Path) -> None:
     write(log, record("A", 1), record("A", 2))
-    sink, settings = Dying(0), StreamSettings(tmp_path / "checkpoint", until_end=True, max_records=1)
+    sink, settings = Dying(0), RunSettings(tmp_path / "checkpoint", until_end=True, max_records=1)
     with pytest.raises(SinkError, match=DIED):
         StreamRun(as_graph(_over(log)), sink, settings).run(lambda _: None)
     held = replace(_over(log), emit=Emit(lateness=main().emit.lateness, at_end="hold"))
@@ -231,7 +232,7 @@ def test_a_step_that_another_process_notes_as_this_one_begins_is_taken_again(
     held = replace(_over(log), emit=Emit(lateness=main().emit.lateness, at_end="hold"))
     write(log, record("A", 1), record("A", 2), record("A", 9))
     sink, folder = CollectSink(), tmp_path / "checkpoint"
-    settings = StreamSettings(folder, until_end=True, max_records=1, on_trouble=(tries := list[str]()).append)
+    settings = RunSettings(folder, until_end=True, max_records=1, on_trouble=(tries := list[str]()).append)
     StreamRun(as_graph(held), sink, settings).run(lambda _: None)
     noted = shutil.copytree(folder / "spark", tmp_path / "noted")
     last = max(sink.steps)

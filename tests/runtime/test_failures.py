@@ -24,7 +24,8 @@ from windrow.connectors.postgres.sink import PostgresTables
 from windrow.connectors.sqlite.tables import SqliteTables
 from windrow.engine.changelog import StepOutput
 from windrow.errors import SetupError, SinkError, SinkUnavailableError, SourceError
-from windrow.runtime.launch import Ended, Options, launch
+from windrow.runtime.launch import launch
+from windrow.runtime.run import Ended, RunSettings
 from windrow.runtime.stream import run as stream_run
 from windrow.runtime.stream.control import REST
 from windrow.telemetry.reports import StepReport
@@ -241,7 +242,7 @@ def test_a_run_in_a_thread_of_its_own(files: Files, store: Store, tmp_path: Path
     reports: Queue[StepReport] = Queue()
     stops: Queue[Callable[[], None]] = Queue()
     ended: Queue[Ended] = Queue()
-    options = Options(tmp_path / "checkpoint", every=50_000)
+    options = RunSettings(tmp_path / "checkpoint", every=50_000)
     thread = threading.Thread(target=lambda: ended.put(launch(as_graph(pipeline), options, reports.put, stops.put)))
     thread.start()
     stop = stops.get(timeout=60)

@@ -16,7 +16,8 @@ from tests.short_forms import Pipeline
 
 from windrow.errors import InputError
 from windrow.model import LogSource, SqliteSink
-from windrow.runtime.launch import Options, launch
+from windrow.runtime.launch import launch
+from windrow.runtime.run import RunSettings
 
 PIPELINE = """
 name: rates
@@ -45,7 +46,7 @@ def write(folder: Path, **rates: str) -> None:
 def in_memory(given: Pipeline, folder: Path, *, fresh: bool = False) -> None:
     launch(
         as_graph(given),
-        Options(folder / "checkpoint", "memory", until_end=True, fresh=fresh),
+        RunSettings(folder / "checkpoint", "memory", until_end=True, fresh=fresh),
         lambda _: None,
         lambda _: None,
     )

@@ -19,7 +19,8 @@ from tests.runtime.runs import Runner, Scene, read
 from windrow.authoring.pipeline_file import read_document
 from windrow.errors import InputError
 from windrow.model import Graph, KafkaSource, LogSource, SourceNode
-from windrow.runtime.launch import Options, launch
+from windrow.runtime.launch import launch
+from windrow.runtime.run import RunSettings
 from windrow.telemetry.reports import Fault, Lag
 from windrow.testing.servers.kafka import Kafka
 from windrow.tools.redrive.copies import check_redrivable
@@ -90,7 +91,7 @@ def replayed(shop: Shop, log: LogSource | KafkaSource) -> None:
 
 
 def in_memory(shop: Shop, pipeline: Runnable) -> None:
-    options = Options(shop.folder / "memory", "memory", until_end=True, fresh=True)
+    options = RunSettings(shop.folder / "memory", "memory", until_end=True, fresh=True)
     launch(as_graph(pipeline), options, lambda _: None, lambda _: None)
 
 

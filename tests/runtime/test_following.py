@@ -11,7 +11,7 @@ import pytest
 
 from windrow.connectors.source import SlotLag
 from windrow.errors import InputError, SourceError, SourceUnavailableError
-from windrow.runtime.stream.following import Following
+from windrow.runtime.stream.following import Following, RetryPolicy
 from windrow.telemetry.reports import Fault
 
 SECONDS = 30.0
@@ -40,10 +40,11 @@ class Follower:
         stop.wait(SECONDS)
 
 
-class Retries:
+class Retries(RetryPolicy):
     """Retries at once, so many times."""
 
     def __init__(self, times: int) -> None:
+        super().__init__()
         self._left = times
 
     def after(self, epoch: int) -> float | None:

@@ -29,7 +29,8 @@ from windrow.engine.decode.protobuf_messages import descriptor_of
 from windrow.errors import RunError
 from windrow.model import ProtobufMessage
 from windrow.runtime.compatibility import _decoding, pipeline_changes
-from windrow.runtime.launch import HostName, Options, launch
+from windrow.runtime.launch import launch
+from windrow.runtime.run import HostName, RunSettings
 from windrow.runtime.savepoint import fingerprint
 from windrow.testing.servers.kafka import Kafka
 
@@ -112,7 +113,7 @@ def pipeline(servers: str, topic: str, format_: str, folder: Path) -> Runnable:
 
 
 def run(given: Runnable, folder: Path, host: HostName, *, fresh: bool = True) -> tuple[list[Any], list[Any]]:
-    options = Options(folder / "checkpoint", host, until_end=True, max_records=250, fresh=fresh)
+    options = RunSettings(folder / "checkpoint", host, until_end=True, max_records=250, fresh=fresh)
     launch(as_graph(given), options, lambda _: None, lambda _: None)
     with closing(sqlite3.connect(folder / "spend.db")) as tables:
         rows = tables.execute("SELECT window_start, user_id, total, events FROM spend ORDER BY 1, 2").fetchall()
@@ -156,7 +157,7 @@ def test_a_run_on_spark_waits_for_the_registry_and_makes_no_dead_letters_of_that
     fill(kafka, its_topic, write)
     given = pipeline(kafka.servers, its_topic, setting, tmp_path)
     registry.status = 503
-    options = Options(tmp_path / "checkpoint", "stream", until_end=True, max_records=250, retry=0)
+    options = RunSettings(tmp_path / "checkpoint", "stream", until_end=True, max_records=250, retry=0)
     with pytest.raises(RunError, match=r"the schema registry .* cannot answer now"):
         launch(as_graph(given), options, lambda _: None, lambda _: None)
     registry.status = None

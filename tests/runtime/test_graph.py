@@ -27,7 +27,8 @@ from windrow.model import (
     Tumbling,
     WindowNode,
 )
-from windrow.runtime.launch import HostName, Options, launch
+from windrow.runtime.launch import launch
+from windrow.runtime.run import HostName, RunSettings
 from windrow.runtime.settings import SparkOptions
 from windrow.runtime.stream.take_savepoint import take_savepoint
 
@@ -84,7 +85,7 @@ def alone(files: Files, folder: Path) -> dict[str, list[Any]]:
         file = "other" if name == "amounts" else "one"
         for table in (name, "again") if name == "minutes" else (name,):
             pipeline = replace(one, name=table, sink=SqliteSink(str(folder / f"{file}.db"), table))
-            options = Options(folder / "unused", "memory", until_end=True, max_records=200)
+            options = RunSettings(folder / "unused", "memory", until_end=True, max_records=200)
             launch(as_graph(pipeline), options, lambda _: None, lambda _: None)
     return tables(folder)
 
@@ -92,7 +93,7 @@ def alone(files: Files, folder: Path) -> dict[str, list[Any]]:
 def bounded(host: HostName, files: Files, tmp_path: Path) -> None:
     files.append(EVENTS)
     reports: list[Any] = []
-    options = Options(tmp_path / "checkpoint", host, until_end=True, max_records=300)
+    options = RunSettings(tmp_path / "checkpoint", host, until_end=True, max_records=300)
     launch(graph(files, tmp_path), options, reports.append, lambda _: None)
     assert sum(report.events for report in reports) == len(EVENTS)
     found = tables(tmp_path)

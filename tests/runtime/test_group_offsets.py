@@ -27,9 +27,10 @@ from windrow.errors import SourceError, SourceUnavailableError
 from windrow.model import Graph, KafkaSource, Node, SelectNode, SinkNode, SourceNode, SqliteSink
 from windrow.runtime import group_offsets
 from windrow.runtime.group_offsets import GroupOffsets
-from windrow.runtime.launch import Options, launch
+from windrow.runtime.launch import launch
 from windrow.runtime.realtime.progress import Progress
 from windrow.runtime.realtime.supervise import serve
+from windrow.runtime.run import RunSettings
 from windrow.telemetry.reports import StepReport
 from windrow.testing.servers.kafka import Kafka
 
@@ -97,7 +98,7 @@ def test_each_source_of_a_graph_has_its_group(
     for number, source in enumerate(sources):
         kafka.produce(source.topic, 0, [event(minute) for minute in range(3 + number)])
         kafka.produce(source.topic, 1 if number < 2 else 0, [event(9)])
-    options = Options(tmp_path / "checkpoint", "memory", until_end=True, on_warning=pytest.fail)
+    options = RunSettings(tmp_path / "checkpoint", "memory", until_end=True, on_warning=pytest.fail)
     launch(graph, options, lambda _: None, lambda _: None)
     assert committed(kafka, group, sources[0].topic) == {0: 3, 1: 1}
     assert committed(kafka, group, sources[1].topic) == {0: 4, 1: 1}
@@ -164,7 +165,7 @@ def test_a_broker_that_is_down_is_one_warning(tmp_path: Path) -> None:
             report(step(epoch))
     (warning,) = warnings
     assert warning.startswith("no Kafka broker can be reached at 127.0.0.1:1: ")
-    assert warning.endswith("; until then the group shows no lag of this run, which goes on")
+    assert warning.endswith("; until then the group shows no lag of this run, which continues")
 
 
 def test_a_group_that_may_not_be_used_is_said_with_what_to_grant() -> None:

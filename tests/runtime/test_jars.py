@@ -111,7 +111,7 @@ def test_a_folder_that_cannot_be_made_is_told(ivy: FakeIvy, monkeypatch: pytest.
 
 
 def test_an_unknown_set_is_an_error() -> None:
-    with pytest.raises(SetupError, match=r"knows no jars by the name of spork"):
+    with pytest.raises(SetupError, match=r"has no jars named spork"):
         jars.jar_set("spork")
 
 

@@ -15,8 +15,9 @@ from tests.waiting import wait_until
 from windrow.errors import SourceError
 from windrow.model import LogSource, SqliteSink
 from windrow.runtime.batch.plan import BatchSettings
-from windrow.runtime.launch import Ended, HostName, Job, OnStart, Options, launch, launch_all
-from windrow.runtime.stream.run import StreamSettings
+from windrow.runtime.launch import Job, launch, launch_all
+from windrow.runtime.run import Ended, HostName, OnStart, RunSettings
+from windrow.runtime.stream.run import largest_step
 from windrow.telemetry.reports import OnStep, StepReport
 
 
@@ -24,7 +25,7 @@ from windrow.telemetry.reports import OnStep, StepReport
 def jobs(tmp_path: Path) -> list[Job]:
     pipeline = spend(LogSource(str(tmp_path)), SqliteSink("s.db", "t"))
     return [
-        Job(as_graph(replace(pipeline, name=name)), Options(Path(name)), lambda _: None) for name in ("a", "b", "c")
+        Job(as_graph(replace(pipeline, name=name)), RunSettings(Path(name)), lambda _: None) for name in ("a", "b", "c")
     ]
 
 
@@ -39,7 +40,7 @@ def test_live_ones_run_side_by_side_and_stop_together(
     running: set[str] = set()
     all_run = threading.Event()
 
-    def launch(pipeline: Runnable, options: Options, on_step: OnStep, on_start: OnStart) -> Ended:
+    def launch(pipeline: Runnable, options: RunSettings, on_step: OnStep, on_start: OnStart) -> Ended:
         assert options.has_company
         on_step_of[pipeline.name] = on_step
         stopped = threading.Event()
@@ -83,7 +84,7 @@ def test_bounded_ones_run_in_turn_until_one_fails_or_all_are_stopped(
     failing = ""
     stops: list[Callable[[], None]] = []
 
-    def launch(pipeline: Runnable, options: Options, _: OnStep, on_start: OnStart) -> Ended:
+    def launch(pipeline: Runnable, options: RunSettings, _: OnStep, on_start: OnStart) -> Ended:
         assert not options.has_company
         on_start(lambda: None)
         begun.append(pipeline.name)
@@ -123,7 +124,7 @@ def test_two_live_pipelines_run_in_one_spark(tmp_path: Path) -> None:
             if len(steps) == 2:
                 stop[0]()
 
-        made.append(Job(as_graph(pipeline), Options(tmp_path / name, max_records=100_000), on_step))
+        made.append(Job(as_graph(pipeline), RunSettings(tmp_path / name, max_records=100_000), on_step))
     assert launch_all(made, stop.append, _nothing) == ["asked", "asked"]
     assert steps["a"] == steps["b"] > 0
 
@@ -144,8 +145,8 @@ def test_a_step_has_the_records_that_are_given_or_those_of_the_host(
     found: list[int | None] = []
 
     class Run:
-        def __init__(self, _: Runnable, __: object, settings: StreamSettings | BatchSettings) -> None:
-            found.append(settings.max_records)
+        def __init__(self, _: Runnable, __: object, settings: RunSettings | BatchSettings) -> None:
+            found.append(largest_step(settings) if isinstance(settings, RunSettings) else settings.max_records)
 
         def stop(self) -> None:
             pass
@@ -156,6 +157,6 @@ def test_a_step_has_the_records_that_are_given_or_those_of_the_host(
     monkeypatch.setattr("windrow.runtime.stream.run.StreamRun", Run)
     monkeypatch.setattr("windrow.runtime.batch.run.BatchRun", Run)
     pipeline = spend(LogSource(str(tmp_path)), SqliteSink(str(tmp_path / "s.db"), "t"))
-    options = Options(tmp_path / "checkpoint", host=host, until_end=until_end, max_records=given)
+    options = RunSettings(tmp_path / "checkpoint", host=host, until_end=until_end, max_records=given)
     assert launch(as_graph(pipeline), options, lambda _: None, lambda _: None) == "end"
     assert found == [taken]

@@ -22,7 +22,7 @@ from windrow.model import LogSource, SqliteSink
 from windrow.runtime.settings import SparkOptions
 from windrow.runtime.stream.checkpoint import Checkpoint
 from windrow.runtime.stream.offsets import LossGuard, OffsetLog
-from windrow.runtime.stream.step_offsets import StepOffsets
+from windrow.runtime.stream.steps import StepOffsets
 from windrow.runtime.stream.take_savepoint import take_savepoint
 
 PIPELINE = spend(LogSource("spend"), SqliteSink("spend.db", "spend"))
@@ -52,7 +52,7 @@ def checkpoint(tmp_path: Path) -> Checkpoint:
 
 
 def written(at: Offset, *lost: Loss, ends: int = 3) -> str:
-    return json.dumps(StepOffsets(at, ends, lost).written())
+    return json.dumps(StepOffsets(at, ends, lost).to_json())
 
 
 def there(checkpoint: Checkpoint) -> set[str]:
@@ -140,7 +140,7 @@ def test_there_is_no_savepoint_of_a_run_that_has_yet_to_tell_what_is_gone(
     OffsetLog(checkpoint).move({"0": {"line": 7}}, [GONE])
     sink = CollectSink()
     monkeypatch.setattr(sink, "open", lambda *_: 1)
-    with pytest.raises(CheckpointError, match=r"records are gone \(.*offsets 5 to 6.*\): run the pipeline once more"):
+    with pytest.raises(CheckpointError, match=r"records are lost \(.*offsets 5 to 6.*\): run the pipeline once more"):
         take_savepoint(as_graph(PIPELINE), sink, checkpoint.folder, None, SparkOptions("local[1]"))
 
 
@@ -240,7 +240,7 @@ def test_what_is_gone_behind_the_last_step_and_what_is_gone_of_the_planned_one_a
         note = StepOffsets.of(json.loads(path.read_text().splitlines()[2]))
         log = LogFolder(folder)
         moved = replace(note, at={**note.at, "1": log.noted(1, log.scan(1, max_lines=5 + batch))})
-        path.write_text(f"v1\n{{}}\n{json.dumps(moved.written())}\n")
+        path.write_text(f"v1\n{{}}\n{json.dumps(moved.to_json())}\n")
     file.write_text("")
     assert guard.look(0)
     assert [text.partition("without them: ")[2].partition(":")[0] for text in told] == ["partition 1", "partition 0"]

@@ -24,7 +24,7 @@ from windrow.runtime.stream import checkpoint as checkpoint_room
 from windrow.runtime.stream.checkpoint import Checkpoint
 from windrow.runtime.stream.integrity import refuse_damaged
 from windrow.runtime.stream.offsets import agree
-from windrow.runtime.stream.step_offsets import StepOffsets
+from windrow.runtime.stream.steps import StepOffsets
 
 PIPELINE = spend(LogSource("spend"), SqliteSink("spend.db", "spend"))
 
@@ -111,7 +111,7 @@ def checkpoint(tmp_path: Path) -> Checkpoint:
     for name in (*names, *(f"state/0/0/{version}.changelog" for version in range(1, 4)), "state/0/0/3.zip"):
         path = made.spark / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(f"v1\n{{}}\n{json.dumps(StepOffsets({}).written())}" if path.parent.name == "offsets" else "v1")
+        path.write_text(f"v1\n{{}}\n{json.dumps(StepOffsets({}).to_json())}" if path.parent.name == "offsets" else "v1")
     return made
 
 

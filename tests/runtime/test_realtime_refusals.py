@@ -92,7 +92,7 @@ def test_rules_that_need_more_than_the_state_are_refused_and_the_run_goes_on(
     (healthy,) = (job.open() for job in open_jobs(pipeline))
     for rules, last, why in [
         (plain, 17, r"recent looks back further than the state .* for \{last: 16, within: 1h\}"),
-        (ahead, 16, "use `next` now, and none did before"),
+        (ahead, 16, "now use `next`, and none did before"),
     ]:
         edited = rules_pipeline(kafka.servers, source, name, rules=rules, last=last)
         with pytest.raises(InputError, match=why):
@@ -127,7 +127,7 @@ def test_a_topic_that_was_made_anew_is_told(kafka: Kafka, pipeline: ProcessPipel
         watch.report(lambda _: None)
     feed(kafka, source, 0, 500, partitions=1)
     with pytest.raises(
-        RecordsLostError, match=r"lost records: partition 0: the topic was made anew; .* give the pipeline another name"
+        RecordsLostError, match=r"lost records: partition 0: the topic was recreated; .* give the pipeline another name"
     ):
         open_jobs(pipeline)[0].open()
 

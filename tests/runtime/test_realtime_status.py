@@ -98,7 +98,7 @@ def test_a_run_that_is_starting_is_shown_and_can_be_stopped(kafka: Kafka, pipeli
         wait_until(requests.is_asked, "the request to stop")
     announce(as_graph(pipeline), replace(run, ended=True))
     assert invoke("status", pipeline, tmp_path).output.splitlines()[1].endswith("it never ran")
-    with pytest.raises(RunError, match="is going on: it never ran"):
+    with pytest.raises(RunError, match="is active: it never ran"):
         stop_run(as_graph(pipeline), 0)
     # one that has committed is not starting
     feed(kafka, topic_of(pipeline), 0, 100, partitions=2)

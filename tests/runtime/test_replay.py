@@ -22,9 +22,10 @@ from windrow.connectors.sqlite.tables import SqliteTables
 from windrow.engine.changelog import StepOutput
 from windrow.errors import SinkError
 from windrow.model import SqliteSink
-from windrow.runtime.launch import Options, ReplayHost, launch
+from windrow.runtime.launch import launch
 from windrow.runtime.replay import Replay, ReplayOptions, plan_replay, run_replay
-from windrow.runtime.stream.run import StreamRun, StreamSettings
+from windrow.runtime.run import ReplayHost, RunSettings
+from windrow.runtime.stream.run import StreamRun
 from windrow.telemetry.reports import StepReport
 
 pytestmark = pytest.mark.usefixtures("spark")
@@ -87,11 +88,11 @@ class Live:
     def bounded(self) -> None:
         """Run to the end of the log, and fire what is open."""
         fires = replace(self.pipeline, emit=replace(self.pipeline.emit, at_end="fire"))
-        StreamRun(as_graph(fires), self._sink, StreamSettings(self.checkpoint, until_end=True)).run(lambda _: None)
+        StreamRun(as_graph(fires), self._sink, RunSettings(self.checkpoint, until_end=True)).run(lambda _: None)
         self._sink.close()
 
     def _run(self, done: Callable[[StepReport], bool]) -> None:
-        run = StreamRun(as_graph(self.pipeline), self._sink, StreamSettings(self.checkpoint, every=50_000))
+        run = StreamRun(as_graph(self.pipeline), self._sink, RunSettings(self.checkpoint, every=50_000))
 
         def on_step(report: StepReport) -> None:
             if done(report):
@@ -154,7 +155,7 @@ def test_a_replay_takes_the_place_of_the_live_run_and_goes_on(files: Files, tmp_
         live.until(lambda _: True)
     files.append([(1, event(2, "u2")), (2, event(3, "u3")), (0, event(live.minute))])
     fires = replace(live.pipeline, emit=replace(live.pipeline.emit, at_end="fire"))
-    options = Options(tmp_path / "next", until_end=True, savepoint=kept)
+    options = RunSettings(tmp_path / "next", until_end=True, savepoint=kept)
     assert launch(as_graph(fires), options, lambda _: None, lambda _: None) == "end"
     # the journal goes on too, so that all of it can be replayed
     given = ReplayOptions(tmp_path / "next", default=False, host="memory", into="again")

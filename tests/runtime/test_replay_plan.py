@@ -15,7 +15,7 @@ from windrow.errors import InputError
 from windrow.model import Every, KafkaSource, SqliteSink
 from windrow.runtime.replay import ReplayOptions, plan_replay
 from windrow.runtime.stream.checkpoint import Checkpoint
-from windrow.runtime.stream.step_offsets import StepOffsets
+from windrow.runtime.stream.steps import StepOffsets
 
 THERE = {0: (5, 10), 1: (0, 7), 2: (3, 3)}
 
@@ -52,7 +52,7 @@ def test_partitions_that_the_live_run_has_not_met_do_not_hold_it_back(pipeline: 
     note = StepOffsets({"spend": {"0": 8, "1": 0}})
     for part in ("offsets", "commits"):
         (made.spark / part).mkdir(parents=True)
-        (made.spark / part / "3").write_text(f"v1\n{{}}\n{json.dumps(note.written())}\n")
+        (made.spark / part / "3").write_text(f"v1\n{{}}\n{json.dumps(note.to_json())}\n")
     replay = plan_replay(as_graph(pipeline), ReplayOptions(tmp_path / "live", default=False))
     assert replay.end == {0: 8, 1: 0, 2: 3}
     # 1 and 2 are there, but nothing was read of them when the live run stood there

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from windrow.runtime.stream.run import RetryPolicy
+from windrow.runtime.stream.following import RetryPolicy
 
 
 class Clock:

@@ -21,8 +21,9 @@ from windrow.authoring.load import open_pipeline
 from windrow.engine.lists import lists_of, with_entries
 from windrow.errors import InputError
 from windrow.model import PostgresSink, RulesJournal, RulesVersion
-from windrow.runtime.launch import HostName, Options, launch
+from windrow.runtime.launch import launch
 from windrow.runtime.replay import ReplayOptions
+from windrow.runtime.run import HostName, RunSettings
 from windrow.runtime.stream.checkpoint import Checkpoint
 from windrow.tools.backtest.compare import back_test
 
@@ -92,7 +93,7 @@ def rows(database: Path, query: str) -> list[tuple[Any, ...]]:
 
 
 def run(pipeline: RulesPipeline, folder: Path, host: HostName, max_records: int | None = None) -> None:
-    options = Options(folder / f"checkpoint-{host}", host=host, until_end=True, max_records=max_records)
+    options = RunSettings(folder / f"checkpoint-{host}", host=host, until_end=True, max_records=max_records)
     launch(as_graph(pipeline), options, lambda _: None, lambda _: None)
 
 

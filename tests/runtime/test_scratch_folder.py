@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 
 from windrow.runtime.settings import settings_of
-from windrow.runtime.spark import scratch
+from windrow.runtime.spark import transport
 
 MAKES = """
 import sys
-from windrow.runtime.spark.scratch import scratch_folder
+from windrow.runtime.spark.transport import scratch_folder
 
 folder = scratch_folder()
 (folder / "local").mkdir()
@@ -52,7 +52,7 @@ def process() -> Iterator[tuple[subprocess.Popen[str], Path]]:
 
 def make() -> Path:
     """Make a folder as a process does that starts."""
-    return scratch.scratch_folder.__wrapped__()
+    return transport.scratch_folder.__wrapped__()
 
 
 def test_what_a_killed_process_left_is_removed_and_a_living_ones_stays(temporary: Path) -> None:

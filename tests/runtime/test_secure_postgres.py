@@ -19,7 +19,8 @@ from tests.short_forms import Pipeline
 from windrow.authoring.printing import to_yaml
 from windrow.errors import SinkError
 from windrow.model import PostgresSink
-from windrow.runtime.launch import Options, launch
+from windrow.runtime.launch import launch
+from windrow.runtime.run import RunSettings
 
 FEED = events(600)
 
@@ -78,7 +79,7 @@ def test_a_run_does_not_wait_for_the_right_one(  # noqa: PLR0917 - fixtures
     spoil = change(what)
     told: list[str] = []
     files.append(FEED)
-    options = Options(tmp_path / "checkpoint", until_end=True, max_records=len(FEED) // 2, on_trouble=told.append)
+    options = RunSettings(tmp_path / "checkpoint", until_end=True, max_records=len(FEED) // 2, on_trouble=told.append)
     with pytest.raises(SinkError, match=f"^cannot connect to PostgreSQL at .*{said}.*$") as caught:
         launch(as_graph(pipeline), options, lambda _: spoil(), lambda _: None)
     assert len(told) == 1

@@ -13,8 +13,9 @@ from tests.short_forms import operator_spec
 
 from windrow.connectors.memory import CollectSink
 from windrow.model import SqliteSink
+from windrow.runtime.run import RunSettings
 from windrow.runtime.stream import run as run_module
-from windrow.runtime.stream.run import StreamRun, StreamSettings
+from windrow.runtime.stream.run import StreamRun
 from windrow.telemetry.reports import StepReport
 from windrow.testing.oracle import differences
 from windrow.testing.transcript.views import answer, observe
@@ -52,7 +53,7 @@ def test_steps_of_other_sizes_go_on_where_the_ones_before_ended(
     log.append(values)
     pipeline = spend(log.source, SqliteSink("unused.db", "spend"), at_end="hold")
     sink, reports = CollectSink(), list[StepReport]()
-    settings = StreamSettings(tmp_path / "checkpoint", max_records=SIZES[0], every=50_000, step_time=3_000_000)
+    settings = RunSettings(tmp_path / "checkpoint", max_records=SIZES[0], every=50_000, step_time=3_000_000)
     run = StreamRun(as_graph(pipeline), sink, settings)
 
     def on_step(report: StepReport) -> None:

@@ -26,11 +26,12 @@ from windrow.errors import SinkError
 from windrow.model import SqliteSink
 from windrow.runtime import memory
 from windrow.runtime.memory import MemoryHost
+from windrow.runtime.run import RunSettings
 from windrow.runtime.spark.rows import read_packets
 from windrow.runtime.stream import run as stream
 from windrow.runtime.stream.control import TickStreamReader
-from windrow.runtime.stream.run import StreamRun, StreamSettings
-from windrow.runtime.stream.trigger import Trigger
+from windrow.runtime.stream.run import StreamRun
+from windrow.runtime.stream.steps import Trigger
 from windrow.telemetry.reports import StepReport
 
 pytestmark = pytest.mark.usefixtures("spark")
@@ -159,7 +160,7 @@ def test_a_step_that_is_run_again_sees_the_same_ticks_and_the_journal_gives_a_re
     hold = idling(spend(files.source, SqliteSink("unused.db", "spend"), lateness=10 * HOUR, at_end="hold"), 2)
     pipeline = replace(hold, emit=replace(hold.emit, at_end="fire"))
     sink = Trying()
-    settings = StreamSettings(tmp_path / "checkpoint", every=50_000)
+    settings = RunSettings(tmp_path / "checkpoint", every=50_000)
     minutes = iter(range(60, 10_000))
 
     def go_on(report: StepReport) -> None:
@@ -193,7 +194,7 @@ def test_a_step_that_is_run_again_sees_the_same_ticks_and_the_journal_gives_a_re
     host = MemoryHost(as_graph(pipeline), source.partitions(), WatermarkBounds.of(told.clocks))
     outputs = [*host.step(pa.Table.from_batches(source.read_all())), *host.end()]
     assert unchanging(StepOutput.concat(output.rows for output in outputs), "each") == unchanging(told, "each")
-    replay = StreamSettings(tmp_path / "replay", until_end=True, bounds=WatermarkBounds.of(told.clocks))
+    replay = RunSettings(tmp_path / "replay", until_end=True)
     again = CollectSink()
-    StreamRun(as_graph(pipeline), again, replay).run(lambda _: None)
+    StreamRun(as_graph(pipeline), again, replay, bounds=WatermarkBounds.of(told.clocks)).run(lambda _: None)
     assert unchanging(again.output(sink_spec_of(pipeline).rows), "each") == unchanging(told, "each")

@@ -29,11 +29,11 @@ from windrow.model import Aggregate, Emit, Graph, JoinNode, Max, SinkNode, Sourc
 from windrow.runtime.batch.plan import BatchSettings
 from windrow.runtime.batch.run import BatchRun
 from windrow.runtime.memory import MemoryRun
+from windrow.runtime.run import RunSettings
 from windrow.runtime.spark import transport as transport_module
 from windrow.runtime.spark.rows import packet_batch, read_packets, with_records
-from windrow.runtime.spark.scratch import scratch_folder
-from windrow.runtime.spark.transport import TableTransport, carrying, taken
-from windrow.runtime.stream.run import StreamRun, StreamSettings
+from windrow.runtime.spark.transport import TableTransport, carrying, read_table, scratch_folder
+from windrow.runtime.stream.run import StreamRun
 from windrow.telemetry.reports import StepReport
 
 ROWS = pa.table({"n": pa.array(range(1000)), "name": pa.array(["A", None] * 500), "none": pa.nulls(1000, pa.binary())})
@@ -46,7 +46,7 @@ def test_a_table_by_way_of_a_file_or_not(least: int, tmp_path: Path, monkeypatch
         blob = TableTransport(tmp_path).put(rows)
         assert blob is not None
         assert len(list(tmp_path.iterdir())) == (least == 0)
-        found = taken(blob)
+        found = read_table(blob)
         assert list(tmp_path.iterdir()) == []
         assert found.equals(rows)
         assert found.schema.equals(rows.schema)
@@ -55,7 +55,7 @@ def test_a_table_by_way_of_a_file_or_not(least: int, tmp_path: Path, monkeypatch
 def test_through_spark_and_not_at_all(tmp_path: Path) -> None:
     blob = TableTransport().put(ROWS)
     assert blob is not None
-    assert taken(blob).equals(ROWS)
+    assert read_table(blob).equals(ROWS)
     assert TableTransport().put(ROWS.slice(0, 0)) is None
     assert TableTransport(tmp_path).put(ROWS.slice(0, 0)) is None
     assert TableTransport(tmp_path, drops=True).put(ROWS) is None
@@ -75,7 +75,7 @@ def test_a_folder_is_there_for_as_long_as_tasks_run(spark: SparkSession) -> None
         shutil.rmtree(transport.folder)
         blob = TableTransport(transport.folder).put(pa.concat_tables([ROWS] * 10))
         assert blob is not None
-        assert taken(blob).num_rows == 10_000
+        assert read_table(blob).num_rows == 10_000
     assert not transport.folder.exists()
 
 
@@ -105,7 +105,7 @@ def test_a_step_whose_records_come_by_files(files: Files, tmp_path: Path, monkey
     monkeypatch.setattr(tempfile, "tempdir", None)
     files.append(events(60_000))
     pipeline, sink = spend(files.source, SqliteSink("unused.db", "unused")), CollectSink()
-    StreamRun(as_graph(pipeline), sink, StreamSettings(tmp_path / "checkpoint", until_end=True)).run(lambda _: None)
+    StreamRun(as_graph(pipeline), sink, RunSettings(tmp_path / "checkpoint", until_end=True)).run(lambda _: None)
     expected = CollectSink()
     MemoryRun(as_graph(pipeline), expected, None).run(lambda _: None)
     for table in ("changes", "late", "dead"):
@@ -147,7 +147,7 @@ def test_records_that_pass_a_level_in_a_file(files: Files, tmp_path: Path) -> No
     files.append(events(20_000))
     graph = _two_levels(files)
     sink, expected = CollectSink(), CollectSink()
-    StreamRun(graph, SinkGroup((["to_with_most"], sink)), StreamSettings(tmp_path / "checkpoint", until_end=True)).run(
+    StreamRun(graph, SinkGroup((["to_with_most"], sink)), RunSettings(tmp_path / "checkpoint", until_end=True)).run(
         lambda _: None
     )
     MemoryRun(graph, SinkGroup((["to_with_most"], expected)), None).run(lambda _: None)
@@ -166,7 +166,7 @@ def test_steps_without_rows(host: str, files: Files, tmp_path: Path) -> None:
     sink = CollectSink()
     sink.needs_rows = False
     if host == "stream":
-        settings = StreamSettings(tmp_path / "checkpoint", until_end=True, max_records=300)
+        settings = RunSettings(tmp_path / "checkpoint", until_end=True, max_records=300)
         StreamRun(as_graph(pipeline), sink, settings).run(reports.append)
     else:
         BatchRun(as_graph(pipeline), sink, BatchSettings(max_records=300)).run(reports.append)

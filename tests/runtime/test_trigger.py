@@ -10,8 +10,7 @@ from tests.runtime.test_end import Counter
 
 from windrow.connectors.source import Loss
 from windrow.runtime.stream.control import ControlReader
-from windrow.runtime.stream.step_offsets import StepOffsets
-from windrow.runtime.stream.trigger import WORTH, Trigger
+from windrow.runtime.stream.steps import WORTH, StepOffsets, Trigger
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.datasource import ReadLimit
@@ -34,7 +33,7 @@ def steps(counter: Counter, looks: list[tuple[float, int]], limit: ReadLimit) ->
     clock, at, found = Clock(0), StepOffsets({"n": 0}), []
     reader = ControlReader(counter, at, 1, trigger=Trigger(SECOND, clock))
     for clock.seconds, counter.last in looks:
-        end = StepOffsets.of(reader.latestOffset(at.written(), limit))
+        end = StepOffsets.of(reader.latestOffset(at.to_json(), limit))
         if end != at:
             found.append((clock.seconds, end.at["n"]))
             at = end
@@ -63,9 +62,9 @@ def test_a_step_begins_earlier_if_as_much_waits_as_it_takes() -> None:
 def test_a_loss_is_not_kept_waiting() -> None:
     counter = Counter(5, WORTH)
     reader = ControlReader(counter, StepOffsets({"n": 0}), 1, trigger=Trigger(SECOND, Clock(4.0)))
-    reader.latestOffset(StepOffsets({"n": 0}).written(), ReadAllAvailable())
+    reader.latestOffset(StepOffsets({"n": 0}).to_json(), ReadAllAvailable())
     lost = StepOffsets({"n": 5}, lost=(Loss(0, 0, 5, "gone"),))
-    assert reader.latestOffset(lost.written(), ReadAllAvailable()) != lost.written()
+    assert reader.latestOffset(lost.to_json(), ReadAllAvailable()) != lost.to_json()
 
 
 @pytest.mark.parametrize(

@@ -173,6 +173,4 @@ def test_a_python_that_has_ended_is_told_with_what_may_have_ended_it() -> None:
         PySparkException("Caused by: org.apache.spark.SparkException: Python worker exited unexpectedly (crashed).")
     )
     assert type(error) is WorkerLostError
-    assert "exited unexpectedly (crashed).; a Python process ends so when the machine is short of memory, or" in str(
-        error
-    )
+    assert "exited unexpectedly (crashed).; this happens if the machine runs out of memory, or" in str(error)

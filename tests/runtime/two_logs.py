@@ -40,7 +40,8 @@ from windrow.model import (
     Tumbling,
     WindowNode,
 )
-from windrow.runtime.launch import HostName, Options, launch
+from windrow.runtime.launch import launch
+from windrow.runtime.run import HostName, RunSettings
 
 Logs = tuple[Log, Log]
 """Purchases, in three partitions, and returns, in two."""
@@ -92,7 +93,7 @@ class Case:
     ) -> dict[str, list[Any]]:
         """Run to the end of the logs, with a checkpoint in the folder; return the tables."""
         folder.mkdir(exist_ok=True)
-        options = Options(folder / "checkpoint", host, until_end=True, max_records=max_records)
+        options = RunSettings(folder / "checkpoint", host, until_end=True, max_records=max_records)
         launch(self.graph(logs, folder).ending(at_end), options, lambda _: None, lambda _: None)
         return self.read(folder)
 

@@ -22,12 +22,12 @@ from windrow.engine.state.store import MemoryState
 from windrow.errors import CheckpointError, EngineError, InputError
 from windrow.model import LogSource, SqliteSink
 from windrow.runtime.savepoint import FILE, Savepoint, fingerprint, require_new_folder
-from windrow.runtime.spark.transport import TableTransport, taken
+from windrow.runtime.spark.transport import TableTransport, read_table
 from windrow.runtime.stream.checkpoint import Checkpoint, last_noted, locked
 from windrow.runtime.stream.integrity import refuse_damaged
 from windrow.runtime.stream.offsets import OffsetLog, agree
 from windrow.runtime.stream.query import PlanGuard
-from windrow.runtime.stream.step_offsets import StepOffsets
+from windrow.runtime.stream.steps import StepOffsets
 from windrow.telemetry.folders import (
     Folder,
     fetch,
@@ -158,7 +158,7 @@ def test_what_spark_keeps_is_taken_back(folder: Folder) -> None:
     made.note_beginning(StepOffsets({"0": {"line": 0}}))
     write_whole(made.spark / "metadata", "{}")
     for batch in range(3):
-        note = StepOffsets({"0": {"line": 10 * (batch + 1)}}).written()
+        note = StepOffsets({"0": {"line": 10 * (batch + 1)}}).to_json()
         write_whole(made.spark / "offsets" / str(batch), f"v1\n{{}}\n{str(note).replace(chr(39), chr(34))}\n")
         write_whole(made.spark / "state/0/0" / f"{batch + 1}.changelog", "state")
     for batch in range(2):
@@ -198,7 +198,7 @@ def test_large_tables_come_to_the_driver_in_files(folder: Folder) -> None:
     blob = TableTransport(shared=str(folder)).put(rows)
     assert blob is not None
     assert len(blob) < 200
-    assert taken(blob).equals(rows)
+    assert read_table(blob).equals(rows)
     assert [path for path in matching(folder, "*") if path.is_file()] == []
 
 
@@ -253,12 +253,12 @@ class Planned:
         return self
 
     def json(self) -> str:
-        return json.dumps(StepOffsets({"0": {"line": self._line}}).written())
+        return json.dumps(StepOffsets({"0": {"line": self._line}}).to_json())
 
 
 def test_a_step_that_another_process_has_planned_is_not_taken(folder: Folder) -> None:
     made = Checkpoint.new(folder, as_graph(PIPELINE), [0])
-    plan = json.dumps(StepOffsets({"0": {"line": 5}}).written())
+    plan = json.dumps(StepOffsets({"0": {"line": 5}}).to_json())
     write_whole(made.spark / "offsets/0", f"v1\n{{}}\n{plan}")
     guard = PlanGuard(cast("SparkSession", Planned(str(made.spark), 5)), made)
     guard(0)

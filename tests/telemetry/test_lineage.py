@@ -34,7 +34,8 @@ from windrow.model import (
     Source,
     SqliteSink,
 )
-from windrow.runtime.launch import Options, launch
+from windrow.runtime.launch import launch
+from windrow.runtime.run import RunSettings
 from windrow.telemetry.exporting import LEAVE
 from windrow.telemetry.lineage import is_lineage_enabled, lineage
 from windrow.telemetry.reports import StepReport
@@ -78,7 +79,7 @@ def test_a_run_says_what_it_reads_and_writes(
     with Receiver() as receiver:
         monkeypatch.setenv("OPENLINEAGE_URL", receiver.url)
         monkeypatch.setenv("OPENLINEAGE_NAMESPACE", "shop")
-        options = Options(runner.checkpoint, "memory", until_end=True, max_records=100, on_warning=pytest.fail)
+        options = RunSettings(runner.checkpoint, "memory", until_end=True, max_records=100, on_warning=pytest.fail)
         launch(as_graph(spend(files.source, store.settings())), options, steps.append, lambda _: None)
     start, last = received(receiver)
     assert (start["eventType"], last["eventType"]) == ("START", "COMPLETE")

@@ -24,8 +24,9 @@ from tests.servers.receiver import Receiver
 
 from windrow.errors import RunError
 from windrow.model import KafkaSource, PostgresSink, SqliteSink
-from windrow.runtime.launch import Options, ReplayHost, launch
+from windrow.runtime.launch import launch
 from windrow.runtime.replay import ReplayOptions, plan_replay, run_replay
+from windrow.runtime.run import ReplayHost, RunSettings
 from windrow.telemetry.exporting import LEAVE
 from windrow.telemetry.part_times import PartTime, join_part_times
 from windrow.telemetry.reports import Fault
@@ -231,7 +232,7 @@ def test_the_console_gets_a_line_a_span_on_stderr(
 ) -> None:
     monkeypatch.setenv("OTEL_TRACES_EXPORTER", "console")
     files.append(events(100))
-    options = Options(runner.checkpoint, "memory", until_end=True)
+    options = RunSettings(runner.checkpoint, "memory", until_end=True)
     assert launch(as_graph(spend(files.source, store.settings())), options, lambda _: None, lambda _: None) == "end"
     out, err = capsys.readouterr()
     assert out == ""

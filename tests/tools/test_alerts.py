@@ -21,7 +21,7 @@ import windrow as wr
 from windrow.cli import main
 from windrow.errors import CheckpointError, SinkUnavailableError
 from windrow.model import ALERT_NAMES, AlertName, Alerts, SqliteSink
-from windrow.runtime.command_lines import CommandLines
+from windrow.runtime.run import CommandLines
 from windrow.telemetry.histogram import Histogram
 from windrow.telemetry.hot_keys import HotKeys
 from windrow.telemetry.reports import Alert, Fault, Lag, StepReport

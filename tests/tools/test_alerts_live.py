@@ -26,7 +26,8 @@ import windrow as wr
 from windrow.authoring.printing import to_yaml
 from windrow.cli import main
 from windrow.model import ALERT_NAMES
-from windrow.runtime.launch import Options, launch
+from windrow.runtime.launch import launch
+from windrow.runtime.run import RunSettings
 from windrow.telemetry.history import history_of, read_alerts
 from windrow.telemetry.reports import Alert, StepReport
 from windrow.testing.servers.kafka import Kafka
@@ -152,7 +153,7 @@ def test_each_alert_of_a_live_run(kafka: Kafka, topic: Callable[..., str], tmp_p
     with webhook() as hook:
         alerts = replace(ALERTS, webhook=hook.url, command=tuple(appending(file)))
         pipeline = replace(spend(log.source, store.settings(), at_end="hold"), alerts=alerts)
-        options = Options(
+        options = RunSettings(
             checkpoint,
             every=50_000,
             max_records=MOST,

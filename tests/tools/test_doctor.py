@@ -19,7 +19,7 @@ from windrow.connectors.delta.connector import DeltaSink
 from windrow.connectors.sink import Follows, Run
 from windrow.connectors.source import Loss
 from windrow.model import Adaptive, Delay, Emit, EventTime, Every, Global, Hopping, KafkaSink, KafkaSource, PostgresSink
-from windrow.runtime.command_lines import CommandLines
+from windrow.runtime.run import CommandLines
 from windrow.telemetry.histogram import Histogram
 from windrow.telemetry.history import RunRecord
 from windrow.telemetry.hot_keys import HotKeys

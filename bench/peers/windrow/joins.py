@@ -14,8 +14,9 @@ from windrow.authoring.pipeline_file import read_document
 from windrow.connectors.memory import CollectSink
 from windrow.connectors.sink import SinkGroup
 from windrow.model import Graph
+from windrow.runtime.run import RunSettings
 from windrow.runtime.spark.session import spark_session
-from windrow.runtime.stream.run import StreamRun, StreamSettings
+from windrow.runtime.stream.run import StreamRun
 
 if TYPE_CHECKING:
     from windrow.engine.changelog import StepOutput
@@ -97,7 +98,7 @@ def main(job: JoinJob) -> None:
     }
     graph, sink = graph_of(STREAMS[job.case], places), Counted(*CHECKED[job.case])
     tell_ready(spark_session(log=job.folder / "spark.log"))
-    settings = StreamSettings(job.folder / "checkpoint", until_end=True, max_records=job.step)
+    settings = RunSettings(job.folder / "checkpoint", until_end=True, max_records=job.step)
     StreamRun(graph, SinkGroup((["to_joined"], sink)), settings).run(lambda _: None)
     job.write_found(sink.rows, sink.checksum)
     tell(DONE)

@@ -15,8 +15,9 @@ from windrow.authoring.pipeline_file import read_document
 from windrow.connectors.open_sinks import open_sinks
 from windrow.connectors.sink import SinkGroup
 from windrow.model import Graph
+from windrow.runtime.run import RunSettings
 from windrow.runtime.spark.session import spark_session
-from windrow.runtime.stream.run import StreamRun, StreamSettings
+from windrow.runtime.stream.run import StreamRun
 
 
 def graph_of(job: NexmarkJob) -> Graph:
@@ -37,7 +38,7 @@ def main(job: NexmarkJob) -> None:
     tell_ready(spark_session(log=job.folder / "spark.log"))
     names = [sink.name for sink in graph.sinks]
     sinks = open_sinks(graph) if job.rows else SinkGroup((names, DiscardSink()))
-    settings = StreamSettings(job.folder / "checkpoint", until_end=True, max_records=job.step)
+    settings = RunSettings(job.folder / "checkpoint", until_end=True, max_records=job.step)
     StreamRun(graph, sinks, settings).run(lambda _: None)
     tell(DONE)
 

@@ -17,11 +17,12 @@ from windrow.connectors.stream_reader import stream_of
 from windrow.model import Graph, KafkaSink, PostgresSink
 from windrow.runtime.batch.plan import BatchSettings
 from windrow.runtime.batch.run import BatchRun
+from windrow.runtime.run import RunSettings
 from windrow.runtime.spark.rows import PACKET_DDL
 from windrow.runtime.spark.session import spark_session
 from windrow.runtime.spark.stages import stream_ingest
 from windrow.runtime.spark.transport import TableTransport
-from windrow.runtime.stream.run import StreamRun, StreamSettings
+from windrow.runtime.stream.run import StreamRun
 
 
 def main(job: Job) -> None:
@@ -46,7 +47,7 @@ def main(job: Job) -> None:
         if job.engine.startswith("batch"):
             BatchRun(pipeline, opened, BatchSettings(max_records=job.step)).run(lambda _: None)
         else:
-            settings = StreamSettings(job.folder / "checkpoint", until_end=True, max_records=job.step)
+            settings = RunSettings(job.folder / "checkpoint", until_end=True, max_records=job.step)
             StreamRun(pipeline, opened, settings).run(lambda _: None)
         opened.close()
     tell(DONE)

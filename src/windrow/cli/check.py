@@ -19,7 +19,7 @@ from windrow.terminal.options import STATE_FOLDER, spark_options
 from windrow.terminal.pipelines import checkpoint_of, only_option, open_pipelines, variable_options
 
 if TYPE_CHECKING:
-    from windrow.runtime.launch import HostName
+    from windrow.runtime.run import HostName
     from windrow.tools.doctor import Finding
 
 _HELP: Final = {

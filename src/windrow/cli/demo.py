@@ -21,7 +21,8 @@ from windrow.authoring.load import open_pipeline
 from windrow.connectors.diff import differences
 from windrow.errors import InputError
 from windrow.expressions import sink_spec
-from windrow.runtime.launch import HostName, Options, launch
+from windrow.runtime.launch import launch
+from windrow.runtime.run import HostName, RunSettings
 from windrow.telemetry.history import history_of
 from windrow.telemetry.reports import Totals, counted
 from windrow.terminal import common
@@ -162,7 +163,7 @@ def _wait_for_interrupt() -> None:
 
 
 def _run(pipeline: m.Graph, checkpoint: Path, host: HostName, step: int, *, quiet: bool) -> Totals:
-    options = Options(checkpoint=checkpoint, host=host, until_end=True, max_records=step)
+    options = RunSettings(checkpoint=checkpoint, host=host, until_end=True, max_records=step)
     saying = common.saying_spark_starts(quiet=quiet, advice=common.NEEDS_NO_SPARK)
     with ProgressLine(f"steps of {step:,}", quiet=quiet) as progress, saying, common.interruptible():
         launch(pipeline, options, progress.on_step, lambda _: None)

@@ -186,7 +186,7 @@ def _change(
     from windrow.connectors.log.append import locked  # noqa: PLC0415
     from windrow.connectors.log.retention import apply, finish  # noqa: PLC0415
     from windrow.connectors.log.source import LogFolder  # noqa: PLC0415
-    from windrow.runtime.log_readers import readers_of, refuse_unread  # noqa: PLC0415 - help needs no Arrow
+    from windrow.runtime.stream.checkpoint import readers_of, refuse_unread  # noqa: PLC0415 - help needs no Arrow
 
     folder = LogFolder(log)
     with locked(folder):

@@ -33,7 +33,7 @@ def command(*, pipeline: str, limit: int, as_json: bool) -> int:
     from windrow.client.tables import Query, read  # noqa: PLC0415
     from windrow.connectors.tables import layout  # noqa: PLC0415
     from windrow.expressions import sink_specs  # noqa: PLC0415 - they load the operators, which help does not need
-    from windrow.runtime.as_of import tables_of_first  # noqa: PLC0415
+    from windrow.runtime.memory import tables_of_first  # noqa: PLC0415
 
     valid = opened.runnable()
     with tables_of_first(valid) as first:

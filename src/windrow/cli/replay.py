@@ -12,8 +12,8 @@ import click
 from windrow import model as m
 from windrow.errors import InputError
 from windrow.runtime.batch.plan import MAX_RECORDS
-from windrow.runtime.launch import ReplayHost
 from windrow.runtime.replay import Replay, ReplayOptions, plan_replay, run_replay
+from windrow.runtime.run import ReplayHost
 from windrow.runtime.settings import SparkOptions
 from windrow.telemetry.folders import Folder, default_checkpoint
 from windrow.telemetry.reports import counted

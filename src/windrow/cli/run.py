@@ -18,7 +18,8 @@ from windrow.client.result import summary
 from windrow.client.run import UNUSED, WARN_ABOVE, host_of, on_host, refuse_together, warnings_of
 from windrow.connectors.source import OnDataLoss
 from windrow.errors import InputError
-from windrow.runtime.launch import Ended, HostName, Job, Options, launch_all
+from windrow.runtime.launch import Job, launch_all
+from windrow.runtime.run import Ended, HostName, RunSettings
 from windrow.runtime.settings import SparkOptions
 from windrow.telemetry.folders import Folder
 from windrow.telemetry.health import CONDITIONS, span_of
@@ -145,7 +146,7 @@ def command(
     refuse_together(host, {"backfill": backfill, "from_savepoint": from_savepoint, "fresh": fresh}, "--")
     refuse_options(UNUSED[host], host)
     _refuse_several(pipeline, len(opened), host)
-    options = Options(
+    options = RunSettings(
         checkpoint=Path(),
         host=host,
         until_end=until_end,
@@ -226,7 +227,7 @@ class _Run:
     """A run of a pipeline: its options, progress display and limits, and why it has ended."""
 
     pipeline: m.Graph
-    options: Options
+    options: RunSettings
     progress: JsonLog | ProgressLine
     limits: ShareLimits
     warn_above: float
@@ -292,11 +293,11 @@ def _refuse_several(file: str, number: int, host: HostName) -> None:
         raise InputError(msg)
 
 
-def _changes(graph: m.Graph, options: Options) -> list[str]:
+def _changes(graph: m.Graph, options: RunSettings) -> list[str]:
     """Return the changes since the savepoint that a new checkpoint starts from, each with its meaning."""
-    from windrow.runtime.compatibility import meant  # noqa: PLC0415
+    from windrow.runtime.compatibility import changes_since  # noqa: PLC0415
     from windrow.runtime.stream.checkpoint import Checkpoint  # noqa: PLC0415 - only where there is one
 
     if options.savepoint is None or Checkpoint.read(options.checkpoint) is not None:
         return []
-    return [change.text for change in meant(options.savepoint, graph)]
+    return [change.text for change in changes_since(options.savepoint, graph)]

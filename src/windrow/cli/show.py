@@ -126,7 +126,7 @@ def command(
         rows = read(spec.sink, named, query)
     else:
         require_of_log(spec.sink, named, "--as-of")
-        from windrow.runtime.as_of import missing_of, tables_as_of  # noqa: PLC0415 - it loads the operators
+        from windrow.runtime.memory import missing_of, tables_as_of  # noqa: PLC0415 - it loads the operators
 
         query.filter(named)  # an invalid query fails before the log is read
         for line in missing_of(runnable):

@@ -7,7 +7,7 @@ import click
 from windrow.errors import TranscriptError
 from windrow.terminal.common import DIFFERENT, OK, complete_files, json_option, print_json
 from windrow.testing.transcript import Story, read_story
-from windrow.testing.transcript.hosts import HOSTS, load_play
+from windrow.testing.transcript.story import HOSTS, load_play
 
 
 @click.command("transcript")

@@ -20,7 +20,7 @@ from typing import Literal, Self
 from windrow import model as m
 from windrow.client.result import Result, summary
 from windrow.errors import WindrowError
-from windrow.runtime.launch import OnStart
+from windrow.runtime.run import OnStart
 from windrow.telemetry.reports import OnStep, StepReport, Totals
 from windrow.terminal.interrupts import end_in_order
 from windrow.terminal.progress import ProgressLine, progress_line

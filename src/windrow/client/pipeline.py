@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from windrow.client.result import Result
     from windrow.client.run import RunOptions
     from windrow.client.tables import PipelineLike, Rows
-    from windrow.runtime.launch import HostName
+    from windrow.runtime.run import HostName
     from windrow.telemetry.reports import StepReport
     from windrow.terminal.display import Text
 

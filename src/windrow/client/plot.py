@@ -220,7 +220,7 @@ def _records(graph: m.Graph, most: int) -> pa.Table:
     from windrow.engine.messages import Records  # noqa: PLC0415
     from windrow.engine.operators.ingest import Ingest  # noqa: PLC0415
     from windrow.engine.schema import MICROS, OFFSET, PARTITION, TIME, WATERMARK  # noqa: PLC0415
-    from windrow.runtime.as_of import read_first  # noqa: PLC0415
+    from windrow.runtime.memory import read_first  # noqa: PLC0415
 
     batches = list(read_first(open_sources(graph), most))
     packets = Ingest(with_lists(graph, lambda _: None)).run(batches)

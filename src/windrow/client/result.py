@@ -10,7 +10,7 @@ from windrow import model as m
 from windrow.client.tables import SHOWN, Moment, PipelineLike, Rows, count_rows, read_table
 from windrow.errors import WindrowError
 from windrow.expressions import sink_specs
-from windrow.runtime.launch import Ended
+from windrow.runtime.run import Ended
 from windrow.telemetry.numbers import format_time
 from windrow.telemetry.reports import Totals, counted
 from windrow.terminal.display import Text, html_lines

@@ -14,8 +14,17 @@ from windrow.authoring.checks import require_valid
 from windrow.connectors.open_sources import open_sources
 from windrow.connectors.source import OnDataLoss
 from windrow.errors import HIDDEN_VALUES, InputError, WindrowError, did_you_mean, not_one_of
-from windrow.runtime.command_lines import PLACEHOLDER, CommandLines
-from windrow.runtime.launch import Ended, HostName, OnStart, Options, ReplayHost, launch, require_end
+from windrow.runtime.launch import launch
+from windrow.runtime.run import (
+    PLACEHOLDER,
+    CommandLines,
+    Ended,
+    HostName,
+    OnStart,
+    ReplayHost,
+    RunSettings,
+    require_end,
+)
 from windrow.runtime.settings import SparkOptions
 from windrow.telemetry.folders import default_checkpoint, folder_of
 from windrow.telemetry.reports import OnStep, StepReport, Totals, counted
@@ -199,7 +208,7 @@ class _Prepared:
     """A validated run: its pipeline and options, and its watch."""
 
     pipeline: m.Graph
-    options: Options
+    options: RunSettings
     watch: _Watch
     warn_above: float
 
@@ -285,7 +294,7 @@ def _prepare(
     refuse_together(host, given)
     valid = require_valid(on_host(graph, host))
     watch = _Watch(valid.name, on_step, progress=progress, in_background=in_background)
-    options = Options(
+    options = RunSettings(
         checkpoint=_folder(checkpoint) or default_checkpoint(valid.name),
         host=host,
         # a realtime run has no end
@@ -349,7 +358,7 @@ def replay(
 def preview(graph: m.Graph, n: int, table: str | None, records: int | None) -> Rows:
     """Preview a pipeline; see `windrow.client.pipeline.Pipeline.preview`."""
     from windrow.client.tables import Query, find_table, read, require_of_log, sink_of  # noqa: PLC0415
-    from windrow.runtime.as_of import FIRST, tables_of_first  # noqa: PLC0415
+    from windrow.runtime.memory import FIRST, tables_of_first  # noqa: PLC0415
 
     sink, spec, found = find_table(graph, table)
     require_of_log(spec.sink, found, "a preview")

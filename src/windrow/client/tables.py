@@ -206,7 +206,7 @@ def read_table(
     if as_of is None:
         return read(spec.sink, found, query)
     require_of_log(spec.sink, found, "as_of")
-    from windrow.runtime.as_of import missing_of, tables_as_of  # noqa: PLC0415 - it loads the operators
+    from windrow.runtime.memory import missing_of, tables_as_of  # noqa: PLC0415 - it loads the operators
 
     with tables_as_of(runnable, micros_of(as_of)) as past:
         return replace(read(sink_of(past, sink), found, query), notes=tuple(missing_of(runnable)))

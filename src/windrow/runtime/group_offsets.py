@@ -15,13 +15,13 @@ from windrow.errors import WindrowError
 from windrow.telemetry.reports import OnStep, StepReport
 
 _ANSWER = 5.0
-"""Seconds that a broker is given to answer."""
+"""Timeout in seconds of a commit."""
 _LEAVE = 6.0
-"""Seconds that the last commit may hold up the end of a run."""
+"""Seconds that the last commit may delay the end of a run."""
 _PAUSE = 10.0
 """Seconds after a failure before the next commit."""
 _RENEW = 3600.0
-"""Seconds after which offsets are committed again that have not changed: a broker forgets those of a week ago."""
+"""Seconds after which unchanged offsets are committed again: a broker drops those that are a week old."""
 
 
 class GroupOffsets:
@@ -48,28 +48,25 @@ class GroupOffsets:
             committer.join(_LEAVE)
 
     def committing(self, on_step: OnStep) -> OnStep:
-        """Return what is called with each committed step, and calls `on_step`."""
+        """Wrap `on_step` so that the offsets of each step are committed."""
 
         def commit(report: StepReport) -> None:
             for number, committer in self._committers.items():
-                committer.commit(_of_source(number, report))
+                first = number * m.MAX_PARTITIONS  # a group has the partitions by their numbers in the source
+                committer.commit(
+                    {
+                        partition - first: offset
+                        for partition, offset in report.offsets.items()
+                        if isinstance(partition, int) and 0 <= partition - first < m.MAX_PARTITIONS
+                    }
+                )
             on_step(report)
 
         return commit if self._committers else on_step
 
 
-def _of_source(number: int, report: StepReport) -> dict[int, int]:
-    """Return the next offsets of the partitions of a source, by its own numbers."""
-    first = number * m.MAX_PARTITIONS
-    return {
-        partition - first: offset
-        for partition, offset in report.offsets.items()
-        if isinstance(partition, int) and 0 <= partition - first < m.MAX_PARTITIONS
-    }
-
-
 class _Committer(threading.Thread):
-    """Commits offsets of a source to a group; of several that wait, the newest. A failure is one warning."""
+    """Commits the newest offsets of a source to a group. Consecutive failures give one warning."""
 
     def __init__(self, source: m.KafkaSource, group: str, on_warning: Callable[[str], None]) -> None:
         super().__init__(name="windrow-group", daemon=True)
@@ -82,19 +79,19 @@ class _Committer(threading.Thread):
         self._is_closed = False
 
     def commit(self, offsets: Mapping[int, int]) -> None:
-        """Have offsets committed."""
+        """Commit offsets soon."""
         with self._changed:
             self._offsets = offsets
             self._changed.notify()
 
     def close(self) -> None:
-        """Have the thread end once the last offsets are committed, or cannot be."""
+        """End the thread once the last offsets are committed, or have failed to be."""
         with self._changed:
             self._is_closed = True
             self._changed.notify()
 
     def run(self) -> None:
-        """Commit what comes; called in the thread."""
+        """Commit offsets until closed; called in the thread."""
         from windrow.connectors.kafka.client import ConsumerGroup  # noqa: PLC0415 - librdkafka only where there is a group
         from windrow.connectors.kafka.options import client_options  # noqa: PLC0415 - the same
 
@@ -116,7 +113,7 @@ class _Committer(threading.Thread):
                 group.commit(offsets, _ANSWER)
             except WindrowError as exc:
                 if not is_failing:
-                    self._on_warning(f"{exc}; until then the group shows no lag of this run, which goes on")
+                    self._on_warning(f"{exc}; until then the group shows no lag of this run, which continues")
                 is_failing = True
             else:
                 self._committed, is_failing = offsets, False

@@ -1,10 +1,11 @@
-"""Runs a pipeline on a host, into its own sink."""
+"""Launches pipelines on their hosts, into their own sinks."""
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal, assert_never
@@ -12,79 +13,27 @@ from typing import Literal, assert_never
 from windrow import model as m
 from windrow.connectors.open_sinks import open_sinks
 from windrow.connectors.open_sources import followers, open_sources, with_lists
-from windrow.connectors.sink import SinkGroup
-from windrow.connectors.source import OnDataLoss
+from windrow.connectors.sink import Run, SinkGroup
 from windrow.engine.lists import with_entries
-from windrow.errors import InputError, WindrowError
-from windrow.runtime.command_lines import PLACEHOLDER, CommandLines
+from windrow.errors import CheckpointError, WindrowError
+from windrow.runtime.batch.plan import MAX_RECORDS, BatchSettings
 from windrow.runtime.group_offsets import GroupOffsets
-from windrow.runtime.settings import AS_GIVEN, SparkOptions
-from windrow.telemetry.folders import Folder
+from windrow.runtime.run import Ended, OnStart, RunSettings, require_end
+from windrow.runtime.savepoint import FILE, fingerprint
+from windrow.runtime.stream.checkpoint import Checkpoint, locked, log_of
+from windrow.telemetry.folders import Folder, remove, write_whole
 from windrow.telemetry.history import HistoryWriter, RunRecord, forget_history, history_of
 from windrow.telemetry.lineage import lineage
-from windrow.telemetry.reports import Alert, Observer, OnLag, OnStep, OnTrouble, naming_lag, naming_partitions
+from windrow.telemetry.reports import Alert, Observer, OnStep, naming_lag, naming_partitions
 from windrow.telemetry.traces import tracing
-
-HostName = Literal["stream", "realtime", "batch", "memory"]
-ReplayHost = Literal["batch", "memory"]
-Ended = Literal["end", "asked"]
-"""Why a run ended: at the end of the input, or because it was asked to stop."""
-
-OnStart = Callable[[Callable[[], None]], None]
-"""A callback that receives the function that asks the run to stop."""
-
-
-OnAlert = Callable[[Alert], None]
-
-Watch = Callable[[m.Graph, "Options", RunRecord], AbstractContextManager[Observer]]
-"""Raises the alerts of a live run, by its record in the history, from what the observer is called with."""
-
-
-@dataclass(frozen=True)
-class Options:
-    """Options of a run.
-
-    A step takes at most `max_records` (None: the default of the host); live steps begin every `every` microseconds.
-    With `step_time`, live steps that would take longer than so many microseconds read fewer records. `fresh` first
-    removes the checkpoint and the tables. A new checkpoint starts from `savepoint` if that is given, or with `backfill`
-    from a batch run over all records in the log. `on_trouble` is called with each fault that is retried, and with lost
-    records if `on_data_loss` is "continue"; `on_warning` with what the run goes on in spite of, such as a file that is
-    followed and cannot be read; `on_ready` when a stream begins to take steps, also after a fault; `on_resume` when its
-    checkpoint is known to be its own; `on_lag` every second or so with how far a stream is behind; `on_alert` with each
-    alert of a live run that `watch` raises or resolves. A stream gives up after `retry` seconds of faults without a
-    step (None: a minute, on a cluster ten). `commands` are those that alerts advise. Of a run that `has_company`,
-    others run beside it in this process.
-    """
-
-    checkpoint: Folder
-    host: HostName = "stream"
-    until_end: bool = False
-    max_records: int | None = None
-    every: int = 1_000_000
-    step_time: int | None = None
-    fresh: bool = False
-    savepoint: Folder | None = None
-    backfill: bool = False
-    spark: SparkOptions = AS_GIVEN
-    on_trouble: OnTrouble = lambda _: None
-    on_warning: Callable[[str], None] = lambda _: None
-    on_resume: Callable[[], None] = lambda: None
-    on_ready: Callable[[], None] = lambda: None
-    on_lag: OnLag = lambda _: None
-    on_alert: OnAlert = lambda _: None
-    watch: Watch = lambda *_: nullcontext(Observer())
-    retry: float | None = None
-    on_data_loss: OnDataLoss = "stop"
-    commands: CommandLines = PLACEHOLDER
-    has_company: bool = False
 
 
 @dataclass(frozen=True)
 class Job:
-    """A pipeline to run, what is called with its steps and when it has ended, and what shows it while it runs."""
+    """A pipeline to run, the callbacks for its steps and its end, and its display while it runs."""
 
     pipeline: m.Graph
-    options: Options
+    options: RunSettings
     on_step: OnStep
     shown: AbstractContextManager[object] = field(default_factory=nullcontext)
     on_end: Callable[[Ended], None] = lambda _: None
@@ -100,37 +49,37 @@ class Job:
 def launch_all(jobs: Sequence[Job], on_start: OnStart, on_failure: Callable[[str], None]) -> list[Ended]:
     """Run pipelines in one Spark session: live ones side by side, bounded ones in turn; return why each ended.
 
-    `on_start` is given the function that asks all of them to stop. If one fails, the others finish their steps and
-    stop, and those whose turn has not come are left out: `on_failure` is called with what is said of it, and then its
+    `on_start` receives the function that asks all of them to stop. If one fails, the others finish their steps and
+    stop, and those whose turn has not come do not run: `on_failure` is called with a message about this before the
     error is raised.
     """
     for job in jobs:
         require_end(job.options)
     if len(jobs) == 1:
         return [jobs[0].run(on_start)]
-    together = _Together(len(jobs))
-    on_start(together.stop)
+    group = _RunGroup(len(jobs))
+    on_start(group.stop)
     is_bounded = all(job.options.until_end for job in jobs)
-    return (_in_turn if is_bounded else _side_by_side)(jobs, together, on_failure)
+    return (_run_in_turn if is_bounded else _run_side_by_side)(jobs, group, on_failure)
 
 
-def _in_turn(jobs: Sequence[Job], together: _Together, on_failure: Callable[[str], None]) -> list[Ended]:
+def _run_in_turn(jobs: Sequence[Job], group: _RunGroup, on_failure: Callable[[str], None]) -> list[Ended]:
     ended: list[Ended] = []
     for number, job in enumerate(jobs):
-        if together.is_asked:
+        if group.is_asked:
             break
         try:
-            ended.append(job.run(together.on_start))
+            ended.append(job.run(group.on_start))
         except WindrowError:
             _report_failure(on_failure, job, jobs[number + 1 :], "not run")
             raise
     return ended
 
 
-def _side_by_side(jobs: Sequence[Job], together: _Together, on_failure: Callable[[str], None]) -> list[Ended]:
+def _run_side_by_side(jobs: Sequence[Job], group: _RunGroup, on_failure: Callable[[str], None]) -> list[Ended]:
     def run(number: int) -> None:
         job = replace(jobs[number], options=replace(jobs[number].options, has_company=True))
-        together.note(number, partial(job.run, together.on_start))
+        group.run(number, partial(job.run, group.on_start))
 
     # daemons: a second signal ends the process
     names = [job.pipeline.name for job in jobs]
@@ -138,13 +87,13 @@ def _side_by_side(jobs: Sequence[Job], together: _Together, on_failure: Callable
     for thread in threads:
         thread.start()
     for thread in threads:
-        while thread.is_alive():  # a wait without end would keep signals from this thread
+        while thread.is_alive():  # a wait without a timeout would keep signals from this thread
             thread.join(_WAIT)
-    if together.failed is not None:
-        number, error = together.failed
+    if group.failed is not None:
+        number, error = group.failed
         _report_failure(on_failure, jobs[number], [job for job in jobs if job is not jobs[number]], "stopped")
         raise error
-    return [one for one in together.ended if one is not None]
+    return [ended for ended in group.ended if ended is not None]
 
 
 def _report_failure(on_failure: Callable[[str], None], job: Job, others: Sequence[Job], what: str) -> None:
@@ -156,7 +105,7 @@ _WAIT = 0.5
 """Seconds between two looks at whether a thread has ended."""
 
 
-class _Together:
+class _RunGroup:
     """Runs that stop together: by a signal, or if one of them fails."""
 
     def __init__(self, number: int) -> None:
@@ -164,10 +113,10 @@ class _Together:
         self.failed: tuple[int, BaseException] | None = None
         self.is_asked = False
         self._stops: list[Callable[[], None]] = []
-        self._lock = threading.RLock()  # a signal's handler may find this thread in it
+        self._lock = threading.RLock()  # a signal handler may interrupt this thread while it holds the lock
 
     def on_start(self, stop: Callable[[], None]) -> None:
-        """Note how one of them is asked to stop; it is, if the others were."""
+        """Add the function that stops one of the runs; call it if the group was asked to stop already."""
         with self._lock:
             self._stops.append(stop)
             is_asked = self.is_asked
@@ -182,24 +131,24 @@ class _Together:
         for stop in stops:
             stop()
 
-    def note(self, number: int, run: Callable[[], Ended]) -> None:
-        """Run one of them, note how it ended, and have the others stop if it failed."""
+    def run(self, number: int, run: Callable[[], Ended]) -> None:
+        """Run one of them and record how it ended; stop the others if it failed."""
         try:
             self.ended[number] = run()
-        except BaseException as exc:  # noqa: BLE001 - it is raised where all are waited for
+        except BaseException as exc:  # noqa: BLE001 - raised by the thread that waits for all
             with self._lock:
                 self.failed = self.failed or (number, exc)
             self.stop()
 
 
-def launch(graph: m.Graph, options: Options, on_step: OnStep, on_start: OnStart) -> Ended:
-    """Run a pipeline; `on_start` is given the function that asks the run to stop.
+def launch(graph: m.Graph, options: RunSettings, on_step: OnStep, on_start: OnStart) -> Ended:
+    """Run a pipeline; `on_start` receives the function that asks the run to stop.
 
-    Raise a WindrowError if it cannot be run, or fails; what was committed stays.
+    Raise a WindrowError if it cannot be run, or fails; committed steps stay.
     """
     own = Observer(on_step, options.on_trouble, options.on_ready, options.on_lag, options.on_resume)
     with (
-        _noting(graph, options) as noted,
+        _history(graph, options) as noted,
         GroupOffsets(graph, options.on_warning) as groups,
         tracing(graph, options.host, options.on_warning) as traces,
         lineage(graph, is_bounded=options.until_end, on_warning=options.on_warning) as events,
@@ -218,8 +167,8 @@ def launch(graph: m.Graph, options: Options, on_step: OnStep, on_start: OnStart)
 
 
 @contextmanager
-def _noting(graph: m.Graph, options: Options) -> Iterator[list[Observer]]:
-    """Yield what writes the history of a run that has a checkpoint, and what raises the alerts of a live one."""
+def _history(graph: m.Graph, options: RunSettings) -> Iterator[list[Observer]]:
+    """Yield the observers that write the history of a run with a checkpoint, and raise the alerts of a live one."""
     if options.host in {"batch", "memory"}:
         yield []
         return
@@ -237,86 +186,45 @@ def _noting(graph: m.Graph, options: Options) -> Iterator[list[Observer]]:
             yield [alerts, history.observer]
 
 
-def _launch(graph: m.Graph, options: Options, on_step: OnStep, on_start: OnStart) -> Ended:
+def _launch(graph: m.Graph, options: RunSettings, on_step: OnStep, on_start: OnStart) -> Ended:
     # in real time lists in topics are followed
     graph = with_entries(graph) if options.host == "realtime" else with_lists(graph, options.on_warning)
     for follower in followers(graph).values():
         follower.update()
     if options.fresh:
-        open_sources(graph).partitions()  # a log that cannot be read costs no results
+        open_sources(graph).partitions()  # before anything is deleted: raises if the log cannot be read
     if options.host == "realtime":
-        return _realtime(graph, options, on_step, on_start)
-    sinks = open_sinks(graph)
-    try:
-        match options.host:
-            case "stream":
-                return _stream(graph, sinks, options, on_step, on_start)
-            case "batch":
-                from windrow.runtime.batch.plan import MAX_RECORDS, BatchSettings  # noqa: PLC0415
-                from windrow.runtime.batch.run import BatchRun  # noqa: PLC0415 - Spark only where it runs
-                from windrow.runtime.stream.checkpoint import log_of  # noqa: PLC0415
+        from windrow.runtime.realtime.run import RealtimeRun  # noqa: PLC0415 - Spark only where it runs
 
-                _begin_bounded(sinks, options)
-                batch = BatchRun(
-                    graph,
-                    sinks,
-                    BatchSettings(
-                        max_records=options.max_records or MAX_RECORDS,
-                        spark=options.spark,
-                        log=log_of(options.checkpoint),
-                    ),
-                )
+        realtime = RealtimeRun(graph, options)
+        on_start(realtime.stop)
+        return realtime.run(on_step)
+    with closing(open_sinks(graph)) as sinks:
+        if options.host == "stream":
+            return _stream(graph, sinks, options, on_step, on_start)
+        require_end(options)
+        if options.fresh:
+            sinks.clear()
+        match options.host:
+            case "batch":
+                from windrow.runtime.batch.run import BatchRun  # noqa: PLC0415 - Spark only where it runs
+
+                most, log = options.max_records or MAX_RECORDS, log_of(options.checkpoint)
+                batch = BatchRun(graph, sinks, BatchSettings(max_records=most, spark=options.spark, log=log))
                 on_start(batch.stop)
                 return batch.run(on_step)
             case "memory":
                 from windrow.runtime.memory import MemoryRun  # noqa: PLC0415 - Arrow only where it runs
 
-                _begin_bounded(sinks, options)
                 memory = MemoryRun(graph, sinks, options.max_records)
                 on_start(memory.stop)
                 return memory.run(on_step)
             case _:
                 assert_never(options.host)
-    finally:
-        sinks.close()
 
 
-def _begin_bounded(sinks: SinkGroup, options: Options) -> None:
-    """Prepare a run without a checkpoint; raise InputError if it has no end."""
-    require_end(options)
-    if options.fresh:
-        sinks.clear()
-
-
-def require_end(options: Options, remedy: str = "add --until-end") -> None:
-    """Raise InputError, which names a remedy, if the host needs a run with an end, and this one has none."""
-    if options.host in {"batch", "memory"} and not options.until_end:
-        msg = f"the {options.host} host reads to the end of the input: {remedy}, or run on the stream host"
-        raise InputError(msg)
-
-
-def _realtime(graph: m.Graph, options: Options, on_step: OnStep, on_start: OnStart) -> Ended:
-    from windrow.runtime.realtime.run import RealtimeRun, RealtimeSettings  # noqa: PLC0415 - Spark only where it runs
-    from windrow.runtime.stream.checkpoint import log_of  # noqa: PLC0415
-
-    settings = RealtimeSettings(
-        spark=options.spark,
-        log=log_of(options.checkpoint),
-        on_trouble=options.on_trouble,
-        on_warning=options.on_warning,
-        on_ready=options.on_ready,
-        on_lag=options.on_lag,
-        **({} if options.retry is None else {"retry": options.retry}),
-    )
-    run = RealtimeRun(graph, settings)
-    on_start(run.stop)
-    return run.run(on_step)
-
-
-def _stream(graph: m.Graph, sinks: SinkGroup, options: Options, on_step: OnStep, on_start: OnStart) -> Ended:
-    from windrow.runtime.batch.plan import MAX_RECORDS  # noqa: PLC0415 - Spark only where it runs
-    from windrow.runtime.stream.checkpoint import Checkpoint, locked  # noqa: PLC0415
-    from windrow.runtime.stream.run import LIVE_MAX_RECORDS, StreamRun, StreamSettings  # noqa: PLC0415
+def _stream(graph: m.Graph, sinks: SinkGroup, options: RunSettings, on_step: OnStep, on_start: OnStart) -> Ended:
+    from windrow.runtime.stream.run import StreamRun  # noqa: PLC0415 - Spark only where it runs
 
     if options.fresh:
         Checkpoint.refuse_foreign(options.checkpoint)
@@ -324,31 +232,68 @@ def _stream(graph: m.Graph, sinks: SinkGroup, options: Options, on_step: OnStep,
             sinks.clear()
             Checkpoint.remove(options.checkpoint)
             forget_history(history_of(options.checkpoint))
-    savepoint = options.savepoint
     if options.backfill:
-        from windrow.runtime.backfill import Backfill  # noqa: PLC0415
-
-        begun = Backfill(graph, options.checkpoint, options.spark).run(on_step, on_start)
-        if isinstance(begun, str):
-            return begun
-        savepoint = begun
-    settings = StreamSettings(
-        checkpoint=options.checkpoint,
-        until_end=options.until_end,
-        max_records=options.max_records or (MAX_RECORDS if options.until_end else LIVE_MAX_RECORDS),
-        every=options.every,
-        step_time=options.step_time,
-        savepoint=savepoint,
-        spark=options.spark,
-        on_trouble=options.on_trouble,
-        on_warning=options.on_warning,
-        on_resume=options.on_resume,
-        on_ready=options.on_ready,
-        on_lag=options.on_lag,
-        retry=options.retry,
-        on_data_loss=options.on_data_loss,
-        has_company=options.has_company,
-    )
-    run = StreamRun(graph, sinks, settings)
+        begun = _backfill(graph, options, on_step, on_start)
+        if begun == "asked":
+            return "asked"
+        options = replace(options, savepoint=begun)
+    run = StreamRun(graph, sinks, options)
     on_start(run.stop)
     return run.run(on_step)
+
+
+def _backfill(
+    graph: m.Graph, options: RunSettings, on_step: OnStep, on_start: OnStart
+) -> Folder | Literal["asked"] | None:
+    """Run a batch over the log so far and hold open windows; return the savepoint that the stream starts from.
+
+    Return None if there is nothing to do: the log is empty, or the run has begun. The checkpoint's folder records the
+    backfill and its run. A backfill that ended before it wrote its savepoint is repeated, and its rows are cleared.
+    """
+    from windrow.runtime.batch.run import BatchRun  # noqa: PLC0415 - Spark only where it runs
+
+    folder = options.checkpoint
+    savepoint = folder / "backfill"
+    if Checkpoint.read(folder) is not None:
+        return None
+    with locked(folder):
+        if (savepoint / FILE).exists():
+            return savepoint
+        remove(savepoint)
+        if all(first == end for first, end in open_sources(graph).ends().values()):
+            return None
+        settings = BatchSettings(
+            at_end="hold",
+            savepoint=savepoint,
+            run=_backfill_run(graph, folder),
+            spark=options.spark,
+            log=log_of(folder),
+        )
+        with closing(open_sinks(graph)) as sinks:
+            batch = BatchRun(graph, sinks, settings)
+            on_start(batch.stop)
+            return savepoint if batch.run(on_step) == "end" else "asked"
+
+
+def _backfill_run(graph: m.Graph, folder: Folder) -> Run:
+    """Record a new run of a backfill; if one is recorded already, return it and clear its rows."""
+    path = folder / "backfill.json"
+    if not path.exists():
+        run = Run.new(graph.name)
+        write_whole(path, json.dumps({"run": run.id, "pipeline": fingerprint(graph)}, indent=2))
+        return run
+    try:
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        run, begun = Run(graph.name, kept["run"]), kept["pipeline"]
+    except (OSError, ValueError, KeyError, TypeError) as exc:
+        msg = f"{path} cannot be read ({exc}); start over with --fresh"
+        raise CheckpointError(msg) from exc
+    if begun["name"] != graph.name:
+        msg = f"{folder} holds a backfill of the pipeline {begun['name']!r}: name another --checkpoint"
+        raise CheckpointError(msg)
+    with closing(open_sinks(graph)) as sinks:
+        written = sinks.open(run)  # raises if the rows are another run's
+    if written is not None:
+        with closing(open_sinks(graph)) as sinks:
+            sinks.clear()
+    return run

@@ -1,21 +1,28 @@
 """The memory host: runs a pipeline in this process, one step at a time, the same in every run.
 
-`MemoryRun` reads a source from its beginning; `InProcessRun` makes the steps of a batch run without Spark.
+`MemoryRun` runs a log into tables, `play` a log given in steps. `tables_as_of` and `tables_of_first` run a pipeline
+into a database of its own: as of an event time, or over the first records of the log.
 """
 
 from __future__ import annotations
 
+import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import zip_longest
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 
 from windrow import model as m
-from windrow.connectors.open_sources import open_sources
+from windrow.connectors.log.source import LogFolder
+from windrow.connectors.open_sinks import open_sinks
+from windrow.connectors.open_sources import followers, open_sources, with_lists
 from windrow.connectors.sink import Run, Sink, SinkGroup
 from windrow.connectors.source import Source
 from windrow.engine.changelog import StepOutput, concat_by_sink, empty_by_sink
@@ -30,20 +37,23 @@ from windrow.engine.state.store import MemoryState
 from windrow.engine.tick import Crash, PlayStep, Tick, with_crashes
 from windrow.engine.watermarks.journal import NO_BOUNDS, IdleAtEnd, WatermarkBounds
 from windrow.runtime.batch.plan import BatchPlan, BatchSettings, batch_plan, ending_after, first_outputs
+from windrow.runtime.run import Ended
 from windrow.runtime.savepoint import require_new_folder
 from windrow.telemetry.part_times import Stopwatch, ending_now, timing
 from windrow.telemetry.probe import step_probe
-from windrow.telemetry.reports import OnStep, StepReport
+from windrow.telemetry.reports import OnStep, StepReport, Totals
 
 _STEP = 500_000
-"""Records in a step, if nothing else is said."""
+"""Default number of records in a step."""
+FIRST = 10_000
+"""Default number of records of a preview."""
 
 
 class MemoryHost:
     """Runs a pipeline's stages over tables of raw records (`windrow.engine.schema.RAW`).
 
-    `bounds` are what the clock journal of another run says, which this one repeats. `decoded_since` is that of the
-    savepoint that it resumes from. `probe` opens what observes a step of a task.
+    `bounds` are watermarks from the clock journal of another run, which this one repeats. `decoded_since` is that of
+    the savepoint that it resumes from. `probe` opens the probe of a task's step.
     """
 
     def __init__(
@@ -78,7 +88,7 @@ class MemoryHost:
                 level.begin(known, own[group])
 
     def change_lists(self, changes: Sequence[m.ListChange]) -> None:
-        """Have the lists of rules change for records that are still to come."""
+        """Change the lists of rules for the records that follow."""
         for level in self._levels:
             level.change_lists(changes)
 
@@ -101,7 +111,7 @@ class MemoryHost:
         return self._control(Tick(micros))
 
     def rest(self, idle_at_end: IdleAtEnd) -> list[GroupOutput]:
-        """Run a step without records that makes partitions idle, as the run that is replayed did."""
+        """Run a step without records that makes partitions idle, as in the replayed run."""
         return self._control(*(PartitionIdle(*low) for low in idle_at_end.lows))
 
     def lose(self, *losses: RecordsLost) -> list[GroupOutput]:
@@ -113,7 +123,7 @@ class MemoryHost:
         return self._control(EndOfInput())
 
     def kept(self, packets: Iterable[Packet]) -> Iterable[Packet]:
-        """Return the packets that a level is given: all of them; a subclass may leave out records."""
+        """Return the packets that a level receives: all of them; a subclass may leave out records."""
         return packets
 
     def _control(self, *messages: Message) -> list[GroupOutput]:
@@ -132,14 +142,14 @@ class MemoryHost:
 
 
 class _HostUntil(MemoryHost):
-    """Leaves out records of the sources after an event time; watermarks and verdicts are those of the whole log."""
+    """Omits records of the sources after an event time; watermarks and verdicts are those of the whole log."""
 
-    def __init__(self, graph: m.Graph, partitions: Iterable[int], bounds: WatermarkBounds, until: int) -> None:
-        super().__init__(graph, partitions, bounds, probe=step_probe(graph))
+    def __init__(self, graph: m.Graph, partitions: Iterable[int], until: int) -> None:
+        super().__init__(graph, partitions, probe=step_probe(graph))
         self._until = until
 
     def kept(self, packets: Iterable[Packet]) -> Iterable[Packet]:
-        """Leave the records out; the packets themselves stay."""
+        """Remove the records; the packets stay."""
         for packet in packets:
             message = packet.message
             if isinstance(message, Records) and message.is_raw:
@@ -151,92 +161,116 @@ class _HostUntil(MemoryHost):
 
 
 class MemoryRun:
-    """Runs a pipeline over all that its source holds now, from the beginning; the sink's tables must be empty.
+    """Runs a pipeline in this process, a step an epoch; the sink's tables must be empty.
 
-    With `until` (microseconds), no record of a later event time is in the results. `read` gives the records of the
-    source, each partition's in the order of its offsets.
+    It reads all that the source holds now, from its beginning, in steps of `max_records`. With `until` (microseconds)
+    no record of a later event time is in the results; `read` yields the records of the source, each partition's in the
+    order of its offsets. With a `batch` it computes what `BatchRun` does, for logs that fit in memory.
     """
 
     def __init__(
         self,
         graph: m.Graph,
         sink: Sink | SinkGroup,
-        max_records: int | None,
-        bounds: WatermarkBounds = NO_BOUNDS,
+        max_records: int | None = None,
         *,
+        batch: BatchSettings | None = None,
         until: int | None = None,
         read: Callable[[Source], Iterator[pa.RecordBatch]] = lambda source: source.read_all(),
     ) -> None:
         self._pipeline = graph
-        self._read = read
-        self._until = until
         self._sinks = SinkGroup.of(sink)
-        self._nothing = empty_by_sink(graph)
-        self._floors = bounds
-        self._max_records = max_records
+        self._max_records = max_records or _STEP
+        self._batch = batch
+        self._until = until
+        self._read = read
         self._stop = threading.Event()
 
     def stop(self) -> None:
         """Ask the run to finish its step and return; from any thread."""
         self._stop.set()
 
-    def run(self, on_step: OnStep) -> Literal["end", "asked"]:
-        """Run; return why it ended. Raise a WindrowError if it failed; what was committed stays."""
+    def run(self, on_step: OnStep) -> Ended:
+        """Run; return why it ended. Raise a WindrowError if it failed; committed steps stay."""
         source = open_sources(self._pipeline)
-        host = self._host(source.partitions())
-        self._sinks.open(Run.new(self._pipeline.name))
-        watch, epoch = Stopwatch(), 0
-        for raw in _steps(self._read(source), self._max_records or _STEP):
-            self._commit(epoch, host, host.step(raw), watch, on_step)
-            epoch += 1
-            if self._stop.is_set():
-                return "asked"
-        if self._pipeline.at_end == "fire":
-            self._commit(epoch, host, host.end(), watch, on_step)
+        if self._batch is None:
+            host = self._host(source.partitions())
+            self._sinks.open(Run.new(self._pipeline.name))
+            epochs = self._commit(host, self._steps(host, source), None, on_step)
+            return "asked" if epochs is None else "end"
+        return self._run_batch(source, self._batch, on_step)
+
+    def _run_batch(self, source: Source, batch: BatchSettings, on_step: OnStep) -> Ended:
+        if batch.savepoint is not None:
+            require_new_folder(batch.savepoint)
+        plan, run = batch_plan(self._pipeline, source, batch), batch.run or Run.new(self._pipeline.name)
+        host = MemoryHost(self._pipeline, plan.partitions, batch.bounds, probe=step_probe(self._pipeline))
+        self._sinks.open(run)
+        epochs = self._commit(host, _planned_steps(host, source, plan, batch), batch.journal, on_step)
+        if epochs is None:
+            return "asked"
+        if not epochs:
+            self._sinks.commit(0, first_outputs(empty_by_sink(self._pipeline), batch.journal))
+        if batch.savepoint is not None:
+            last = max(0, epochs - 1)
+            plan.savepoint(self._pipeline, run, last).write(batch.savepoint, enumerate(host.states))
         return "end"
 
     def _host(self, partitions: Iterable[int]) -> MemoryHost:
         if self._until is None:
-            return MemoryHost(self._pipeline, partitions, self._floors, probe=step_probe(self._pipeline))
-        return _HostUntil(self._pipeline, partitions, self._floors, self._until)
+            return MemoryHost(self._pipeline, partitions, probe=step_probe(self._pipeline))
+        return _HostUntil(self._pipeline, partitions, self._until)
+
+    def _steps(self, host: MemoryHost, source: Source) -> Iterator[_Step]:
+        for raw in _tables(self._read(source), self._max_records):
+            yield partial(host.step, raw)
+        if self._pipeline.at_end == "fire":
+            yield host.end
 
     def _commit(
-        self, epoch: int, host: MemoryHost, groups: list[GroupOutput], watch: Stopwatch, on_step: OnStep
-    ) -> None:
-        report = _commit(self._sinks, self._nothing, epoch, groups, watch)
-        on_step(report.with_state(self._pipeline, host.state_by_level))
+        self, host: MemoryHost, steps: Iterable[_Step], journal: pa.Table | None, on_step: OnStep
+    ) -> int | None:
+        """Compute and commit steps, the first behind the rows of a journal; return their number, None if stopped."""
+        nothing = empty_by_sink(self._pipeline)
+        before, watch, epochs = first_outputs(nothing, journal), Stopwatch(), 0
+        for epoch, step in enumerate(steps):
+            if epoch and self._stop.is_set():
+                return None
+            groups = step()
+            rows = concat_by_sink(before, (group.by_sink for group in groups))
+            computed = watch.lap()
+            parts = [ending_now("compute", computed)]
+            with timing(parts, "commit"):
+                refused = self._sinks.commit(epoch, rows)
+            report = StepReport.of(epoch, groups, computed + watch.lap(), parts=parts, refused=refused)
+            is_batch = self._batch is not None
+            on_step(report if is_batch else report.with_state(self._pipeline, host.state_by_level))
+            before, epochs = nothing, epoch + 1
+        return epochs
 
 
-def _commit(
-    sinks: SinkGroup, nothing: Mapping[str, StepOutput], epoch: int, groups: Sequence[GroupOutput], watch: Stopwatch
-) -> StepReport:
-    """Commit a step that was computed since the last lap, behind the rows of `nothing`; return its report."""
-    rows = concat_by_sink(nothing, (group.by_sink for group in groups))
-    computed = watch.lap()
-    parts = [ending_now("compute", computed)]
-    with timing(parts, "commit"):
-        refused = sinks.commit(epoch, rows)
-    return StepReport.of(epoch, groups, computed + watch.lap(), parts=parts, refused=refused)
+_Step = Callable[[], list[GroupOutput]]
+"""Computes a step."""
 
 
-def _steps(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.Table]:
-    """Cut batches into tables of that many records."""
-    held = RAW.empty_table()
+def _tables(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.Table]:
+    """Cut batches into tables of `size` records."""
+    rest = RAW.empty_table()
     for batch in batches:
-        held = pa.concat_tables([held, pa.Table.from_batches([batch], schema=RAW)])
-        while held.num_rows >= size:
-            yield held.slice(0, size)
-            held = held.slice(size)
-    if held.num_rows:
-        yield held
+        rest = pa.concat_tables([rest, pa.Table.from_batches([batch], schema=RAW)])
+        while rest.num_rows >= size:
+            yield rest.slice(0, size)
+            rest = rest.slice(size)
+    if rest.num_rows:
+        yield rest
 
 
 def play(
     graph: m.Graph, steps: Sequence[PlayStep | Crash], at_end: Literal["fire", "hold"]
 ) -> list[dict[str, StepOutput]]:
-    """Run a log that is given in steps; return each step's output by sink, and the end's as the last.
+    """Run a log given in steps; return the output of each step by sink, and last that of the end.
 
-    All partitions that occur are there from the start. Offsets count from 0.
+    All partitions exist from the start. Offsets count from 0.
     """
     fed = [step for step in steps if not isinstance(step, Tick | Crash)]
     partitions = sorted({partition for step in fed for partition, _ in step})
@@ -262,7 +296,7 @@ def play(
 
 
 def _raw_step(graph: m.Graph, step: Sequence[tuple[int, bytes]], offsets: dict[int, int]) -> pa.Table:
-    """Return the records of a step in the order of the sources, and move the next offset of each partition."""
+    """Return the records of a step in the order of the sources, and advance the next offset of each partition."""
     rows: list[list[tuple[Any, ...]]] = [[] for _ in graph.sources]
     for partition, value in step:
         offset = offsets.get(partition, 0)
@@ -276,65 +310,26 @@ def _raw(rows: Sequence[tuple[Any, ...]]) -> pa.Table:
     return pa.table([pa.array(values, field.type) for values, field in zip(columns, RAW, strict=True)], schema=RAW)
 
 
-class InProcessRun:
-    """Does what `BatchRun` does, for logs that fit in memory. The sink is given a step an epoch."""
+def _planned_steps(host: MemoryHost, source: Source, plan: BatchPlan, batch: BatchSettings) -> Iterator[_Step]:
+    """Yield the steps of a plan: records, then the partitions that become idle, then the end of the input."""
 
-    def __init__(self, graph: m.Graph, sink: Sink | SinkGroup, settings: BatchSettings) -> None:
-        self._pipeline = graph
-        self._sinks = SinkGroup.of(sink)
-        self._settings = settings
-        self._source = open_sources(graph)
-        self._stop = threading.Event()
+    def after_since(step: _Step) -> list[GroupOutput]:
+        return step() if batch.since is None else [ending_after(batch.since, group) for group in step()]
 
-    def stop(self) -> None:
-        """Ask the run to finish its step and return; from any thread."""
-        self._stop.set()
-
-    def run(self, on_step: OnStep) -> Literal["end", "asked"]:
-        """Run; return why it ended. Raise a WindrowError if it failed; what was committed stays."""
-        settings = self._settings
-        if settings.savepoint is not None:
-            require_new_folder(settings.savepoint)
-        plan = batch_plan(self._pipeline, self._source, settings)
-        run = settings.run or Run.new(self._pipeline.name)
-        host = MemoryHost(self._pipeline, plan.partitions, settings.bounds, probe=step_probe(self._pipeline))
-        self._sinks.open(run)
-        nothing = empty_by_sink(self._pipeline)
-        first = first_outputs(nothing, settings.journal)
-        watch, epoch = Stopwatch(), -1
-        for groups in self._steps(host, plan):
-            epoch += 1
-            on_step(_commit(self._sinks, nothing if epoch else first, epoch, groups, watch))
-            if self._stop.is_set():
-                return "asked"
-        if epoch < 0:
-            epoch = 0
-            self._sinks.commit(epoch, first)
-        if settings.savepoint is not None:
-            plan.savepoint(self._pipeline, run, epoch).write(settings.savepoint, enumerate(host.states))
-        return "end"
-
-    def _steps(self, host: MemoryHost, plan: BatchPlan) -> Iterator[list[GroupOutput]]:
-        since = self._settings.since
-        for groups in self._all_steps(host, plan):
-            yield groups if since is None else [ending_after(since, group) for group in groups]
-
-    def _all_steps(self, host: MemoryHost, plan: BatchPlan) -> Iterator[list[GroupOutput]]:
-        raw = _read(self._source, plan)
-        at = plan.begin
-        for number, upto in enumerate(plan.cut.upto):
-            parts = [raw[partition].slice(*_range(raw[partition], at[partition], upto[partition])) for partition in at]
-            yield host.step(pa.concat_tables(parts))
-            control = plan.cut.control.get(number, ())
-            if any(isinstance(message, PartitionIdle) for message in control):
-                yield host.rest(self._settings.idle_at_end)
-            if EndOfInput() in control:
-                yield host.end()
-            at = upto
+    raw, at = _read(source, plan), plan.begin
+    for number, upto in enumerate(plan.cut.upto):
+        parts = [raw[partition].slice(*_range(raw[partition], at[partition], upto[partition])) for partition in at]
+        yield partial(after_since, partial(host.step, pa.concat_tables(parts)))
+        control = plan.cut.control.get(number, ())
+        if any(isinstance(message, PartitionIdle) for message in control):
+            yield partial(after_since, partial(host.rest, batch.idle_at_end))
+        if EndOfInput() in control:
+            yield partial(after_since, host.end)
+        at = upto
 
 
 def _read(source: Source, plan: BatchPlan) -> dict[int, pa.Table]:
-    """Read the log, partition by partition; what was not there when the plan was made is not used."""
+    """Read the log, partition by partition; partitions that the plan does not have are ignored."""
     found: dict[int, list[pa.RecordBatch]] = {partition: [] for partition in plan.begin}
     for batch in source.read_all():
         numbers = distinct(batch.column("partition").to_numpy())
@@ -349,6 +344,113 @@ def _only(batch: pa.RecordBatch, partition: int) -> pa.RecordBatch:
 
 
 def _range(raw: pa.Table, begin: int, end: int) -> tuple[int, int]:
-    """Return where the offsets of a range begin in a table, and how many there are."""
+    """Return the first row and the number of rows of a range of offsets in a table."""
     first, last = np.searchsorted(to_micros(raw.column("offset")), [begin, end]).tolist()
     return first, last - first
+
+
+@contextmanager
+def tables_as_of(graph: m.Graph, until: int) -> Iterator[m.Graph]:
+    """Yield the pipeline into a database of its own with the records up to `until` (microseconds, inclusive).
+
+    The log is read from its first record; watermarks are those of the whole log, so verdicts are as in a replay without
+    the clock journal. Raise a WindrowError if it cannot be read.
+    """
+    with tempfile.TemporaryDirectory(prefix="windrow-") as folder:
+        past = _into_own(with_lists(graph, lambda _: None), Path(folder))
+        with closing(open_sinks(past)) as sinks:
+            MemoryRun(past, sinks, until=until).run(lambda _: None)
+        yield past
+
+
+@dataclass(frozen=True)
+class FirstTables:
+    """A pipeline in a database of its own that has run over the first records of its log.
+
+    `totals` are their counts. `share` is the maximum number of records read of each partition, None if these are the
+    whole log. `notes` are warnings about the lists of its rules.
+    """
+
+    pipeline: m.Graph
+    totals: Totals
+    share: int | None
+    notes: tuple[str, ...]
+
+
+@contextmanager
+def tables_of_first(graph: m.Graph, most: int = FIRST) -> Iterator[FirstTables]:
+    """Yield the tables of about the first `most` records, as if the log ended there: all windows fire.
+
+    Each partition has its share of them. A file is read as it is now if no run has followed it. Raise a WindrowError if
+    the log cannot be read.
+    """
+    notes: list[str] = []
+    totals, share = Totals(), None
+
+    def read(source: Source) -> Iterator[pa.RecordBatch]:
+        nonlocal share
+        share = yield from read_first(source, most)
+
+    with tempfile.TemporaryDirectory(prefix="windrow-") as folder:
+        past = _into_own(with_lists(graph, notes.append), Path(folder)).ending("fire")
+        past, own = _with_own_logs(past, Path(folder))
+        for name, follower in followers(past).items():
+            if name in own:
+                follower.update()
+        with closing(open_sinks(past)) as sinks:
+            MemoryRun(past, sinks, read=read).run(totals.add)
+        yield FirstTables(past, totals, share, tuple(notes))
+
+
+def read_first(source: Source, most: int) -> Generator[pa.RecordBatch, None, int | None]:
+    """Read about the first `most` records, an equal share of each partition; return the share if one has more."""
+    partitions = source.partitions()
+    share = -(-most // max(1, len(partitions)))
+    has_more = False
+    for partition in partitions:
+        left = share
+        for batch in source.read_from(partition, 0):
+            yield batch.slice(0, left)
+            has_more |= batch.num_rows > left
+            left -= min(left, batch.num_rows)
+            if has_more and not left:
+                break
+    return share if has_more else None
+
+
+def _with_own_logs(graph: m.Graph, folder: Path) -> tuple[m.Graph, set[str]]:
+    """Return the pipeline with a log in a folder for each followed file without one, and the names of these sources."""
+    own: set[str] = set()
+
+    def log_of(name: str, source: m.Source) -> m.Source:
+        if not isinstance(source, m.FileSource) or Path(source.log).exists():
+            return source
+        own.add(name)
+        return replace(source, log=str(folder / f"log-{len(own)}"))
+
+    following = graph.map_nodes(
+        lambda node: replace(node, source=log_of(node.name, node.source)) if isinstance(node, m.SourceNode) else node
+    )
+    return following, own
+
+
+def missing_of(graph: m.Graph) -> list[str]:
+    """Return warnings about partitions that lost their beginning, or older records of keys in a compaction."""
+    found = []
+    for partition, (first, _) in sorted(open_sources(graph).ends().items()):
+        folder, name = graph.source_of(partition).source.folder, graph.partition_name(partition)
+        if first:
+            found.append(f"partition {name} begins at offset {first:,}: the table lacks what was before")
+        elif folder is not None and LogFolder(folder).kept(partition % m.MAX_PARTITIONS).segment is not None:
+            found.append(f"partition {name} was compacted: the table lacks rows of keys that have newer records")
+    return found
+
+
+def _into_own(graph: m.Graph, folder: Path) -> m.Graph:
+    """Return the pipeline with each table in a SQLite database of its own."""
+    own = {
+        node.name: replace(node, sink=m.SqliteSink(str(folder / f"{number}.db"), node.sink.table))
+        for number, node in enumerate(graph.sinks)
+    }
+    moved = graph.map_nodes(lambda node: own[node.name] if isinstance(node, m.SinkNode) else node)
+    return replace(moved, mode="micro-batch")

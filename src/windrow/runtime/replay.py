@@ -1,4 +1,4 @@
-"""Replay: the log again, into a shadow of the live table."""
+"""Replay: reads the log again, into a shadow of the live table."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from windrow.engine.watermarks.journal import NO_IDLE, IdleAtEnd, JournalReplay
 from windrow.errors import CheckpointError, InputError, SinkError
 from windrow.expressions import sink_specs
 from windrow.runtime.batch.plan import MAX_RECORDS, BatchSettings, starts_at_latest
-from windrow.runtime.launch import Ended, ReplayHost
+from windrow.runtime.run import Ended, OnStart, ReplayHost
 from windrow.runtime.savepoint import require_new_folder
 from windrow.runtime.settings import AS_GIVEN, SparkOptions
 from windrow.runtime.stream.checkpoint import Checkpoint, log_of
@@ -42,9 +42,10 @@ SHADOW = "_shadow"
 class ReplayOptions:
     """Options of a replay.
 
-    `checkpoint` is the live run's; if it is `default` and not there, or `end` is ``log``, the replay goes to the end
-    of the log. `begin` are offsets to read from, by the names of partitions; `since` leaves out windows that end by
-    then (microseconds). `into` is for one table; by default each has the live one's name and `SHADOW` behind it.
+    `checkpoint` is the live run's; if it is the `default` one and missing, or `end` is ``log``, the replay reads to the
+    end of the log. `begin` are offsets to read from, by the names of partitions; windows that end at `since`
+    (microseconds) or before are not written. `into` names the shadow of a single table; by default each shadow has the
+    name of its live table with the suffix `SHADOW`.
     """
 
     checkpoint: Folder
@@ -64,10 +65,10 @@ class ReplayOptions:
 
 @dataclass(frozen=True)
 class Replay:
-    """A replay that can begin: into the tables of `pipeline`; `notes` say what to know of it.
+    """A planned replay into the tables of `pipeline`; `notes` are for the user.
 
-    `tables` are the live tables, each with its shadow. `lacks` are the first offsets in the log if the live table has
-    read records before them, so that the shadow cannot have them.
+    `tables` are the live tables, each with its shadow. `lacks` are the first offsets in the log if the live run read
+    records before them, which the shadow cannot have.
     """
 
     pipeline: m.Graph
@@ -79,7 +80,7 @@ class Replay:
 
 
 def shadows(graph: m.Graph, into: str | None, option: str) -> dict[str, str]:
-    """Return the shadow of each live table; `into` names that of a pipeline with one, as the option says."""
+    """Return the shadow of each live table; `into`, given by the option, names that of a single table."""
     live = [node.sink.table for node in graph.sinks]
     if into is not None and len(live) > 1:
         msg = f"{option} names one table, but there are {len(live)}: leave it out, so that each is TABLE{SHADOW}"
@@ -91,7 +92,7 @@ def shadows(graph: m.Graph, into: str | None, option: str) -> dict[str, str]:
 
 
 def plan_replay(graph: m.Graph, options: ReplayOptions) -> Replay:
-    """Look at the log, the live run's checkpoint and its tables; raise a WindrowError if they cannot be read."""
+    """Plan a replay from the log, the live run's checkpoint and its tables; raise a WindrowError if that fails."""
     if options.since is not None and graph.rules:
         msg = "alerts have no windows, so a replay of them begins at offsets, not at a time: give --from as offsets"
         raise InputError(msg)
@@ -101,8 +102,8 @@ def plan_replay(graph: m.Graph, options: ReplayOptions) -> Replay:
     if options.savepoint is not None:
         require_new_folder(options.savepoint)
     there = open_sources(graph).ends()
-    begin = _numbered(graph, "--from", options.begin, there)
-    asked = None if isinstance(options.end, str) else _numbered(graph, "--to", options.end, there)
+    begin = _by_number(graph, "--from", options.begin, there)
+    asked = None if isinstance(options.end, str) else _by_number(graph, "--to", options.end, there)
     first = {partition: begin for partition, (begin, _) in there.items()}
     checkpoint = _checkpoint(options) if options.end == "live" else None
     epoch = None if checkpoint is None else _epoch(graph, checkpoint)
@@ -119,7 +120,7 @@ def plan_replay(graph: m.Graph, options: ReplayOptions) -> Replay:
             replayed = JournalReplay.of(with_numbers(graph, sinks.journal()), end)
     if checkpoint is not None:
         replayed = replace(replayed, idle_at_end=_with_unknown(replayed, checkpoint, first, end))
-    # a part of the log is no end of it
+    # windows do not fire at the end of a part of the log
     holds = checkpoint is not None or asked is not None
     settings = BatchSettings(
         begin=begin,
@@ -137,26 +138,26 @@ def plan_replay(graph: m.Graph, options: ReplayOptions) -> Replay:
         run=Run.new(graph.name),
     )
     notes = (*warnings, *_notes(graph, options, checkpoint, replayed, first=first, epoch=epoch))
-    shadowed = _shadowed(graph, tables, checkpoint, options)
+    shadowed = _into_shadows(graph, tables, checkpoint, options)
     lacks = first if any(first.values()) and _is_trimmed(Checkpoint.read(options.checkpoint), first) else None
     return Replay(shadowed, tuple(tables.items()), end, settings, notes, lacks)
 
 
 def _is_trimmed(checkpoint: Checkpoint | None, first: Cut) -> bool:
-    """Whether the run of a checkpoint has read records that the log no longer has, as far as that is noted."""
+    """Whether the run of a checkpoint began with records that the log no longer has."""
     begun = {} if checkpoint is None else checkpoint.offsets(-1)
     return any(offset > begun.get(partition, offset) for partition, offset in first.items())
 
 
 def require_as_far(graph: m.Graph, tables: Mapping[str, str], folder: Folder) -> None:
-    """Raise SinkError if the shadow of a live table ends before where the live table is, or is of another log.
+    """Raise SinkError if the shadow of a live table ends before the live table's position, or is of another log.
 
-    See `_position`, with the checkpoint in the folder. If nothing says where a table is, a live one is at the end of
-    the log and a shadow at its beginning. What a replay was promoted over can take its place again, unless a run has
-    written to it since.
+    See `_position`, with the checkpoint in the folder. If the position of a table is unknown, a live one is taken to be
+    at the end of the log and a shadow at its beginning. A table that a promoted replay replaced can be promoted again,
+    unless a run has written to the live table since.
 
-    Raise SinkError also if the log no longer has its beginning, and the shadow begins later than a live table of which
-    no checkpoint says where it began.
+    Raise SinkError also if the log no longer has its beginning, and the shadow begins later than a live table whose
+    beginning no checkpoint records.
     """
     checkpoint = Checkpoint.read(folder)
     for node in graph.sinks:
@@ -202,7 +203,7 @@ def _require_rows(
 
 
 def _require_log(graph: m.Graph, what: str, at: Offset, identity: str | None) -> None:
-    """Raise SinkError if the pipeline's log does not have what was read up to a position, other than by retention."""
+    """Raise SinkError if the pipeline's log lacks records before a position for a reason other than retention."""
     source = open_sources(graph)
     others = [loss for loss in source.find_losses(at, identity).losses if loss.goes_on <= loss.stood]
     if others:
@@ -227,7 +228,7 @@ def _require_as_early(graph: m.Graph, sink: m.Sink, shadow: str) -> None:
 
 
 def _first_window(graph: m.Graph, sink: m.Sink, name: str) -> int | None:
-    """Return the begin of the first window in a table; None if it has none, or if its rows are of no windows."""
+    """Return the start of the first window in a table; None if it has no rows, or rows without windows."""
     spec = next(spec for spec in sink_specs(graph).values() if spec.sink == sink)
     table = layout(spec.into(name)).result
     if "window_start" not in table.columns:
@@ -238,10 +239,10 @@ def _first_window(graph: m.Graph, sink: m.Sink, name: str) -> int | None:
 
 
 def _position(graph: m.Graph, names: Mapping[str, str], sink: m.Sink, checkpoint: Checkpoint | None) -> Cut | None:
-    """Return the next offset of each partition where the table of a sink is, or the one that `names` has for it.
+    """Return the position of a sink's table, or of its shadow by `names`, as the next offset of each partition.
 
-    That is where its replay ended, where the checkpoint is if it is of its run, or where the input of its bounded run
-    ended, if that was its last step. Return None if nothing says it.
+    It is the end of its replay, the position of the checkpoint if that is of its run, or the end of the input of its
+    bounded run, if that was its last step. Return None if it is unknown.
     """
     database, table = open_database(sink), names.get(sink.table, sink.table)
     replayed, stands = database.replayed(table), database.stands(table)
@@ -252,11 +253,11 @@ def _position(graph: m.Graph, names: Mapping[str, str], sink: m.Sink, checkpoint
         return checkpoint.offsets(-1 if epoch is None else epoch - checkpoint.first_epoch)
     if checkpoint is not None and checkpoint.follows is not None and checkpoint.follows.run == owner:
         return checkpoint.offsets(-1)
-    return None if epoch is None else _ended(graph, names, epoch)
+    return None if epoch is None else _end_of_input(graph, names, epoch)
 
 
-def _ended(graph: m.Graph, names: Mapping[str, str], epoch: int) -> Cut | None:
-    """Return where the input ended in a step, None if it did not, by the journal, which is beside the first table."""
+def _end_of_input(graph: m.Graph, names: Mapping[str, str], epoch: int) -> Cut | None:
+    """Return where the input ended in a step, or None, by the clock journal, which is beside the first table."""
     sink = graph.sinks[0].sink
     _, _, clocks = beside(names.get(sink.table, sink.table))
     with open_database(sink).snapshot() as snapshot:
@@ -272,22 +273,18 @@ def _ended(graph: m.Graph, names: Mapping[str, str], epoch: int) -> Cut | None:
     return dict(zip(journal["partition"].to_pylist(), journal["offset"].to_pylist(), strict=True)) or None
 
 
-def run_replay(
-    replay: Replay, options: ReplayOptions, on_step: OnStep, on_start: Callable[[Callable[[], None]], None]
-) -> Ended:
-    """Replay; `on_start` is given the function that asks it to stop. Raise a WindrowError if it fails."""
+def run_replay(replay: Replay, options: ReplayOptions, on_step: OnStep, on_start: OnStart) -> Ended:
+    """Replay; `on_start` receives the function that asks it to stop. Raise a WindrowError if it fails."""
     graph = replay.pipeline
     with tracing(graph, options.host, options.on_warning) as traces:
         both = Observer.all_of([Observer(on_step), Observer(naming_partitions(graph, traces.on_step))])
         return _run_replay(replay, options, both.on_step, on_start)
 
 
-def _run_replay(
-    replay: Replay, options: ReplayOptions, on_step: OnStep, on_start: Callable[[Callable[[], None]], None]
-) -> Ended:
+def _run_replay(replay: Replay, options: ReplayOptions, on_step: OnStep, on_start: OnStart) -> Ended:
     sinks, settings, source = open_sinks(replay.pipeline), replay.settings, open_sources(replay.pipeline)
     if settings.run is None:
-        msg = "a replay must say whose its rows are"
+        msg = "a replay needs a run for its rows"
         raise ValueError(msg)
     notes = [
         (
@@ -318,9 +315,9 @@ def _run_replay(
                 on_start(batch.stop)
                 ended = batch.run(on_step)
             case "memory":
-                from windrow.runtime.memory import InProcessRun  # noqa: PLC0415 - Arrow only where it runs
+                from windrow.runtime.memory import MemoryRun  # noqa: PLC0415 - Arrow only where it runs
 
-                memory = InProcessRun(replay.pipeline, sinks, settings)
+                memory = MemoryRun(replay.pipeline, sinks, batch=settings)
                 on_start(memory.stop)
                 ended = memory.run(on_step)
             case _:
@@ -332,10 +329,10 @@ def _run_replay(
         sinks.close()
 
 
-def _numbered(
+def _by_number(
     graph: m.Graph, option: str, given: Mapping[PartitionName, int] | None, there: Mapping[int, tuple[int, int]]
 ) -> dict[int, int] | None:
-    """Return offsets by the numbers of partitions.
+    """Return offsets by the numbers of partitions in place of their names.
 
     Raise InputError if an option names a partition that the log does not have, or an offset beyond its end.
     """
@@ -344,7 +341,7 @@ def _numbered(
     found = {graph.partition_number(name): offset for name, offset in given.items()}
     for (partition, offset), name in zip(found.items(), given, strict=True):
         if partition not in there:
-            known = ", ".join(str(graph.partition_name(one)) for one in sorted(there)) or "none"
+            known = ", ".join(str(graph.partition_name(number)) for number in sorted(there)) or "none"
             msg = f"{option} names partition {name}, which the log does not have: it has {known}"
             raise InputError(msg)
         end = there[partition][1]
@@ -363,10 +360,10 @@ def _checkpoint(options: ReplayOptions) -> Checkpoint | None:
 
 
 def _epoch(graph: m.Graph, checkpoint: Checkpoint) -> int | None:
-    """Return the epoch at which the live tables stand, None if their run has committed none.
+    """Return the last epoch of the live tables, None if their run has committed none.
 
-    That is one more than Spark has noted if the run died between the two. Raise CheckpointError if a table is not of
-    the checkpoint's run, whose offsets would say nothing of it, or if they stand at different epochs.
+    It is one more than Spark has noted if the run died between the two commits. Raise CheckpointError if a table is not
+    of the checkpoint's run, or if the tables are at different epochs.
     """
     epochs = {node.sink.table: _epoch_of(node.sink, checkpoint) for node in graph.sinks}
     if len(set(epochs.values())) > 1:
@@ -393,16 +390,16 @@ def _epoch_of(sink: m.Sink, checkpoint: Checkpoint) -> int | None:
 
 
 def _with_unknown(replayed: JournalReplay, checkpoint: Checkpoint, first: Cut, end: Cut) -> IdleAtEnd:
-    """Return who does not hold the low watermark back at the end: also those that the live run has not met yet."""
+    """Return the partitions that are idle at the end, including those from which the live run has read nothing."""
     known = {*checkpoint.partitions, *(partition for partition in end if end[partition] > first.get(partition, 0))}
     lows = dict.fromkeys(first.keys() - known, MIN_TIME) | dict(replayed.idle_at_end.lows)
     return IdleAtEnd(tuple(sorted(lows.items())))
 
 
-def _shadowed(
+def _into_shadows(
     graph: m.Graph, tables: Mapping[str, str], checkpoint: Checkpoint | None, options: ReplayOptions
 ) -> m.Graph:
-    """Return the pipeline into other tables, from the beginning of its sources."""
+    """Return the pipeline from the beginning of its sources into the shadow tables."""
     latest = [node.name for node in graph.sources if starts_at_latest(node.source)]
     if latest and options.begin is None:
         whose = "" if checkpoint is None else f" (the checkpoint {options.checkpoint} has them)"

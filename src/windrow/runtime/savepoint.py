@@ -1,6 +1,6 @@
 """Savepoints, and the fingerprint of a pipeline.
 
-A savepoint is the state of every key group after a step, and where in the log that step ended.
+A savepoint is the state of every key group after a step, and the position in the log at which that step ended.
 """
 
 from __future__ import annotations
@@ -35,19 +35,15 @@ _ENTRY = pa.schema([("kind", pa.string()), ("bucket", pa.int64()), ("blob", pa.l
 """A blob of a key group; the summary is the row without a kind."""
 
 
-def _versions() -> dict[str, str]:
-    return {name: version(name) for name in ("windrow", "pyarrow", "duckdb", "pyspark")}
-
-
 @dataclass(frozen=True)
 class Savepoint:
     """The state of a run after `epoch`, in a folder with one file for each key group.
 
     `offsets` are the next offsets to read, `partitions` as the checkpoint names them. `at` is the same position as the
-    source records it, and `identity` distinguishes the log from another of the same name (None if it is not known, as
-    in a savepoint of an older version). `decoded_since` is the offset, by partition, before which records were decoded
-    with other settings than those of `meaning`; none were of a partition that is left out. The first stage of a salted
-    pipeline has no state but the clocks, which every key group has, so the states of the second stage are all there is.
+    source records it, and `identity` distinguishes the log from another of the same name (None if it is unknown, as in
+    a savepoint of an older version). `decoded_since` is the offset, by partition, before which records were decoded
+    with other settings than those of `meaning`; a partition that is left out has no such records. The first stage of a
+    salted pipeline only has the clocks as state, which every key group has, so only the second stage's state is saved.
     """
 
     run: Run
@@ -56,20 +52,22 @@ class Savepoint:
     partitions: tuple[int, ...]
     key_groups: int
     meaning: Meaning
-    versions: dict[str, str] = field(default_factory=_versions)
+    versions: dict[str, str] = field(
+        default_factory=lambda: {name: version(name) for name in ("windrow", "pyarrow", "duckdb", "pyspark")}
+    )
     at: Offset | None = None
     identity: str | None = None
     decoded_since: dict[int, int] = field(default_factory=dict)
 
     def write(self, folder: Folder, states: Iterable[tuple[int, MemoryState]]) -> None:
-        """Write it with the state of each key group; the folder appears whole or not at all.
+        """Write the savepoint with the state of each key group; the folder appears whole or not at all.
 
         Raise InputError if the folder is not empty or cannot be created, CheckpointError if writing fails.
         """
         require_new_folder(folder)
         try:
             with new_folder(folder, last=FILE) as draft:
-                files = {str(group): _write(draft / _name(group), state) for group, state in states}
+                files = {str(group): _write(draft / _file_name(group), state) for group, state in states}
                 if files.keys() != {str(group) for group in range(self.key_groups)}:
                     msg = f"a savepoint of {self.key_groups} key groups was given the states of {sorted(files)}"
                     raise ValueError(msg)
@@ -82,7 +80,7 @@ class Savepoint:
 
     @staticmethod
     def read(folder: Folder) -> Savepoint:
-        """Return the savepoint in a folder, without the states; raise CheckpointError if it is none, or damaged."""
+        """Return the savepoint in a folder, without the states; raise CheckpointError if it is missing or damaged."""
         body = _body(folder)
         return Savepoint(
             run=Run(**body["run"]),
@@ -99,19 +97,19 @@ class Savepoint:
 
     @staticmethod
     def states(folder: Folder) -> Iterator[tuple[int, MemoryState]]:
-        """Go through the key groups, in order; raise CheckpointError at one whose file is damaged, with its name."""
+        """Yield the state of each key group, in order; raise CheckpointError at a damaged file."""
         files = _body(folder)["files"]
         for group in range(len(files)):
-            yield group, _read(folder / _name(group), files[str(group)])
+            yield group, _read(folder / _file_name(group), files[str(group)])
 
     @staticmethod
     def state(folder: Folder, group: int) -> MemoryState:
-        """Return what one key group knows; raise CheckpointError as `states` does."""
-        return _read(folder / _name(group), _body(folder)["files"][str(group)])
+        """Return the state of one key group; raise CheckpointError as `states` does."""
+        return _read(folder / _file_name(group), _body(folder)["files"][str(group)])
 
 
 def require_new_folder(folder: Folder) -> None:
-    """Raise InputError unless a savepoint can be written to a folder: it is empty, or can be created."""
+    """Raise InputError unless a savepoint can be written to a folder: it must be empty, or absent and creatable."""
     created: list[Path] = []
     try:
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -128,31 +126,27 @@ def require_new_folder(folder: Folder) -> None:
         raise InputError(msg) from exc
     finally:
         for parent in reversed(created):
-            with suppress(OSError):  # another process may have put something there meanwhile
+            with suppress(OSError):  # another process may have put a file there meanwhile
                 parent.rmdir()
 
 
-def _name(group: int) -> str:
+def _file_name(group: int) -> str:
     return f"group-{group:04}.arrow"
 
 
 def _write(path: Path, state: MemoryState) -> dict[str, Any]:
-    """Write a key group's file; return what it must be when it is read."""
+    """Write a key group's file; return its size and digest."""
+    summary = state.summary()
+    entries: list[tuple[str | None, int | None, bytes]] = [] if summary is None else [(None, None, summary)]
+    entries += ((kind, bucket, blob) for (kind, bucket), blob in sorted(state.items()))
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, _ENTRY) as writer:
-        summary = state.summary()
-        if summary is not None:
-            writer.write_batch(_entry(None, None, summary))
-        for (kind, bucket), blob in sorted(state.items()):
-            writer.write_batch(_entry(kind, bucket, blob))
+        for kind, bucket, blob in entries:
+            writer.write_batch(pa.record_batch([[kind], [bucket], [blob]], schema=_ENTRY))
     return {"bytes": path.stat().st_size, "sha256": _file_digest(path)}
 
 
-def _entry(kind: str | None, bucket: int | None, blob: bytes) -> pa.RecordBatch:
-    return pa.record_batch([[kind], [bucket], [blob]], schema=_ENTRY)
-
-
 def _read(path: Folder, known: dict[str, Any]) -> MemoryState:
-    """Read a key group's file."""
+    """Read a key group's file, whose size and digest are known."""
     try:
         if path.stat().st_size != known["bytes"] or _file_digest(path) != known["sha256"]:
             msg = f"{path} is damaged: it is not what was written; take another savepoint, or restore the file"
@@ -181,7 +175,7 @@ def _body(folder: Folder) -> Any:  # noqa: ANN401 - plain JSON
         whole = json.loads(text)
         if whole["sha256"] != _digest(text.partition('"savepoint": ')[2][:-2].encode()):
             msg = "it is not what was written"
-            raise ValueError(msg)  # noqa: TRY301 - it ends as what cannot be read does
+            raise ValueError(msg)  # noqa: TRY301 - reported like an unreadable file
         body = whole["savepoint"]
         if body["format"] != _FORMAT:
             msg = f"it has format {body['format']}, not {_FORMAT}: another version of windrow wrote it"
@@ -227,8 +221,8 @@ FREE = {
 
 
 def fingerprint(graph: m.Graph) -> Meaning:
-    """Return what the state of a pipeline depends on, and where its things are; of a graph, for each of its streams."""
-    # a topic has its name in its section
+    """Return the settings that the state of a pipeline depends on, and its locations; of a graph, for each stream."""
+    # the section of a topic has its name
     folders = [source for source in graph.sources if not isinstance(source.source.records, m.KafkaSource)]
     named = {"" if graph.is_short else source.name: source.source.label for source in folders}
     labels = {"labels": named} if folders else {}
@@ -239,7 +233,7 @@ def fingerprint(graph: m.Graph) -> Meaning:
     records: dict[str, Any] = {}
     for source in graph.sources:
         section = printed["sources"][source.name]
-        # where windows alone take its records, it is in each of them
+        # if only windows read the source, its section is in that of each window
         is_in_all = all(isinstance(node, m.ResultNode) for node in graph.readers(source))
         records[source.name] = section.get("lateness") if is_in_all else without_location(section)
     for node in graph.streams:
@@ -249,10 +243,10 @@ def fingerprint(graph: m.Graph) -> Meaning:
         else:
             records[node.name] = printed["streams"][node.name]
         if isinstance(node, m.SelectNode) and m.is_by_branch(graph, node):
-            # states of before knew the rows by their places alone
+            # older states identified the rows by their places alone
             records[node.name]["rows"] = "by branch"
     found = {"name": graph.name, "key_groups": graph.key_groups, "streams": streams, "records": records} | labels
-    # with the places of the topics, as an id is that of a topic at its servers
+    # an id of a topic is valid at its servers only
     found["servers"] = {
         source.name: printed["sources"][source.name]["source"].get("kafka", {}).get("servers")
         for source in graph.sources
@@ -261,12 +255,12 @@ def fingerprint(graph: m.Graph) -> Meaning:
 
 
 _SAME_TABLE = ("path", "url", "servers", "table", "topic")
-"""Settings of a sink that say which table it writes."""
+"""Settings of a sink that identify its table."""
 
 
 @dataclass(frozen=True)
 class OtherTable:
-    """A setting of a sink, by its path in a pipeline file, by which its table would get other rows than before."""
+    """A changed setting of a sink, by its path in a pipeline file, that gives its table other rows than before."""
 
     field: str
     there: Any
@@ -274,12 +268,12 @@ class OtherTable:
 
 
 def other_tables(kept: Meaning, graph: m.Graph) -> Iterator[OtherTable]:
-    """Go through the sinks whose table another stream wrote, or the same without its changelog.
+    """Yield the sinks whose table another stream wrote, or the same stream without its changelog.
 
-    What is kept of a pipeline names one sink of each window, and that is all that is known of tables of older versions.
+    A stored pipeline names one sink of each window, so other tables are not checked.
     """
     streams: dict[str, Meaning] = kept.get("streams", {"": kept})
-    known = {_table(one["sink"]): (name, one["sink"]) for name, one in streams.items() if "sink" in one}
+    known = {_table(stream["sink"]): (name, stream["sink"]) for name, stream in streams.items() if "sink" in stream}
     # a short form is printed as such
     printed = to_dict(graph)["sinks"] if not graph.is_short else {"": to_dict(graph)}
     for node in graph.sinks:
@@ -303,34 +297,33 @@ def _table(section: dict[str, dict[str, Any]]) -> str:
 
 @dataclass(frozen=True)
 class RenamedLog:
-    """A source, by its path in a pipeline file, whose rows would have another name as their `source` than before."""
+    """A source, by its path in a pipeline file, whose rows get another `source` than before."""
 
     field: str
     there: str
     here: str
     why: str | None
-    """Why that cannot be; None if it can."""
+    """Why the change is refused, or None."""
 
 
 def renamed_logs(kept: Meaning, given: Meaning) -> Iterator[RenamedLog]:
-    """Go through the sources whose log has another name; what an older version kept has no names."""
+    """Yield the sources whose log has another name; pipelines stored by older versions have no names."""
     labels: dict[str, str] = given.get("labels", {})
     for name, there in kept.get("labels", {}).items():
         here = labels.get(name, there)
         if here != there:
-            # which of several logs a row of the journal is of is known by its name alone
-            why = f"the clock journal has it as {there}: call the folder so again, or a link to it"
-            field, is_one = f"sources.{name}.source" if name else "source", "sources" not in given
-            yield RenamedLog(field, there, here, None if is_one else why)
+            # with several logs, rows of the journal name theirs
+            why = f"the clock journal has it as {there}: give the folder, or a link to it, that name again"
+            field, is_only = f"sources.{name}.source" if name else "source", "sources" not in given
+            yield RenamedLog(field, there, here, None if is_only else why)
 
 
 def without_location(section: dict[str, Any]) -> dict[str, Any]:
-    """Return a source's section without the settings of where its log is."""
-    return section | {"source": _without_free(section["source"], ("source",))}
+    """Return a source's section without the location of its log."""
 
+    def clean(settings: Any, path: tuple[str, ...]) -> Any:  # noqa: ANN401 - plain JSON
+        if not isinstance(settings, dict):
+            return settings
+        return {name: clean(value, (*path, name)) for name, value in settings.items() if (*path, name) not in FREE}
 
-def _without_free(settings: Any, path: tuple[str, ...]) -> Any:  # noqa: ANN401 - plain JSON
-    if not isinstance(settings, dict):
-        return settings
-    kept = {name: value for name, value in settings.items() if (*path, name) not in FREE}
-    return {name: _without_free(value, (*path, name)) for name, value in kept.items()}
+    return section | {"source": clean(section["source"], ("source",))}

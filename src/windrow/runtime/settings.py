@@ -1,4 +1,4 @@
-"""Settings of Spark: which answers depend on, which suit a machine, and what Spark was given."""
+"""Settings of Spark: those that results depend on, those that suit a machine, and those that Spark was given."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from windrow.telemetry.s3 import hadoop_settings
 
 MEANING = {
     "spark.sql.session.timeZone": "UTC",
-    # a batch is decoded whole: large ones cost less a record
+    # a batch is decoded whole: a record costs less in a large one
     "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
-    # a packet is a row: of more of them a batch is room that grows and is let go of again, fresh memory each time
+    # a packet is a row: larger batches would grow and be freed again, with fresh memory each time
     "spark.sql.execution.arrow.maxBytesPerBatch": "4m",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    # a task of a batch run is a key group: also one without records, whose number is the task's
+    # a task of a batch run is the key group of its number, even without records
     "spark.sql.adaptive.enabled": "false",
-    # it is said to the processes by their environment: they are of one kind only if it is the same for all stages
+    # passed in the environment: Spark reuses a worker only if all stages have the same one
     "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
     "spark.python.daemon.module": "windrow.runtime.spark.worker_daemon",
     "spark.sql.streaming.stateStore.providerClass": (
@@ -30,56 +30,56 @@ MEANING = {
     ),
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
-    # the other one starts a process for each file that it renames, to ask whether that is a link
+    # the default starts a process for each file that it renames, to check whether that is a link
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
-    # what Spark says of options and plans
+    # in what Spark logs of options and plans
     "spark.redaction.regex": "(?i)secret|password|token|jaas|credential|keystore[.]key|pem$",
     "spark.sql.redaction.options.regex": "(?i)secret|password|token|jaas|credential|keystore[.]key|pem$|url",
 }
-"""Settings that answers and their secrecy depend on: they are the same in every run."""
+"""Settings that results and their secrecy depend on: they are the same in every run."""
 
 MACHINE = {
     "spark.driver.memory": "4g",
-    # a step comes to the driver whole; the end of the input may fire much at once
+    # a step comes to the driver whole; at the end of the input many windows may fire at once
     "spark.driver.maxResultSize": "0",
-    # the JVM's work is planning and moving bytes: the simpler compiler is done with it before the other has begun, and
-    # what is moved is soon of no use, so more room for it is only more memory
+    # the JVM plans and moves bytes: the simpler compiler has finished before the other begins, and what is moved is
+    # soon garbage, so a larger young generation would only take memory
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseParallelGC -Xmn96m",
     # a packet is columns of numbers, which take longer to compress than to move
     "spark.shuffle.compress": "false",
-    # nor is it worth sums: it goes from one process to another, and what it is made of has sums of its own
+    # nor are checksums worth it: a packet goes from one process to another, and its sources have their own
     "spark.shuffle.checksum.enabled": "false",
     "spark.sql.shuffle.orderIndependentChecksum.enabled": "false",
     "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch": "false",
     "spark.buffer.pageSize": "4m",
-    # blobs of state are alike and mostly smaller than a few KB: several are compressed together, by what finds more in
-    # them (a checkpoint of before keeps the codec of its changelogs, which Spark notes in it)
+    # blobs of state are alike and mostly smaller than a few KB: several are compressed together, with the better codec
+    # (an older checkpoint keeps the codec of its changelogs, which Spark notes in it)
     "spark.sql.streaming.stateStore.compression.codec": "zstd",
     "spark.sql.streaming.stateStore.rocksdb.compression": "zstd",
     "spark.sql.streaming.stateStore.rocksdb.blockSizeKB": "64",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    # over TCP each task of a Python stage waits some 40 ms more
+    # over TCP each task of a Python stage waits some 40 ms longer
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.sql.streaming.stopTimeout": "60s",
 }
-"""Settings that suit most machines; others may be given to Spark."""
+"""Settings that suit most machines; Spark may be given others."""
 
 CLUSTER = {
-    # as for the driver: of a live step's tasks, the better compiler takes a third of the time for itself
+    # as for the driver: the better compiler would take a third of the time of a live step's tasks
     "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseParallelGC",
 }
-"""Settings that suit executors on other machines; others may be given too."""
+"""Settings that suit executors on other machines; Spark may be given others."""
 
 LOOPBACK = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
-"""Settings of a driver whose executors are on its machine; they may be given too."""
+"""Settings of a driver whose executors are on its machine; Spark may be given others."""
 
 
 @dataclass(frozen=True)
 class SparkOptions:
-    """What a command says of Spark: a master URL, and settings that win over all others but `MEANING`."""
+    """A command's options of Spark: a master URL, and settings that override all others but `MEANING`."""
 
     master: str | None = None
     conf: Mapping[str, str] = field(default_factory=dict)
@@ -103,7 +103,7 @@ class SparkOptions:
 
 
 AS_GIVEN = SparkOptions()
-"""No settings but those that Spark is given otherwise."""
+"""No settings beyond those that Spark is given otherwise."""
 
 _MASTER = re.compile(r"local(\[(\d+|\*)(, *\d+)?\])?|local-cluster\[.*\]|yarn|(spark|k8s)://.+")
 
@@ -119,7 +119,7 @@ def runs_in_driver(master: str) -> bool:
 
 
 def settings_of(given: Mapping[str, str], scratch: Path, java_options: str = "") -> dict[str, str]:
-    """Return the settings of a session; those that suit a machine only where Spark was given no other.
+    """Return the settings of a session; those that suit a machine are defaults.
 
     `java_options` are more options of the driver's Java.
     """
@@ -128,14 +128,14 @@ def settings_of(given: Mapping[str, str], scratch: Path, java_options: str = "")
 
 
 _LONGEST = 64
-"""Characters of a folder in which Spark can make its sockets, whose paths have 107 at the most."""
+"""Maximum characters of a folder for Spark's sockets, whose paths have at most 107."""
 
 
 def _local_folders(scratch: Path, java_options: str) -> dict[str, str]:
-    """Return the settings that have Spark and its JVM keep their temporary files there.
+    """Return the settings by which Spark and its JVM keep their temporary files in a folder.
 
-    SPARK_LOCAL_DIRS comes before them. The JVM's own, which are small, stay where they are if its sockets could not be
-    made there.
+    SPARK_LOCAL_DIRS overrides them. The small files of the JVM stay in its default folder if a socket's path would be
+    too long.
     """
     folder = scratch / "local"
     folder.mkdir(exist_ok=True)
@@ -150,10 +150,10 @@ _OPTIONS = {"--master": "spark.master", "--driver-memory": "spark.driver.memory"
 
 def given_settings() -> dict[str, str]:
     """Return the settings that Spark was given: by spark-submit, PYSPARK_SUBMIT_ARGS, or spark-defaults.conf."""
-    if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit runs this process, and has read them all
+    if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit runs this process and has read all settings
         from pyspark import SparkConf, SparkContext  # noqa: PLC0415 - commands without Spark start without it
 
-        SparkContext._ensure_initialized()  # noqa: SLF001 - its JVM is not asked otherwise
+        SparkContext._ensure_initialized()  # noqa: SLF001 - no other way to ask its JVM
         return dict(SparkConf().getAll())
     found: dict[str, str] = {}
     home = os.environ.get("SPARK_HOME")

@@ -15,7 +15,7 @@ from windrow.authoring import load
 from windrow.authoring.load import OpenedPipeline
 from windrow.authoring.variables import PROFILE_VARIABLE, PROFILES, Given
 from windrow.errors import HIDDEN_VALUES, InputError
-from windrow.runtime.command_lines import CommandLines
+from windrow.runtime.run import CommandLines
 from windrow.telemetry.folders import Folder, default_checkpoint
 from windrow.terminal.common import complete_files
 

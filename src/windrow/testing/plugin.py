@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 
 class StoryFailedError(Exception):
-    """The result of a story differs from what it expects; the message shows expected beside actual."""
+    """The result of a story differs; the message shows the expected beside the actual rows."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Declare the settings."""
     parser.addini("windrow_transcripts", "globs of the stories to run, from the root folder", type="args", default=[])
     parser.addini("windrow_hosts", "hosts that the stories run on", type="args", default=["memory"])
-    parser.addini("windrow_rebatch", "how many random cuts each story is run in", default="0")
+    parser.addini("windrow_rebatch", "number of random cuts in which each story runs", default="0")
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> StoryFile | None:
@@ -63,7 +63,7 @@ class StoryItem(pytest.Item):
         check_story(self.path, host=self.name, rebatch=int(self.config.getini("windrow_rebatch")))
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: object = None) -> str:  # noqa: ARG002 - pytest passes it
-        """Show the differences, or what is wrong with the file, without a stack."""
+        """Show the differences, or the problems of the file, without a stack."""
         from windrow.errors import WindrowError  # noqa: PLC0415 - see above
 
         if isinstance(excinfo.value, StoryFailedError | WindrowError):
@@ -71,7 +71,7 @@ class StoryItem(pytest.Item):
         return str(super().repr_failure(excinfo))
 
     def reportinfo(self) -> tuple[Path, int, str]:
-        """Return where the test is and what it is called."""
+        """Return the place and the name of the test."""
         return self.path, 0, f"{self.path.name}[{self.name}]"
 
 
@@ -89,5 +89,5 @@ def check_story(path: str | Path, *, host: str = "memory", rebatch: int = 0, see
 
 @pytest.fixture
 def run_story() -> Callable[..., StoryResult]:
-    """Give a function that runs a story: ``run_story(path, host="memory", rebatch=0, seed=0)``."""
+    """Provide a function that runs a story: ``run_story(path, host="memory", rebatch=0, seed=0)``."""
     return partial(check_story)

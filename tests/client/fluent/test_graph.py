@@ -14,7 +14,8 @@ from windrow.authoring.printing import to_dict, to_mermaid, to_python_file, to_t
 from windrow.client.fluent.graph import GraphBuilder, Named
 from windrow.errors import PipelineError
 from windrow.model import Graph, LookupNode, ProcessNode, SelectNode, TableJoinNode, TableNode, WindowNode
-from windrow.runtime.launch import Options, launch
+from windrow.runtime.launch import launch
+from windrow.runtime.run import RunSettings
 
 RECORDS = (
     wr.log("data/spend")
@@ -77,7 +78,7 @@ def test_a_process_function_beside_windows(tmp_path: Path, monkeypatch: pytest.M
     for printed in (to_yaml, to_python_file):
         with pytest.raises(PipelineError, match=r"has Python code in it.*counted"):
             printed(made)
-    options = Options(tmp_path / "checkpoint", "memory", until_end=True)
+    options = RunSettings(tmp_path / "checkpoint", "memory", until_end=True)
     launch(made, options, lambda _: None, lambda _: None)
     import sqlite3  # noqa: PLC0415
 

@@ -35,7 +35,8 @@ from windrow.engine.changelog import StepOutput
 from windrow.engine.schema import CLOCKS
 from windrow.errors import SinkError, SinkUnavailableError
 from windrow.model import KafkaSink, KafkaSource
-from windrow.runtime.launch import Options, launch
+from windrow.runtime.launch import launch
+from windrow.runtime.run import RunSettings
 from windrow.testing.servers.kafka import Kafka
 
 
@@ -431,7 +432,7 @@ def test_another_pipeline_reads_the_envelope_as_a_table(kafka: Kafka, model: Pip
         read_document(second, "second.yaml").pipeline,
     ):
         for _ in range(2):  # --fresh deletes the topics
-            options = Options(tmp_path / one.name, "memory", until_end=True, fresh=True)
+            options = RunSettings(tmp_path / one.name, "memory", until_end=True, fresh=True)
             launch(one, options, lambda _: None, lambda _: None)
     found = []
     for name in ("first", "second"):

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windrow.engine.tick import Crash, PlayStep, Tick, with_crashes
-from windrow.testing.transcript.rebatch import cuts
+from windrow.testing.transcript.run import cuts
 
 RECORD = st.tuples(st.integers(0, 3), st.binary(max_size=2))
 FEEDS = st.lists(st.lists(RECORD, min_size=1, max_size=6) | st.integers(0, 9).map(Tick), max_size=8)

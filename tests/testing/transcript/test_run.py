@@ -17,9 +17,9 @@ from windrow.expressions import rows_of
 from windrow.model import Graph
 from windrow.runtime import memory
 from windrow.testing.transcript import parse_story
-from windrow.testing.transcript.hosts import HOSTS, load_play
 from windrow.testing.transcript.report import StoryResult, lines, to_json
 from windrow.testing.transcript.run import check_story, run_story
+from windrow.testing.transcript.story import HOSTS, load_play
 
 STORY = """\
 name: two records

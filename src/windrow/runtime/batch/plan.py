@@ -27,7 +27,7 @@ from windrow.telemetry.folders import Folder
 
 @dataclass(frozen=True)
 class BatchPlan:
-    """The offsets that a batch starts from, and its steps.
+    """The offsets at which a batch starts, and its steps.
 
     `at` is the position after the last step in the source's own form, and `identity` distinguishes the log from another
     of the same name; both are None unless a savepoint is written.
@@ -63,7 +63,7 @@ class BatchPlan:
 
 
 def batch_plan(graph: m.Graph, source: Source, settings: BatchSettings) -> BatchPlan:
-    """Plan a batch over the log as it is now; raise SourceError if it does not hold the offsets asked for."""
+    """Plan a batch over the log as it is now; raise SourceError if the log does not hold the requested offsets."""
     identity = None if settings.savepoint is None else source.identity()
     begin, end = _range(graph, source, settings)
     at = None if settings.savepoint is None else source.beginning(end)
@@ -90,7 +90,7 @@ def _range(graph: m.Graph, source: Source, settings: BatchSettings) -> tuple[dic
 
 
 def starts_at_latest(source: m.Source) -> bool:
-    """Return whether a run begins behind what a source holds already."""
+    """Return whether a run skips the records that a source holds when it begins."""
     return isinstance(source, m.KafkaSource) and source.start == "latest"
 
 
@@ -111,7 +111,7 @@ def _within(asked: Cut, there: dict[int, tuple[int, int]]) -> dict[int, int]:
 class StepPlan:
     """The steps of a run, numbered from 0.
 
-    `upto` are the next offsets after each step; all name the same partitions. `control` has the control messages that
+    `upto` are the next offsets after each step, all of the same partitions. `control` are the control messages that
     every key group receives in a step beside its records.
     """
 
@@ -127,11 +127,11 @@ class StepPlan:
 
 
 def slices(begin: Cut, end: Cut, ends: Sequence[Cut], max_records: int, last: tuple[Message, ...]) -> StepPlan:
-    """Cut what is between two cuts into steps of some `max_records` offsets.
+    """Divide the range between two cuts into steps of about `max_records` offsets.
 
-    In each step a partition goes as far as its share of the range, so that partitions of one topic stay abreast in
-    time and few windows are open at once. Steps end at each of `ends` that is within the range, with a message that
-    says so. The last step has the messages `last`; it exists even if there is nothing to read.
+    In each step a partition advances by its share of the range, so that partitions of one topic stay abreast in time
+    and few windows are open at once. Steps end at each of `ends` that is within the range, with an end of the input.
+    The last step has the messages `last`; it exists even if there is nothing to read.
     """
     upto: list[Cut] = []
     control: dict[int, tuple[Message, ...]] = {}
@@ -154,19 +154,19 @@ def slices(begin: Cut, end: Cut, ends: Sequence[Cut], max_records: int, last: tu
 
 
 def _steps(start: Cut, end: Cut, max_records: int) -> Iterator[Cut]:
-    """Yield where each step ends between two cuts; none if they are equal."""
+    """Yield the end of each step between two cuts; nothing if they are equal."""
     records = sum(end[partition] - offset for partition, offset in start.items())
     count = -(-records // max_records)
     at = start
     for number in range(1, count + 1):
         to = {partition: offset + (end[partition] - offset) * number // count for partition, offset in start.items()}
-        if to != at:  # shares of less than a record add up to none
+        if to != at:  # shares of less than a record are rounded to zero
             yield to
         at = to
 
 
 MAX_RECORDS = 1_000_000
-"""Records in a step of a run that ends with its log, if nothing else is said: a step has a cost of its own."""
+"""Default number of records in a step of a bounded run: each step has a fixed cost."""
 
 
 @dataclass(frozen=True)
@@ -198,8 +198,8 @@ class BatchSettings:
 
 
 def first_outputs(nothing: Mapping[str, StepOutput], journal: pa.Table | None) -> dict[str, StepOutput]:
-    """Return the outputs that come before those of the first step: the rows of a journal, or none."""
-    return {name: one if journal is None else replace(one, clocks=journal) for name, one in nothing.items()}
+    """Return the outputs before those of the first step: the rows of a journal, or nothing."""
+    return {name: rows if journal is None else replace(rows, clocks=journal) for name, rows in nothing.items()}
 
 
 def ending_after(since: int, output: GroupOutput) -> GroupOutput:

@@ -8,13 +8,13 @@ import uuid
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, groupby
 from pathlib import Path
 from typing import Literal
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import Row, SparkSession
 
 from windrow import model as m
 from windrow.connectors.cuts import Cut
@@ -30,6 +30,7 @@ from windrow.engine.tick import Crash, PlayStep, Tick, with_crashes
 from windrow.engine.watermarks.journal import NO_BOUNDS, WatermarkBounds
 from windrow.errors import EngineError, RunError, WindrowError
 from windrow.runtime.batch.plan import BatchPlan, BatchSettings, StepPlan, batch_plan, first_outputs
+from windrow.runtime.run import Ended
 from windrow.runtime.savepoint import require_new_folder
 from windrow.runtime.spark.cluster import preflight
 from windrow.runtime.spark.errors import SPARK_ERRORS, translate_spark_error
@@ -37,20 +38,19 @@ from windrow.runtime.spark.rows import NUMBERED_PACKET_DDL, RESULT_DDL, outputs,
 from windrow.runtime.spark.session import prestart, spark_session
 from windrow.runtime.spark.stages import batch_ingest, batch_level
 from windrow.runtime.spark.transport import TableTransport, carrying
-from windrow.runtime.written_log import write_log
 from windrow.telemetry.part_times import PartTime, Stopwatch, timing
 from windrow.telemetry.reports import OnStep, StepReport
 
 _TRIES = 3
 """Number of attempts for a job that fails for a transient reason before anything is written."""
 _NOT_BEGUN = "\nnothing was written; start again"
-_BEGUN = "\nwhat was committed is not all: start over with --fresh"
+_BEGUN = "\nonly a part was committed: start over with --fresh"
 
 
 class BatchRun:
-    """One run of a pipeline over what its source holds; the sink's tables must be empty.
+    """One run of a pipeline over the log as it is now; the sink's tables must be empty.
 
-    The steps of a run are computed before the first of them is written, each in an epoch of its own.
+    All steps are computed before the first is written, each in an epoch of its own.
     """
 
     def __init__(self, graph: m.Graph, sink: Sink | SinkGroup, settings: BatchSettings) -> None:
@@ -64,8 +64,8 @@ class BatchRun:
         """Ask the run to return after the epoch it is writing, or at once while it computes; from any thread."""
         self._stop.set()
 
-    def run(self, on_step: OnStep) -> Literal["end", "asked"]:
-        """Run; return why it ended. Raise a WindrowError if it failed; what was committed stays."""
+    def run(self, on_step: OnStep) -> Ended:
+        """Run; return why it ended. Raise a WindrowError if it failed; committed steps stay."""
         settings = self._settings
         if settings.savepoint is not None:
             require_new_folder(settings.savepoint)
@@ -83,26 +83,24 @@ class BatchRun:
                     closing(writer),
                     _cancelled(spark, self._stop, f"{self._pipeline.name} batch"),
                 ):
-                    return self._take(job, run, job.results(spark, transport), writer)
+                    return self._write(job, run, job.results(spark, transport), writer)
             except SPARK_ERRORS as exc:
                 if self._stop.is_set():
                     writer.settle()
                     return "asked"
                 begun = writer.epoch >= 0
-                failure = self._explained(translate_spark_error(exc, "the batch", _BEGUN if begun else _NOT_BEGUN))
+                failure = self._explain(translate_spark_error(exc, "the batch", _BEGUN if begun else _NOT_BEGUN))
                 if begun or tries == _TRIES or not (isinstance(failure, RunError) and failure.passes):
                     raise failure from exc
             tries += 1
 
-    def _take(
-        self, job: Job, run: Run, coming: Iterator[tuple[int, list[Row]]], writer: BatchWriter
-    ) -> Literal["end", "asked"]:
+    def _write(self, job: Job, run: Run, results: Iterator[tuple[int, list[Row]]], writer: BatchWriter) -> Ended:
         """Commit the steps, then write the state that follows them to the savepoint."""
         cut = job.plan.cut
         states: Iterator[tuple[int, list[Row]]] = iter(())
-        for position, rows in coming:
+        for position, rows in results:
             if position >= len(cut):
-                states = chain([(position, rows)], coming)
+                states = chain([(position, rows)], results)
                 break
             step = outputs(self._pipeline, rows)
             writer.settle()
@@ -130,7 +128,7 @@ class BatchRun:
             keeps_state=self._settings.savepoint is not None,
         )
 
-    def _explained(self, exc: WindrowError) -> WindrowError:
+    def _explain(self, exc: WindrowError) -> WindrowError:
         """Return the source's error if it can no longer be read, else the error with the place of Spark's log."""
         if not isinstance(exc, EngineError):
             return exc
@@ -144,7 +142,7 @@ class BatchRun:
 
 @contextmanager
 def _cancelled(spark: SparkSession, stop: threading.Event, description: str) -> Iterator[None]:
-    """Cancel the Spark jobs of the block, which Spark's web interface shows so, once the run is asked to stop."""
+    """Cancel the Spark jobs of the block once the run is asked to stop; Spark's web page shows their description."""
     group, context = f"windrow-{uuid.uuid4()}", spark.sparkContext
     over = threading.Event()
 
@@ -168,7 +166,7 @@ def _cancelled(spark: SparkSession, stop: threading.Event, description: str) -> 
 
 @dataclass(frozen=True)
 class Job:
-    """A Spark job that reads the steps of a plan; the other fields are those of `BatchSettings`."""
+    """A Spark job that computes the steps of a plan; the other fields are those of `BatchSettings`."""
 
     pipeline: m.Graph
     source: Source
@@ -185,37 +183,31 @@ class Job:
         plan, cut, groups = self.plan, self.plan.cut, self.pipeline.key_groups
         if not len(cut):
             return
-        clocks = batch_ingest(self.pipeline, self.bounds, cut)
-        packets = self.source.batch(spark, plan.begin, plan.end, clocks, NUMBERED_PACKET_DDL)
-        *inner, last = range(number_of_levels(self.pipeline))
-        for level in inner:
+        ingest = batch_ingest(self.pipeline, self.bounds, cut)
+        frame = self.source.batch(spark, plan.begin, plan.end, ingest, NUMBERED_PACKET_DDL)
+        levels = number_of_levels(self.pipeline)
+        for level in range(levels):
             stage = batch_level(
-                self.pipeline, level, plan.partitions, cut, transport=transport, keeps_state=self.keeps_state
+                self.pipeline,
+                level,
+                plan.partitions,
+                cut,
+                since=self.since,
+                transport=transport,
+                keeps_state=self.keeps_state,
             )
-            packets = _by_key_group(packets, groups).mapInArrow(stage, NUMBERED_PACKET_DDL)
-        stage = batch_level(
-            self.pipeline,
-            last,
-            plan.partitions,
-            cut,
-            since=self.since,
-            transport=transport,
-            keeps_state=self.keeps_state,
-        )
-        results = _by_key_group(packets, groups).mapInArrow(stage, RESULT_DDL)
-        # from here on they wait on disk, and come to the driver a step at a time
-        by_step = results.repartitionById(len(cut) + groups * self.keeps_state, "position")
+            ddl = RESULT_DDL if level == levels - 1 else NUMBERED_PACKET_DDL
+            # one Spark partition of each key group, in the order of the steps; Spark spills what exceeds memory
+            by_group = frame.repartitionById(groups, "key_group").sortWithinPartitions("slice")
+            frame = by_group.mapInArrow(stage, ddl)
+        # from here on results wait on disk, and come to the driver a step at a time
+        by_step = frame.repartitionById(len(cut) + groups * self.keeps_state, "position")
         for position, rows in groupby(by_step.toLocalIterator(), lambda row: row.position):
             yield position, sorted(rows, key=lambda row: row.key_group)
 
 
-def _by_key_group(packets: DataFrame, groups: int) -> DataFrame:
-    """Make one Spark partition of each key group, in the order of the steps; Spark spills what exceeds memory."""
-    return packets.repartitionById(groups, "key_group").sortWithinPartitions("slice")
-
-
 class BatchWriter:
-    """Commits steps, an epoch each, in a thread of its own, so that the next one is read meanwhile.
+    """Commits steps, an epoch each, in a thread of its own, so that the next step is read meanwhile.
 
     The rows of `journal` are written with the first.
     """
@@ -242,7 +234,7 @@ class BatchWriter:
             writing.result()
 
     def finish(self) -> None:
-        """Commit an empty epoch if nothing was read, so that there is one."""
+        """Commit an empty epoch if nothing was read, so that the tables have one."""
         if self.epoch < 0:
             self.epoch = 0
             self._sinks.commit(self.epoch, self._first)
@@ -263,9 +255,9 @@ class BatchWriter:
 def play(
     graph: m.Graph, steps: Sequence[PlayStep | Crash], at_end: Literal["fire", "hold"]
 ) -> list[dict[str, StepOutput]]:
-    """Run a log that is given in steps; return each step's output by sink, and the end's as the last.
+    """Run a log given in steps; return the output of each step by sink, and last that of the end.
 
-    All partitions that occur are there from the start. A run that crashes starts from the beginning.
+    All partitions exist from the start. A run that crashes starts from the beginning.
     """
     fed = [step for step in steps if not isinstance(step, Crash)]
     control: dict[int, tuple[Message, ...]] = {
@@ -288,3 +280,32 @@ def play(
         except SPARK_ERRORS as exc:
             raise translate_spark_error(exc, "the batch", "") from exc
     return with_crashes(steps, found, nothing)
+
+
+def write_log(
+    graph: m.Graph, steps: Sequence[Sequence[tuple[int, bytes]]], folder: Path, upto: int | None = None
+) -> tuple[m.Graph, list[Cut]]:
+    """Write the records of the first `upto` steps, or of all, to a folder that may have some of them.
+
+    Return the pipeline over the written log, and the cut after each step.
+    """
+    logs: dict[int, list[bytes]] = {partition: [] for step in steps for partition, _ in step}
+    cuts: list[Cut] = []
+    for step in steps[:upto]:
+        for partition, value in step:
+            logs[partition].append(value + b"\n")
+        cuts.append({partition: len(values) for partition, values in logs.items()})
+    for source in graph.sources:
+        (folder / source.source.label).mkdir(exist_ok=True)
+    for partition, values in logs.items():
+        number = partition % m.MAX_PARTITIONS if len(graph.sources) > 1 else partition
+        path = folder / graph.source_of(partition).source.label / f"partition-{number}.jsonl"
+        path.write_bytes(b"".join(values))
+
+    def over_log(node: m.Node) -> m.Node:
+        if not isinstance(node, m.SourceNode):
+            return node
+        form: m.TextFormat = "debezium" if node.source.format == "debezium" else "json"
+        return replace(node, source=m.LogSource(str(folder / node.source.label), form))
+
+    return graph.map_nodes(over_log), cuts

@@ -1,11 +1,11 @@
 """Incremental checkpoints of a partition's state, as records of a compacted topic.
 
-A checkpoint is the state at one position of the log: its blobs that changed since the checkpoint before, and last a
-manifest with the position. It is written little by little, by many transactions, while the run goes on (blobs are
-immutable, so the state of that position is a dictionary of references). A blob has two slots, which are two keys of
-the topic, and a checkpoint writes the slot that the last complete checkpoint does not use. So the topic holds that one
-whole, however far the next has come and whatever compaction has removed: to restore is to take of each blob the newest
-slot that is not newer than the manifest.
+A checkpoint is the state at a position of the log: the blobs that changed since the last checkpoint, and finally a
+manifest with the position. It is written in many transactions while the run continues (blobs are immutable, so the
+state of that position is a dictionary of references). A blob has two slots, which are two keys of the topic, and a
+checkpoint writes the slot that the last complete checkpoint does not use. So the topic always has a complete
+checkpoint, however much of the next is written and whatever compaction has removed: to restore, read the newest slot
+of each blob that is not newer than the manifest.
 
 A blob too long for a record is in parts, each a record.
 """
@@ -34,13 +34,13 @@ _Id = tuple[str, int]
 """A blob's kind and bucket."""
 _SUMMARY: _Id = ("", 0)
 _HEADER = struct.Struct("<qi")
-"""The number of the checkpoint, and in how many parts the blob is: in none if it was dropped."""
+"""The number of the checkpoint, and the number of parts of the blob, 0 if it was dropped."""
 _MANIFEST = b"manifest"
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """A complete checkpoint: its number, the next offset at which the state stands, and the pipeline it is of."""
+    """A complete checkpoint: its number, the next offset of its state, and the meaning of its pipeline."""
 
     number: int
     position: int
@@ -49,7 +49,7 @@ class Manifest:
 
 @dataclass
 class _Written:
-    """The records of a blob: the slot in use, None if it was never complete; and the number of parts in each slot."""
+    """The records of a blob: the slot in use, None if none is complete; and the number of parts in each slot."""
 
     slot: int | None
     parts: list[int]
@@ -58,7 +58,7 @@ class _Written:
 class Checkpoints:
     """The checkpoints in a partition of the state topic: `manifest` and `state` are those of the last complete one.
 
-    `records` are all that the partition holds, in order.
+    `records` are all records of the partition, in order.
     """
 
     def __init__(self, records: Iterable[tuple[bytes, bytes | None]] = ()) -> None:
@@ -67,7 +67,7 @@ class Checkpoints:
         self._written: dict[_Id, _Written] = {}
         self._kept: dict[_Id, bytes] = {}
         self._unsure: set[_Id] = set()
-        """Blobs with a slot of a checkpoint that was not completed: the next one must write them, changed or not."""
+        """Blobs with a slot of an incomplete checkpoint: the next checkpoint must write them, changed or not."""
         for id_, versions in found.blobs.items():
             number = -1 if found.manifest is None else found.manifest.number
             complete = [
@@ -75,7 +75,7 @@ class Checkpoints:
                 for version in versions
                 if version.number <= number and len(version.parts) == max(version.count, 1)
             ]
-            last = max(complete, key=lambda one: one.number, default=None)
+            last = max(complete, key=lambda version: version.number, default=None)
             self._written[id_] = _Written(None if last is None else last.slot, [0, 0])
             for version in versions:
                 sizes = self._written[id_].parts
@@ -99,11 +99,11 @@ class Checkpoints:
 
     @property
     def is_writing(self) -> bool:
-        """Whether a checkpoint was begun of which records are left."""
+        """Whether records of a checkpoint are left to write."""
         return self._pending is not None
 
     def begin(self, state: MemoryState, position: int, meaning: dict[str, Any]) -> None:
-        """Begin a checkpoint of a state, which may change from then on."""
+        """Begin a checkpoint of a state, which may change afterwards."""
         number = 0 if self.manifest is None else self.manifest.number + 1
         blobs = dict(state.items())
         summary = state.summary()
@@ -127,7 +127,7 @@ class Checkpoints:
         kept, unsure = self._kept, self._unsure
         changed = [id_ for id_, blob in blobs.items() if kept.get(id_) is not blob or id_ in unsure]
         dropped = [id_ for id_ in {**kept, **dict.fromkeys(unsure)} if id_ not in blobs]
-        # no checkpoint that could be restored has a blob that the one before had dropped
+        # dropped by the last checkpoint already, so no checkpoint that could be restored has them
         erased = [id_ for id_ in self._written if id_ not in kept and id_ not in blobs and id_ not in unsure]
         slots: dict[_Id, int] = {}
         for id_ in (*changed, *dropped):
@@ -140,7 +140,7 @@ class Checkpoints:
                 yield _key(id_, slot, part), _HEADER.pack(manifest.number, len(parts)) + piece
         for id_ in erased:
             written = self._written.pop(id_)
-            # where it was dropped last: without that, what is in the other slot would be the blob again
+            # remove the slot with the drop last: without it, the other slot would bring the blob back
             last = written.slot or 0
             for slot in (1 - last, last):
                 yield from ((_key(id_, slot, part), None) for part in range(written.parts[slot]))
@@ -157,7 +157,7 @@ def _key(id_: _Id, slot: int, part: int) -> bytes:
 
 @dataclass
 class _Version:
-    """A blob as a checkpoint wrote it into a slot: how many parts it has, and those that are there."""
+    """A blob as a checkpoint wrote it into a slot: the number of its parts, and the parts that are there."""
 
     number: int
     slot: int
@@ -174,24 +174,24 @@ class _Found:
 
     @staticmethod
     def of(records: Iterable[tuple[bytes, bytes | None]]) -> _Found:
-        """Read records, of which the last with a key counts."""
+        """Read records; the last record of a key counts."""
         last = dict(records)
         manifest = last.pop(_MANIFEST, None)
-        # parts of one that was not completed have another number of parts, or are overwritten
+        # parts of an incomplete blob have another count, or are overwritten
         versions: defaultdict[_Id, dict[tuple[int, int, int], _Version]] = defaultdict(dict)
         for key, value in last.items():
             if value is None:
                 continue
             slot, part, bucket, kind = key.decode().split("/", 3)
             number, count = _HEADER.unpack_from(value)
-            made = _Version(number, int(slot), count, {})
-            version = versions[kind, int(bucket)].setdefault((number, int(slot), count), made)
+            new = _Version(number, int(slot), count, {})
+            version = versions[kind, int(bucket)].setdefault((number, int(slot), count), new)
             version.parts[int(part)] = value[_HEADER.size :]
         return _Found(_read(manifest), {id_: list(found.values()) for id_, found in versions.items()})
 
 
 def manifest_in(records: Mapping[bytes, bytes | None]) -> Manifest | None:
-    """Return the manifest of the last complete checkpoint, None if there is none."""
+    """Return the manifest of the last complete checkpoint, or None."""
     return _read(records.get(_MANIFEST))
 
 
@@ -200,18 +200,18 @@ def _read(manifest: bytes | None) -> Manifest | None:
 
 
 _ELSEWHERE = frozenset({"source", "sink", "servers", "key_groups", "mode", "rules", "lists", "recent"})
-"""Sections on which the state does not depend: places, and what the rules journal has, by the offset."""
+"""Sections on which the state does not depend: locations, and settings that the rules journal has by offset."""
 
 
 def meaning_of(graph: m.Graph) -> dict[str, Any]:
-    """Return what the state depends on, as plain JSON: the pipeline without the sections in `_ELSEWHERE`."""
-    found = _kept(fingerprint(graph)) | {"topic": source_of(graph).topic}
+    """Return the settings that the state depends on, as plain JSON: the pipeline without the `_ELSEWHERE` sections."""
+
+    def filter_sections(meaning: dict[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in meaning.items() if name not in _ELSEWHERE}
+
+    found = filter_sections(fingerprint(graph)) | {"topic": source_of(graph).topic}
     if "streams" in found:
         found["tables"] = {sink.sink.table: sink.input for sink in graph.sinks}
-        found["streams"] = {name: _kept(stream) for name, stream in found["streams"].items()}
+        found["streams"] = {name: filter_sections(stream) for name, stream in found["streams"].items()}
     plain: dict[str, Any] = json.loads(json.dumps(found))
     return plain
-
-
-def _kept(meaning: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in meaning.items() if name not in _ELSEWHERE}

@@ -1,9 +1,9 @@
-"""The rules journal of a partition, as records of its state topic: which rules and entries are in force from where.
+"""The rules journal of a partition, as records of its state topic: the rules and entries in force from an offset on.
 
-Rules and lists are not part of the log, so what they were when a record was read is written with what was decided of
-it, in one transaction. A run that begins takes all that was committed: records below the committed offset are judged by
-what was in force when they were read, in recovery as when a late record has them judged again, and from there on by
-what the pipeline says now. Nothing is ever removed, and each row has a key of its own: compaction keeps them all.
+Rules and lists are not part of the log, so their values when a record was read are written in one transaction with its
+results. A new run reads all committed rows: records below the committed offset are judged by the rules that were in
+force when they were read, in recovery and when a late record has them judged again; later records by the pipeline's
+current rules. No row is ever removed, and each has a key of its own, so compaction keeps them all.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from windrow.runtime.realtime.topics import source_of, state_topic
 
 _PREFIX = b"journal/"
 _ROW_BYTES = MAX_VALUE // 2
-"""Bytes of the entries in a row: as JSON they are some more."""
+"""Maximum bytes of the entries in a row: as JSON they are slightly longer."""
 
 
 class Journal:
-    """The journal of a partition: `read` is given the records of the state topic, and keeps those that are rows of it.
+    """The journal of a partition: `read` filters its rows from the records of the state topic.
 
-    `pending` are records of rows that are still to be written.
+    `pending` are records of rows to write.
     """
 
     def __init__(self, partition: int) -> None:
@@ -47,24 +47,24 @@ class Journal:
 
     @property
     def rows(self) -> m.RulesJournal:
-        """All rows, also the pending ones."""
+        """All rows, including pending ones."""
         return m.RulesJournal(tuple(self._versions), tuple(self._changes))
 
     def read(self, records: Iterable[Record]) -> Iterator[Record]:
-        """Take the rows among some records, and yield the others."""
+        """Add the rows among records to the journal, and yield the others."""
         for key, value in records:
             if not key.startswith(_PREFIX):
                 yield key, value
             elif value is not None:
                 self._count += 1
-                row = _decoded(self._partition, value)
+                row = _decode(self._partition, value)
                 if isinstance(row, m.RulesVersion):
                     self._versions.append(row)
                 else:
                     self._note(row)
 
     def require_held(self, rules: m.RuleSet, name: str) -> None:
-        """Raise InputError if the rules of the pipeline `name` need more of the state than the widest ones before."""
+        """Raise InputError if the rules of the pipeline `name` need more history than the state has for older rules."""
         if not self._versions:
             return
         recent = rules.recent
@@ -73,7 +73,7 @@ class Journal:
         if recent.last > last or recent.within > within:
             msg = (
                 f"recent looks back further than the state of the pipeline {name}, which was kept for {{last: "
-                f"{last}, within: {m.format_duration(within)}}}: what is older is forgotten. Make recent as short as "
+                f"{last}, within: {m.format_duration(within)}}}: older records were dropped. Make recent as short as "
                 "that, or give the pipeline another name"
             )
             raise InputError(msg)
@@ -81,13 +81,13 @@ class Journal:
             uses_next(rule) for version in self._versions for rule in version.rules
         ):
             msg = (
-                f"the rules of the pipeline {name} use `next` now, and none did before: alerts that the next record of "
-                "a key would revise are not kept. Leave `next` out, or give the pipeline another name"
+                f"the rules of the pipeline {name} now use `next`, and none did before: the state lacks alerts that "
+                "the next record of a key would revise. Leave `next` out, or give the pipeline another name"
             )
             raise InputError(msg)
 
     def begin(self, rules: m.RuleSet, offset: int) -> None:
-        """Have rules be in force from an offset on; `require_held` is asked before."""
+        """Put rules in force from an offset on; call `require_held` before."""
         now = m.RulesVersion.of(rules, self._partition, offset)
         last = self._versions[-1] if self._versions else None
         if last is None or replace(last, offset=offset) != now:
@@ -95,13 +95,13 @@ class Journal:
             self._append(_plain(now))
 
     def change(self, name: str, entries: AbstractSet[str], offset: int) -> list[m.ListChange]:
-        """Have a list hold some entries from an offset on; return what changes."""
+        """Set the entries of a list from an offset on; return the changes."""
         known = self._entries[name]
         removed = [m.ListChange(self._partition, offset, name, removed=part) for part in _parts(known - entries)]
         added = [m.ListChange(self._partition, offset, name, part) for part in _parts(entries - known)]
-        for one in (*removed, *added):
-            self._note(one)
-            self._append(_plain(one))
+        for change in (*removed, *added):
+            self._note(change)
+            self._append(_plain(change))
         return [*removed, *added]
 
     def _note(self, change: m.ListChange) -> None:
@@ -115,10 +115,7 @@ class Journal:
 
 
 def read_journal(graph: m.Graph) -> m.RulesJournal:
-    """Return the journal of all partitions that a pipeline's runs in real time have committed, empty if there is none.
-
-    Raise SourceError if it cannot be read.
-    """
+    """Return the committed journal of all partitions of a pipeline's realtime runs; raise SourceError if unreadable."""
     source = source_of(graph)
     topic, settings = state_topic(graph), client_options(source)
     preflight(source)
@@ -141,7 +138,7 @@ def read_journal(graph: m.Graph) -> m.RulesJournal:
 
 
 def _parts(entries: AbstractSet[str]) -> Iterator[tuple[str, ...]]:
-    """Divide entries, so that the row of each part fits in a record."""
+    """Divide entries into parts whose rows fit in a record."""
     part: list[str] = []
     size = 0
     for entry in sorted(entries):
@@ -160,7 +157,7 @@ def _plain(row: m.RulesVersion | m.ListChange) -> bytes:
     return json.dumps(fields).encode()
 
 
-def _decoded(partition: int, value: bytes) -> m.RulesVersion | m.ListChange:
+def _decode(partition: int, value: bytes) -> m.RulesVersion | m.ListChange:
     fields = json.loads(value)
     if "rules" not in fields:
         lists = {name: tuple(fields[name]) for name in ("added", "removed")}

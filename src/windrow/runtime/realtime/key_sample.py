@@ -1,7 +1,7 @@
-"""Whether a topic is partitioned by the key of its pipeline, by a sample: the last records of each partition.
+"""Samples of a topic's last records, which show whether it is partitioned by the key of its pipeline.
 
-Each partition is a run of its own, so the records of a key that is in two partitions are judged apart. All keys cannot
-be compared while a run goes on; a topic that is partitioned by something else shows it in a few records.
+Each partition is a run of its own, so records of a key in two partitions are processed apart. A run cannot compare all
+keys; but if a topic is partitioned by something else, a few records of each partition show it.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from windrow.runtime.realtime.topics import source_of
 _SAMPLE = 1000
 """Records of a partition."""
 _EVERY = 60.0
-"""Seconds between two looks while a run goes on, until keys were met in two."""
+"""Seconds between two samples of a run, until keys were found in two partitions."""
 
 
 @dataclass(frozen=True)
 class KeySample:
-    """The number of `keys` in a sample, and how many of them were `met` in two partitions or more."""
+    """The number of `keys` in a sample, and the number of those `met` in two or more partitions."""
 
     keys: int
     met: int
@@ -41,7 +41,7 @@ class KeySample:
         """The warning about keys that are in two partitions."""
         return (
             f"{self.met:,} of {self.keys:,} keys in the last {_SAMPLE:,} records of each partition are in two "
-            "partitions or more: what such a key gives is counted apart in each; partition the topic by the key"
+            "partitions or more: each partition counts such a key by itself; partition the topic by the key"
         )
 
 
@@ -66,7 +66,7 @@ def sample_keys(graph: m.Graph) -> KeySample:
 
 
 class KeyWatch:
-    """Samples the topic of a run now and then, and warns once."""
+    """Samples the topic of a run periodically, and warns once."""
 
     def __init__(self, graph: m.Graph, on_warning: Callable[[str], None]) -> None:
         self._pipeline = graph
@@ -75,7 +75,7 @@ class KeyWatch:
         self._has_warned = False
 
     def look(self) -> None:
-        """Look if it is time to; a topic that cannot be read is looked at later."""
+        """Take a sample if one is due; a topic that cannot be read is sampled later."""
         now = time.monotonic()
         if self._has_warned or (self._looked is not None and now - self._looked < _EVERY):
             return

@@ -1,15 +1,15 @@
 """The loop of one partition: poll, step, and one Kafka transaction for changes, position and checkpoint.
 
-A partition is a run of its own: all of its records' operators are here, with one key group, and its clock is the low
-watermark. What it writes is a function of the partition's log: not of the polls, of the transactions, or of crashes.
+A partition is a run of its own: all operators of its records are here, with one key group, and its clock is the low
+watermark. Its output is a function of the partition's log, not of polls, transactions or crashes.
 
-* The transactional id of the partition is a fence: a run that begins aborts what the one before left open, and what
-  that one writes later is refused. What would refuse the run is looked at before, so that it stops no healthy one.
-* To begin is to restore the last complete checkpoint and to read the log from there. Up to the committed offset the
-  operators run, but nothing is written: that was committed with the offset. Operators give the same in every cut of
-  the log into steps, so a cut at the committed offset divides what they give into what was written and what was not.
-* A transaction holds what was decided since the last one, the offset that it was decided at, and some records of the
-  checkpoint that is being written. It is committed when its time has come, also if nothing was decided.
+* The transactional id of the partition is a fence: a new run aborts the open transaction of the last one, whose later
+  writes are refused. Reasons to refuse the new run are checked before, so that it stops no healthy run.
+* To begin, a run restores the last complete checkpoint and reads the log from there. Up to the committed offset the
+  operators run, but nothing is written: their output was committed with the offset. Operators give the same output for
+  every cut of the log into steps, so a cut at the committed offset separates the written output from the rest.
+* A transaction has the output since the last one, the offset that it was computed up to, and some records of the
+  checkpoint that is being written. It is committed periodically, even without output.
 
 The wall clock decides when to commit, and is in the headers of changes; no operator reads it.
 """
@@ -54,34 +54,34 @@ T = TypeVar("T")
 
 POLL_SECONDS = 0.004
 _POLL_RECORDS = 1000
-"""At most in a poll; one that finds as many shows that there are more."""
+"""Maximum records of a poll; a poll that returns as many shows that more are waiting."""
 _BEHIND_RECORDS = 10_000
 _CHECKPOINT_EVERY = 10.0
 _CHECKPOINT_BYTES = 256 << 10
-"""Of a checkpoint in one transaction."""
+"""Maximum bytes of a checkpoint in one transaction."""
 _POSITION_EVERY = 1.0
-"""Seconds after which a position is committed at which nothing was decided."""
+"""Seconds after which a position without output is committed."""
 _RENEW_EVERY = 3600.0
-"""Seconds after which an offset is committed again: a broker forgets an offset, and a fence, that is a week old."""
+"""Seconds after which an offset is committed again: a broker drops offsets and fences that are a week old."""
 _CALL_SECONDS = 10.0
 _TRANSACTION_MS = 10_000
-"""After which a broker aborts what a task that was lost has left open."""
+"""Milliseconds after which a broker aborts the open transaction of a lost task."""
 REPEATED = 60.0
-"""Seconds within which a failure at the offset of the one before is the same one."""
+"""Seconds within which a second failure at an offset counts as the same failure."""
 _ATTEMPTS = 5
-"""Workers that may die one after the other at one offset, each within a minute."""
+"""Maximum number of consecutive workers that may die at one offset, each within a minute."""
 
 
 class FencedError(RunError):
-    """Another task has begun to run the partition, or a transaction that took too long was aborted."""
+    """Another task runs the partition now, or a transaction that took too long was aborted."""
 
 
 @dataclass(frozen=True)
 class Owner:
     """The task that runs a partition, committed with each offset: its run, and the number of its attempt.
 
-    It began at the time `begun`, in seconds since the epoch, after as many attempts had died at the offset, each within
-    a minute, and has `ended` if it was asked to. The run has read the partition from the offset `first` on.
+    It began at `begun` (seconds since the epoch), after `deaths` attempts had died at the offset, each within a minute,
+    and has `ended` if it was asked to. The run has read the partition from the offset `first` on.
     """
 
     run: str
@@ -93,7 +93,7 @@ class Owner:
 
     @staticmethod
     def of(committed: TopicPartition | None) -> Owner | None:
-        """Return who committed an offset."""
+        """Return the owner that committed an offset, or None."""
         return None if committed is None or not committed.metadata else Owner(**json.loads(committed.metadata))
 
     def is_task_of(self, other: Owner) -> bool:
@@ -120,11 +120,11 @@ class Partition:
         return min(sink.commit for sink in sinks_of(self.pipeline)) / 1_000_000
 
     def open(self) -> PartitionRun:
-        """Take over the partition, restore its state, and begin."""
+        """Take over the partition, restore its state and begin."""
         return PartitionRun(self)
 
     def last_owner(self) -> Owner | None:
-        """Return the task that committed last, None if there is none."""
+        """Return the task that committed last, or None."""
         tail = Tail(self.source.topic, self.number, client_options(self.source), group_of(self.pipeline))
         try:
             return Owner.of(tail.committed(TIMEOUT))
@@ -133,20 +133,20 @@ class Partition:
 
 
 class PartitionRun:
-    """A partition that is run: `turn` goes once through the loop.
+    """The run of a partition: `turn` is one pass of its loop.
 
-    Raise SourceUnavailableError or SinkUnavailableError for what may pass: the run is abandoned then, and opened again.
+    Raise SourceUnavailableError or SinkUnavailableError for temporary faults: the run is abandoned then, and opened
+    again.
     """
 
     def __init__(self, job: Partition) -> None:
         self._job = job
         pipeline, number = job.pipeline, job.number
-        graph = pipeline
-        settings, specs = client_options(job.source), sink_specs(graph)
+        settings, specs = client_options(job.source), sink_specs(pipeline)
         self._place = TopicPartition(job.source.topic, number)
         limits = {name: limits_of(spec.sink) for name, spec in specs.items()}
         self._records = {name: KafkaRecords(spec, limits[name]) for name, spec in specs.items()}
-        watermark = graph.watermark_of(number)
+        watermark = pipeline.watermark_of(number)
         self._delay = watermark.micros if isinstance(watermark, m.Delay) else None
         self._partitions: dict[str, int] = {}
         self._state_topic = state_topic(pipeline)
@@ -156,7 +156,7 @@ class PartitionRun:
         self._journal = Journal(number)
         stored: dict[bytes, bytes | None] = {}
         read = self._read_stored(settings, 0, stored)
-        # the committed offset is not asked for: an open transaction would have to end first
+        # without the committed offset: to read it, an open transaction would have to end first
         self._require_fit(topic, manifest_in(stored), None)
         group = group_of(pipeline)
         place = f"partition {number} of {job.source.topic}"
@@ -174,37 +174,37 @@ class PartitionRun:
         committed = self._tail.committed(TIMEOUT)
         self._owner = self._next_owner(committed)
         if committed is not None:
-            # at once, so that a task that was fenced sees by whom
+            # at once, so that a fenced task can see the new owner
             self._producer.begin()
             self._end_transaction(committed.offset)
-        # what the task before wrote since then
+        # the records that the last task has written since
         self._read_stored(settings, read, stored)
         self._lists: dict[str, ListTopic] = {}
         self._checkpoints = Checkpoints(stored.items())
         manifest = self._checkpoints.manifest
         self._require_fit(topic, manifest, committed)
-        stands = self._agreed(manifest, committed)
+        stands = self._committed_offset(manifest, committed)
         self._is_open = False
         self._checkpointed = time.monotonic()
         if manifest is None:
             first, end = topic.ends()[number]
             self.done = end if job.source.start == "latest" else first
-            self._host = self._opened()
+            self._host = self._open_host()
             self._tail.seek(self.done)
             self._begin_state()
         else:
             self.done = stands
-            self._host = self._opened()
+            self._host = self._open_host()
             self._host.begin([self._checkpoints.state])
             self._tail.seek(manifest.position)
         self.position = self._tail.next
-        """The offset behind the last record that has been through the operators, whose output is in a transaction."""
+        """The next offset after the last record that the operators have processed; its output is in a transaction."""
         self._most, self._gathers_until = _POLL_RECORDS, 0.0
         self._committed_at = time.monotonic()
 
-    def _opened(self) -> MemoryHost:
-        """Return the host; rules and lists as they are now are in force from `done` on."""
-        # one key group: a small step must not be many smaller ones
+    def _open_host(self) -> MemoryHost:
+        """Return the host; the current rules and lists are in force from `done` on."""
+        # one key group: a small step must not be split into many
         pipeline = replace(self._job.pipeline, key_groups=1)
         for rules in (node.rules for node in pipeline.rules):
             self._journal.begin(rules, self.done)
@@ -212,17 +212,15 @@ class PartitionRun:
                 topic_list.name: ListTopic(topic_list, self._job.source) for topic_list in topic_lists(pipeline)
             }
             entries = {name: topic.entries for name, topic in self._lists.items()}
-            for name, known in {
-                **entries,
-                **read_entries(one for one in rules.lists if isinstance(one, m.FileList)),
-            }.items():
+            entries |= read_entries(rule_list for rule_list in rules.lists if isinstance(rule_list, m.FileList))
+            for name, known in entries.items():
                 self._journal.change(name, known, self.done)
-            lists = tuple(replace(one, entries=()) for one in rules.lists)
+            lists = tuple(replace(rule_list, entries=()) for rule_list in rules.lists)
             pipeline = pipeline.with_rules(replace(rules, lists=lists, journal=self._journal.rows))
         return MemoryHost(pipeline, [self._place.partition])
 
     def _begin_state(self) -> None:
-        """Commit the first state with the first offset, so that each offset has a state to go with."""
+        """Commit the first state with the first offset, so that each committed offset has a state."""
         self._owner = replace(self._owner, first=self.done)
         self._checkpoints.begin(MemoryState(), self.done, self._meaning)
         self._write_journal()
@@ -231,13 +229,13 @@ class PartitionRun:
         self._is_open = False
 
     def turn(self, seconds: float = POLL_SECONDS) -> None:
-        """Take what has come since the last turn, or comes first in so many seconds, and commit if it is time."""
+        """Process the records since the last turn, or the first within `seconds`, and commit if it is time."""
         time.sleep(max(0.0, self._gathers_until - time.monotonic()))
         batch = self._tail.poll(self._most, seconds)
-        # a run that is behind takes more at once: a record costs less then
+        # a run that is behind polls more records at once, as a record costs less then
         is_behind = batch is not None and batch.num_rows >= _POLL_RECORDS
         self._most = _BEHIND_RECORDS if is_behind else _POLL_RECORDS
-        # after the records came, as they may have been written because of an entry
+        # after the poll, as the records may have been written because of an entry
         self._follow_lists()
         if batch is not None:
             read = time.time_ns() // 1000
@@ -246,19 +244,19 @@ class PartitionRun:
                 if is_new:
                     self._write(output, part, read)
             if not is_behind:
-                # the records that come right after a step are gathered for the next one, for the same reason
+                # gather the records that arrive right after a step, for the same reason
                 self._gathers_until = time.monotonic() + seconds
         self.position = self._tail.next
         self._commit()
 
     def close(self) -> None:
-        """Commit what is decided and that the task has ended, and leave."""
+        """Commit the output and the end of the task, and close the clients."""
         self._owner = replace(self._owner, ended=True)
         self._commit(is_last=True)
         self.abandon()
 
     def abandon(self) -> None:
-        """Leave; what is not committed is decided again by the next task of the partition."""
+        """Close the clients; the next task of the partition repeats uncommitted work."""
         self._producer.client.purge()
         self._tail.close()
         for topic in self._lists.values():
@@ -274,7 +272,7 @@ class PartitionRun:
                 self._produce(record, stamps)
 
     def _stamps(self, group: GroupOutput, batch: pa.RecordBatch, read: int) -> Headers:
-        """Return when what was decided now happened, in microseconds: of the poll's records, the first to be logged."""
+        """Return the times of the stages of an output, in microseconds; the log time is the poll's earliest."""
         found = {"read": read, "decided": time.time_ns() // 1000}
         logged = pc.min(batch.column("log_time").cast(pa.int64())).as_py()
         if logged is not None:
@@ -285,7 +283,7 @@ class PartitionRun:
         return [(name, str(micros).encode()) for name, micros in found.items()]
 
     def _produce(self, record: KafkaRecord, stamps: Headers) -> None:
-        # beside the partition that it is of: all of a key's changes are in one, in their order
+        # to the partition of the same number: all changes of a key are in one partition, in their order
         partition = self._place.partition % self._partitions_of(record.topic)
         headers = [*stamps, *record.headers] if record.is_stamped else record.headers
         self._send(record.topic, partition, record.key, record.value, headers)
@@ -310,15 +308,15 @@ class PartitionRun:
             self._producer.begin()
         if self.position > self.done:
             self._owner = replace(self._owner, deaths=0)
-        # one that still reads again what was committed has come no further
+        # while committed records are read again, the position does not move
         reached = max(self.done, self.position)
         self._end_transaction(reached)
         self.done, self._is_open = reached, False
-        # from begin to begin: a commit that takes long does not put off the next one
+        # from start to start: a slow commit does not delay the next
         self._committed_at = now
 
     def _follow_lists(self) -> None:
-        """Have lists that were changed in their topics be so for the records that are not decided yet."""
+        """Apply changes of lists in topics to the records that are not processed yet."""
         if self.position < self.done:
             return
         for name, topic in self._lists.items():
@@ -326,7 +324,7 @@ class PartitionRun:
                 self._host.change_lists(self._journal.change(name, topic.entries, self.position))
 
     def _write_journal(self) -> None:
-        """Put the rows that are in force since the last transaction into this one, with what was decided by them."""
+        """Put the journal's new rows into the transaction, with the output that they decided."""
         for key, value in self._journal.pending:
             self._send(self._state_topic, self._place.partition, key, value, [])
         self._journal.pending.clear()
@@ -340,8 +338,8 @@ class PartitionRun:
     def _send_offset(self, at: TopicPartition) -> None:
         """Put an offset into the transaction; raise SinkUnavailableError if that takes too long.
 
-        The client does not keep its timeout where it has lost the broker of the group, and may wait for ever
-        (librdkafka, issue 5456): then the thread is left to it, and the next producer fences it.
+        If the client has lost the broker of the group it ignores its timeout, and may wait forever (librdkafka, issue
+        5456): then its thread is abandoned, and the next producer fences it.
         """
         send = partial(self._producer.client.send_offsets_to_transaction, [at], self._tail.group(), _CALL_SECONDS)
         try:
@@ -354,7 +352,7 @@ class PartitionRun:
             raise SinkUnavailableError(msg) from exc
 
     def _checkpoint(self, now: float) -> None:
-        """Put some records of a checkpoint into the transaction, if it is time for one."""
+        """Put some records of a checkpoint into the transaction, if one is due."""
         checkpoints = self._checkpoints
         last = checkpoints.manifest
         is_due = now - self._checkpointed >= _CHECKPOINT_EVERY and (last is None or last.position < self.position)
@@ -366,7 +364,7 @@ class PartitionRun:
             self._send(self._state_topic, self._place.partition, key, value, [])
 
     def _read_stored(self, settings: dict[str, str], begin: int, into: dict[bytes, bytes | None]) -> int:
-        """Read what the state topic holds of the partition from an offset on, and the journal's rows into the journal.
+        """Read the partition of the state topic from an offset on: rows of the journal into it, other records `into`.
 
         Return the next offset.
         """
@@ -378,7 +376,7 @@ class PartitionRun:
         return end
 
     def _require_fit(self, topic: KafkaTopic, manifest: Manifest | None, committed: TopicPartition | None) -> None:
-        """Raise RecordsLostError if the log does not have what the state needs, InputError if the state does not."""
+        """Raise RecordsLostError if the log lacks records that the state needs, InputError if it does not fit."""
         if manifest is None:
             return
         self._require_log(topic, manifest, manifest.position)
@@ -388,8 +386,8 @@ class PartitionRun:
         for node in self._job.pipeline.rules:
             self._journal.require_held(node.rules, self._job.pipeline.name)
 
-    def _agreed(self, manifest: Manifest | None, committed: TopicPartition | None) -> int:
-        """Return the committed offset, 0 if there is none; raise InputError if the state does not go with it."""
+    def _committed_offset(self, manifest: Manifest | None, committed: TopicPartition | None) -> int:
+        """Return the committed offset, or 0; raise InputError if the state does not match it."""
         position = None if manifest is None else manifest.position
         stands = None if committed is None else committed.offset
         if (stands is None) != (position is None) or (stands or 0) < (position or 0):
@@ -403,24 +401,24 @@ class PartitionRun:
         return stands or 0
 
     def _require_log(self, topic: KafkaTopic, manifest: Manifest, stood: int) -> None:
-        """Raise RecordsLostError if the topic is another one than that of the state, or ends or begins elsewhere."""
+        """Raise RecordsLostError if the topic is not that of the state, or lacks records from `stood` on."""
         number, known = self._place.partition, manifest.meaning.get(_TOPIC_ID)
         found = topic.find_losses({topic.name: {str(number): stood}}, known)
         losses = [loss for loss in found.losses if loss.partition == number]
         if known != self._meaning[_TOPIC_ID]:
-            # whatever was read: the committed offsets go with a topic
-            losses = [Loss(number, stood, topic.ends()[number][0], "the topic was made anew")]
+            # whatever was read: the committed offsets belong to one topic
+            losses = [Loss(number, stood, topic.ends()[number][0], "the topic was recreated")]
         if losses:
             msg = (
                 f"the log {topic.name} lost records: {listed(losses)}. What was committed stays, and the state in "
-                f"{self._state_topic} needs them: give the pipeline another name, so that it begins anew with what is "
+                f"{self._state_topic} needs them: give the pipeline another name, so that it starts over with what is "
                 "there"
             )
             raise RecordsLostError(msg)
 
     def _require_same(self, meaning: Mapping[str, Any]) -> None:
-        """Raise InputError if the state is of a pipeline that means something else."""
-        # an older version did not write down which stream a topic is of
+        """Raise InputError if the state is of a pipeline with another meaning."""
+        # older versions did not record the stream of a topic
         meaning = {"tables": self._meaning.get("tables"), **meaning}
         changed = sorted(name for name in {*meaning, *self._meaning} if meaning.get(name) != self._meaning.get(name))
         if changed:
@@ -431,13 +429,13 @@ class PartitionRun:
             raise InputError(msg)
 
     def _next_owner(self, committed: TopicPartition | None) -> Owner:
-        """Return this task after the last owner; raise RunError if many attempts have died at this offset."""
+        """Return this task as the successor of the last owner; raise RunError if many attempts died at this offset."""
         last, own = Owner.of(committed), self._job.owner
         now = time.time()
         if committed is None or last is None or last.run != own.run:
             return replace(own, begun=now, first=None if committed is None else committed.offset)
         if last.is_task_of(own):
-            return replace(last, ended=False)  # it is opened again in the same worker
+            return replace(last, ended=False)  # opened again in the same worker
         deaths = last.deaths + 1 if now - last.begun < REPEATED else 1
         if deaths >= _ATTEMPTS:
             msg = (
@@ -460,11 +458,11 @@ class PartitionRun:
 
 
 _TOPIC_ID = "topic_id"
-"""Beside the meaning of a pipeline: which topic of its name the state is of."""
+"""The key of the topic's id beside the meaning of a pipeline."""
 
 
 def _cut(batch: pa.RecordBatch, done: int) -> Iterator[tuple[pa.RecordBatch, bool]]:
-    """Divide records at the committed offset; say of each part whether it is new."""
+    """Split records at the committed offset; yield each part and whether it is new."""
     below = int((to_micros(batch.column("offset")) < done).sum())
     if below:
         yield batch.slice(0, below), False
@@ -473,13 +471,13 @@ def _cut(batch: pa.RecordBatch, done: int) -> Iterator[tuple[pa.RecordBatch, boo
 
 
 def in_background(call: Callable[[], T]) -> Future[T]:
-    """Call in a thread that does not outlive the process."""
+    """Call a function in a daemon thread."""
     future: Future[T] = Future()
 
     def run() -> None:
         try:
             future.set_result(call())
-        except BaseException as exc:  # noqa: BLE001 - it is raised where the result is asked for
+        except BaseException as exc:  # noqa: BLE001 - raised where the result is read
             future.set_exception(exc)
 
     Thread(target=run, name="windrow-realtime", daemon=True).start()

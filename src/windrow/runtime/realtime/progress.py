@@ -1,4 +1,4 @@
-"""How far a realtime run is: the committed offsets of its consumer group against the ends of its topic."""
+"""Progress of a realtime run: the committed offsets of its consumer group and the ends of its topic."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from windrow.connectors.source import another_log
 from windrow.errors import RecordsLostError, RunError, WindrowError
 from windrow.runtime.realtime.partition import Owner
 from windrow.runtime.realtime.topics import group_of, moved_keys, source_of
+from windrow.telemetry import reports as r
 from windrow.telemetry.facts import PartitionName
 from windrow.telemetry.part_times import Stopwatch
-from windrow.telemetry.reports import Fault, Lag, OnLag, OnStep, OnTrouble, StepReport, now_micros
+from windrow.telemetry.reports import OnLag, OnStep, OnTrouble
 
 REPORT_SECONDS = 1.0
-"""Between two reports, and how long one waits for the ends of the topic."""
+"""Seconds between two reports, and the timeout of a request for the ends of the topic."""
 
 
 @dataclass(frozen=True)
 class Position:
-    """How far a partition is: its committed offset and the task that committed it, None before; and its log's ends."""
+    """The position of a partition: its committed offset and the task that committed it, or None; and its log's ends."""
 
     partition: int
     committed: int | None
@@ -33,12 +34,12 @@ class Position:
 
     @property
     def lag(self) -> int:
-        """How many offsets there are to be read; of what was never read, all."""
+        """The number of offsets left to read."""
         return max(0, self.end - (self.first if self.committed is None else self.committed))
 
 
 class Positions:
-    """Asks how far the partitions of a pipeline are, for at most `seconds` a question; the clients are kept."""
+    """Reads the positions of a pipeline's partitions, with a timeout of `seconds` a request; keeps its clients."""
 
     def __init__(self, graph: m.Graph, seconds: float = TIMEOUT) -> None:
         self._source = source_of(graph)
@@ -47,13 +48,13 @@ class Positions:
         self._topic = Admin(self._source.topic, settings, seconds)
 
     def topic_id(self) -> str:
-        """Return the id of the topic, which another one of its name does not have; raise SourceError as `ask` does."""
+        """Return the id of the topic, which distinguishes it from another of its name; raise as `ask` does."""
         return self._topic.topic_id()
 
     def ask(self) -> list[Position]:
-        """Return how far each partition is; raise SourceError if the broker or the topic is not there."""
+        """Return the position of each partition; raise SourceError if the broker or the topic is unavailable."""
         partitions = self._topic.partitions()
-        # before the ends, so that nothing is committed behind them
+        # before the ends, so that no committed offset is beyond them
         committed = self._committed.ask(partitions, TIMEOUT)
         ends = self._topic.offsets(partitions)
         return [
@@ -64,7 +65,7 @@ class Positions:
 
 
 class Progress:
-    """Reports what the run with the id `run` has committed, and sees that its topic stays what it was."""
+    """Reports the commits of the run with the id `run`, and checks that its topic stays the same."""
 
     def __init__(
         self,
@@ -87,15 +88,15 @@ class Progress:
         self._last: dict[PartitionName, int] = {}
 
     def report(self, on_step: OnStep) -> None:
-        """Report what was committed since the last report; nothing if no broker answers, or none is.
+        """Report the commits since the last report, if there are any and a broker answers.
 
-        Raise RecordsLostError if the topic was made anew, RunError if it has another number of partitions.
+        Raise RecordsLostError if the topic was recreated, RunError if its number of partitions has changed.
         """
         try:
             topic_id, positions = self._positions.topic_id(), self._positions.ask()
         except WindrowError as exc:
             if not self._is_down:
-                self._on_trouble(Fault.of(exc, str(exc), "the tasks try again"))
+                self._on_trouble(r.Fault.of(exc, str(exc), "the tasks try again"))
             self._is_down = True
             return
         self._is_down = False
@@ -108,9 +109,9 @@ class Progress:
             position.partition: position.committed for position in positions if position.committed is not None
         }
         behind: dict[PartitionName, int] = {position.partition: position.lag for position in positions}
-        self._on_lag(Lag(now_micros(), behind))
+        self._on_lag(r.Lag(r.now_micros(), behind))
         if offsets == self._last and any(behind.values()):
-            return  # a report is of what was committed
+            return  # nothing was committed
         self._epoch += 1
         read: dict[PartitionName, int] = {
             position.partition: self._read(position) for position in positions if position.committed is not None
@@ -118,7 +119,7 @@ class Progress:
         self._last = offsets
         seconds = self._watch.lap()
         on_step(
-            StepReport(
+            r.StepReport(
                 epoch=self._epoch,
                 records=sum(read.values()),
                 late=0,
@@ -134,14 +135,14 @@ class Progress:
                 seconds=seconds,
                 took=seconds,
                 lag=behind,
-                committed=now_micros(),
+                committed=r.now_micros(),
                 read=read,
                 only_offsets=True,
             )
         )
 
     def _read(self, at: Position) -> int:
-        """Return how many offsets the run has read of a partition since the last report, or since it began."""
+        """Return the number of offsets of a partition that the run has read since the last report."""
         if at.committed is None or at.owner is None or at.owner.first is None or at.owner.run != self._run:
             return 0
         return at.committed - max(at.owner.first, self._last.get(at.partition, 0))

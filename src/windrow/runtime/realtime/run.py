@@ -10,10 +10,9 @@ import re
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Literal
 
 from pyspark import Accumulator, AccumulatorParam, InheritableThread, TaskContext
@@ -28,38 +27,25 @@ from windrow.runtime.realtime.progress import REPORT_SECONDS, Progress
 from windrow.runtime.realtime.stopping import Announced, StopRequests, announce, request_stop
 from windrow.runtime.realtime.supervise import serve
 from windrow.runtime.realtime.topics import prepare_topics, source_of, topic_lists
-from windrow.runtime.settings import AS_GIVEN, SparkOptions
+from windrow.runtime.run import RunSettings
+from windrow.runtime.settings import SparkOptions
 from windrow.runtime.spark.errors import SPARK_ERRORS, translate_spark_error
-from windrow.telemetry.reports import OnLag, OnStep, OnTrouble
+from windrow.runtime.stream.checkpoint import log_of
+from windrow.telemetry.reports import OnStep
 
 _FAILURES = "1000000"
-"""How often a task may fail: a job that lives for a year must not die of its fourth failure."""
+"""How often a task may fail: a job that runs for a year must not end with its fourth failure."""
 _STOP_SECONDS = 30.0
+_RETRY_SECONDS = 600.0
+"""Default seconds without an answer from a broker after which a run gives up."""
 _JOBS = "windrow-realtime"
 
 
-@dataclass(frozen=True)
-class RealtimeSettings:
-    """Settings of a run: `on_trouble` is called with what is retried, for `retry` seconds without an answer.
-
-    `on_warning` is called once if a sample of the topic shows that it is not partitioned by the key, and with each key
-    of a list's topic that cannot be an entry, `on_lag` each second with how far the run is behind.
-    """
-
-    spark: SparkOptions = AS_GIVEN
-    log: Path | None = None
-    retry: float = 600.0
-    on_trouble: OnTrouble = lambda _: None
-    on_warning: Callable[[str], None] = lambda _: None
-    on_ready: Callable[[], None] = lambda: None
-    on_lag: OnLag = lambda _: None
-
-
 class _Failures(AccumulatorParam[list[tuple[str, str]]]):
-    """Gathers why partitions cannot be run: the class of the error, and its message."""
+    """Collects the class and message of each error by which a partition cannot be run."""
 
     def zero(self, value: list[tuple[str, str]]) -> list[tuple[str, str]]:
-        """Return nothing."""
+        """Return an empty list."""
         del value
         return []
 
@@ -70,7 +56,7 @@ class _Failures(AccumulatorParam[list[tuple[str, str]]]):
 
 @dataclass(frozen=True)
 class _Task:
-    """A task of the job; it ends when its run is asked to stop, and with a failure that Spark would only repeat."""
+    """A task of the job; it ends when its run is asked to stop, or with a failure that a new attempt would repeat."""
 
     pipeline: m.Graph
     run: str
@@ -90,19 +76,23 @@ class _Task:
 
 
 class RealtimeRun:
-    """Runs a pipeline until it is asked to stop."""
+    """Runs a pipeline until it is asked to stop.
 
-    def __init__(self, graph: m.Graph, settings: RealtimeSettings) -> None:
+    It warns once if a sample of the topic shows that it is not partitioned by the key, and of each key of a list's
+    topic that cannot be an entry.
+    """
+
+    def __init__(self, graph: m.Graph, settings: RunSettings) -> None:
         self._pipeline = graph
         self._settings = settings
         self._stop = threading.Event()
 
     def stop(self) -> None:
-        """Ask the tasks to commit what they have decided, and end; from any thread."""
+        """Ask the tasks to commit their results and end; from any thread."""
         self._stop.set()
 
     def run(self, on_step: OnStep) -> Literal["asked"]:
-        """Run; report once a second. Raise a WindrowError if a partition cannot be run; what was committed stays."""
+        """Run; report once a second. Raise a WindrowError if a partition cannot be run; committed results stay."""
         partitions = prepare_topics(self._pipeline)
         run = Announced(uuid.uuid4().hex, time.time())
         try:
@@ -112,7 +102,7 @@ class RealtimeRun:
         try:
             return self._run(run.run, partitions, on_step)
         finally:
-            with suppress(SourceError):  # its tasks have committed that they ended, or the run is seen to be starting
+            with suppress(SourceError):  # the tasks have committed their end, or the run is still shown as starting
                 announce(self._pipeline, replace(run, ended=True))
 
     def _run(self, run: str, partitions: Sequence[int], on_step: OnStep) -> Literal["asked"]:
@@ -120,14 +110,15 @@ class RealtimeRun:
         from windrow.runtime.spark.session import spark_session  # noqa: PLC0415 - the same
 
         options = task_options(self._settings.spark)
-        spark = spark_session(options, log=self._settings.log)
+        spark = spark_session(options, log=log_of(self._settings.checkpoint))
         preflight_executors(spark, self._pipeline, None)
         lists = ListWatch(topic_lists(self._pipeline), source_of(self._pipeline), self._settings.on_warning)
         failures = spark.sparkContext.accumulator([], _Failures())
         errors: list[Exception] = []
         slots = min(len(partitions), int(spark.sparkContext.defaultParallelism))
         groups = [partitions[slot::slots] for slot in range(slots)]
-        task = _Task(self._pipeline, run, self._settings.retry, failures)
+        retry = _RETRY_SECONDS if self._settings.retry is None else self._settings.retry
+        task = _Task(self._pipeline, run, retry, failures)
         job = InheritableThread(target=_run_job, args=(spark, groups, task, errors), name=_JOBS, daemon=True)
         watch = Progress(self._pipeline, run, partitions, self._settings.on_trouble, self._settings.on_lag)
         keys = KeyWatch(self._pipeline, self._settings.on_warning)
@@ -140,7 +131,7 @@ class RealtimeRun:
                 lists.look()
         finally:
             lists.close()
-            # without a broker there is no transaction that could be finished
+            # without a broker no transaction can be finished
             with suppress(SourceUnavailableError):
                 request_stop(self._pipeline, [task.run])
                 job.join(_STOP_SECONDS)
@@ -172,7 +163,7 @@ _LOCAL = re.compile(r"local(?:\[(\d+|\*)(?:, *\d+)?\])?")
 
 
 def task_options(spark: SparkOptions) -> SparkOptions:
-    """Return Spark's options for tasks that do not end; raise InputError for speculation, which runs a task twice."""
+    """Return Spark's options for tasks that do not end; raise InputError for speculation, which runs tasks twice."""
     given = spark.settings()
     if given.get("spark.speculation", "false").lower() == "true":
         msg = "spark.speculation is set, and would run each partition twice; leave it out"

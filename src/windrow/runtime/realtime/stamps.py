@@ -1,4 +1,4 @@
-"""How long changes took to their topic, by the stamps that a realtime run writes into their headers."""
+"""Latencies of changes, by the stamps that a realtime run writes into their headers."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ STAGES = ("event", "logged", "read", "decided", "appended")
 """The stages of a change, in order: each is a time in microseconds."""
 _QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "max": 1.0}
 _OPEN_SECONDS = 10.0
-"""How long to wait for changes at the end of a topic whose transaction is open."""
+"""Timeout of reading a topic with an open transaction at its end."""
 
 
 def last_latencies(source: m.KafkaSource, records: int = 10_000) -> tuple[int, dict[str, dict[str, float]]]:
-    """Return how many of a topic's last changes have stamps, and their `latencies`."""
+    """Return the number of a topic's last changes with stamps, and their `latencies`."""
     stamps = list(_read_last(source, records))
     return len(stamps), latencies(stamps)
 
 
 def latencies(stamps: Sequence[Mapping[str, int]]) -> dict[str, dict[str, float]]:
-    """Return the quantiles, in milliseconds, of each stage since the one before, and of all since the log.
+    """Return the quantiles, in milliseconds, of the time between two stages, and of the total since the log.
 
-    Of a poll with several records, the stamps are those of the first.
+    The stamps of a poll with several records are those of the first.
     """
     spans: dict[str, list[int]] = {}
     for times in stamps:
@@ -63,7 +63,7 @@ def _read_last(source: m.KafkaSource, records: int) -> Iterator[dict[str, int]]:
                 yield from _stamps(message)
                 continue
             number = _ended_partition(message, source)
-            # a reader of committed changes is said to be at the end before an open transaction, too
+            # a reader of committed changes also gets an end before an open transaction
             if message.offset() >= ends[number]:
                 left.discard(number)
     consumer.close()
@@ -78,7 +78,7 @@ def _consumer(source: m.KafkaSource, begins: Mapping[int, int]) -> Any:  # noqa:
 
 
 def _ended_partition(message: Any, source: m.KafkaSource) -> int:  # noqa: ANN401 - librdkafka's
-    """Return the partition of which a message says that it ends; raise SourceError for another fault."""
+    """Return the partition whose end a message reports; raise SourceError for another fault."""
     if message.error().code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 - the client's own name
         msg = f"topic {source.topic} at {source.servers}: {message.error().str()}"
         raise SourceError(msg)
@@ -86,7 +86,7 @@ def _ended_partition(message: Any, source: m.KafkaSource) -> int:  # noqa: ANN40
 
 
 def _stamps(message: Any) -> Iterator[dict[str, int]]:  # noqa: ANN401 - librdkafka's
-    """Yield the stamps of a change, if it has some."""
+    """Yield the stamps of a change, if it has stamps."""
     headers = {name: value for name, value in message.headers() or () if name in STAGES and value is not None}
     if "decided" in headers:
         yield {name: int(value) for name, value in headers.items()} | {"appended": message.timestamp()[1] * 1000}

@@ -1,9 +1,9 @@
-"""Stopping a run from anywhere: requests that name it, as commits of a consumer group beside that of its offsets.
+"""Stopping a run from anywhere: requests by its id, as commits of a consumer group beside that of its offsets.
 
-A task looks for them once a second, beside its loop. A request names a run by its id, so a run that begins later is not
-meant, and nothing has to be taken back.
+A task checks for them once a second, beside its loop. A request names a run by its id, so it does not stop later runs,
+and need not be removed.
 
-A run announces itself in the same group before Spark starts, as nothing else shows it until its tasks have committed.
+A run announces itself in the same group before Spark starts, as it is not visible until its tasks have committed.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from windrow.runtime.realtime.progress import Position, Positions
 from windrow.runtime.realtime.topics import source_of, state_topic, stop_group
 
 _EVERY = 1.0
-"""Seconds between two looks for a request."""
+"""Seconds between two checks for a request."""
 _LOOK = 0.2
-"""Seconds between two looks whether a run has ended."""
+"""Seconds between two checks whether a run has ended."""
 
 
 @dataclass(frozen=True)
@@ -43,22 +43,22 @@ class Announced:
     ended: bool = False
 
     def is_starting(self, at: Position) -> bool:
-        """Whether the run goes on, as far as is known, and has committed nothing of a partition."""
+        """Whether the run has not ended and has committed nothing of a partition."""
         return not self.ended and (at.owner is None or at.owner.run != self.run)
 
 
 def request_stop(graph: m.Graph, runs: Iterable[str]) -> None:
-    """Ask the tasks of runs to commit what is decided, and end; raise SourceUnavailableError if no broker answers."""
+    """Ask the tasks of runs to commit and end; raise SourceUnavailableError if no broker answers."""
     _commit(graph, TopicPartition(state_topic(graph), 0, 0, metadata=",".join(runs)))
 
 
 def announce(graph: m.Graph, run: Announced) -> None:
-    """Commit that a run begins, or has ended; raise SourceError if the group may not be used, or no broker answers."""
+    """Commit the start or the end of a run; raise SourceError if the group is not allowed, or no broker answers."""
     _commit(graph, TopicPartition(source_of(graph).topic, 0, 0, metadata=json.dumps(vars(run))))
 
 
 def announced(graph: m.Graph) -> Announced | None:
-    """Return the run that was started last, None if none has announced itself; raise SourceError as `announce` does."""
+    """Return the run that was started last, or None; raise SourceError as `announce` does."""
     source = source_of(graph)
     found = CommittedOffsets(stop_group(graph), source.topic, client_options(source)).ask([0], TIMEOUT).get(0)
     return None if found is None or not found.metadata else Announced(**json.loads(found.metadata))
@@ -73,45 +73,47 @@ def _commit(graph: m.Graph, place: TopicPartition) -> None:
 
 
 def stop_run(graph: m.Graph, seconds: float) -> list[Position]:
-    """Stop the run of a pipeline, also one that is starting, and return how far its partitions are then.
+    """Stop the run of a pipeline, even if it is just starting, and return the final positions of its partitions.
 
-    Raise RunError if none is running, or if it has not ended in so many seconds; SourceError if no broker answers.
+    Raise RunError if none is running, or if it has not ended within `seconds`; SourceError if no broker answers.
     """
     positions = Positions(graph)
     at = positions.ask()
-    runs = {one.owner.run for one in at if one.owner is not None and not one.owner.ended}
+    runs = {position.owner.run for position in at if position.owner is not None and not position.owner.ended}
     last = announced(graph)
     if last is not None and all(map(last.is_starting, at)):
         runs.add(last.run)
     if not runs:
-        msg = f"no run of {graph.name} is going on: {'each has ended' if _has_run(positions) else 'it never ran'}"
+        has_run = any(position.owner is not None for position in at)
+        msg = f"no run of {graph.name} is active: {'each has ended' if has_run else 'it never ran'}"
         raise RunError(msg)
     request_stop(graph, runs)
     deadline = time.monotonic() + seconds
     while True:
         found = positions.ask()
-        left = [one for one in found if one.owner is not None and one.owner.run in runs and not one.owner.ended]
-        is_starting = _is_starting(graph, runs, found)
+        owners = [(position.partition, position.owner) for position in found if position.owner is not None]
+        left = [partition for partition, owner in owners if owner.run in runs and not owner.ended]
+        last = announced(graph)
+        is_starting = last is not None and last.run in runs and all(map(last.is_starting, found))
         if not left and not is_starting:
             return found
         if time.monotonic() > deadline and is_starting:
             msg = (
                 f"the run of {graph.name} has not ended after {seconds:g} s, as it is starting: it was asked to, "
-                "and ends once Spark has started; if it died before, nothing is left to be stopped"
+                "and ends once Spark has started; if it has died, there is nothing to stop"
             )
             raise RunError(msg)
         if time.monotonic() > deadline:
-            numbers = ", ".join(str(one.partition) for one in left)
             msg = (
-                f"the run of {graph.name} has not ended after {seconds:g} s, in partition {numbers}: it was asked "
-                "to, and ends when it gets to it; if it died before, nothing is left to be stopped"
+                f"the run of {graph.name} has not ended after {seconds:g} s, in partition {', '.join(map(str, left))}: "
+                "it was asked to, and ends after its current step; if it has died, there is nothing to stop"
             )
             raise RunError(msg)
         time.sleep(_LOOK)
 
 
 class StopRequests:
-    """Looks for requests to stop a run, in a thread of its own, until it is left."""
+    """Checks for requests to stop a run, in a thread of its own, until the block ends."""
 
     def __init__(self, graph: m.Graph, run: str) -> None:
         self._run = run
@@ -138,19 +140,9 @@ class StopRequests:
     def _look(self) -> None:
         tail = Tail(self._topic, 0, self._settings, self._group)
         while not self._left.wait(_EVERY):
-            with suppress(SourceError):  # it is asked again
+            with suppress(SourceError):  # the next check asks again
                 found = tail.committed(_EVERY)
                 if found is not None and self._run in (found.metadata or "").split(","):
                     self._asked.set()
                     break
         tail.close()
-
-
-def _is_starting(graph: m.Graph, runs: Iterable[str], at: Iterable[Position]) -> bool:
-    """Whether one of the runs has begun, and has not committed anything yet."""
-    last = announced(graph)
-    return last is not None and last.run in runs and all(map(last.is_starting, at))
-
-
-def _has_run(positions: Positions) -> bool:
-    return any(one.owner is not None for one in positions.ask())

@@ -1,4 +1,4 @@
-"""Partitions that one task runs: each is opened again after a failure that may pass, while the others go on."""
+"""Supervision of the partitions of a task: each is reopened after a temporary failure while the others continue."""
 
 from __future__ import annotations
 
@@ -10,21 +10,15 @@ from contextlib import suppress
 from confluent_kafka import KafkaException
 
 from windrow.errors import InputError, RecordsLostError, RunError, WindrowError
-from windrow.runtime.realtime.partition import (
-    POLL_SECONDS,
-    REPEATED,
-    FencedError,
-    Partition,
-    PartitionRun,
-    in_background,
-)
+from windrow.runtime.realtime import partition as p
+from windrow.runtime.realtime.partition import Partition, PartitionRun, in_background
 
 _PAUSE = 0.5
 """Seconds between two attempts to open a partition whose broker does not answer."""
 _HEALTHY = 60.0
-"""Seconds without a failure after which an outage is over, where nothing comes that could be committed."""
+"""Seconds without a failure after which an outage is over, even if there was nothing to commit."""
 _FENCED_WAIT = 5.0
-"""Seconds that who is fenced waits, so that the one who did it has committed."""
+"""Seconds that a fenced task waits, so that the task that fenced it can commit."""
 _LEAVE = 10.0
 """Seconds that a stop waits for a partition that is being opened."""
 
@@ -34,7 +28,7 @@ class TakenOverError(RunError):
 
 
 class Supervised:
-    """A partition and its run, which is opened again after a failure that may pass.
+    """A partition and its run, which is reopened after a temporary failure.
 
     It is opened in a thread of its own, so that the other partitions of the task do not wait for its fence and state.
     """
@@ -47,34 +41,34 @@ class Supervised:
         self._is_fenced = False
         self._down_since: float | None = None
         self._down_at = (0, 0.0)
-        """At which offset it failed last, and when."""
+        """Offset and time of the last failure."""
         self._pause_until = 0.0
         self._failed: tuple[int, float] | None = None
 
     def turn(self, seconds: float) -> bool:
-        """Go once through the partition's loop if it is open, and return whether it is.
+        """Run one pass of the partition's loop if it is open; return whether it is.
 
-        Raise what cannot be mended, after leaving what is not committed.
+        Raise permanent errors, after abandoning uncommitted work.
         """
         try:
             return self._try(seconds)
         except BaseException:
-            # its operators may have gone through half of a step
+            # the operators may have processed half of a step
             self._abandon()
             raise
 
     def _try(self, seconds: float) -> bool:
         try:
             if self._run is None:
-                self._run = self._opened()
+                self._run = self._poll_opening()
             if self._run is None:
                 return False
             self._run.turn(seconds)
             offset, since = self._down_at
-            # a turn that took nothing says little of what a transaction with records would meet
+            # a turn without records does not show that a transaction would succeed
             if self._run.done > offset or time.monotonic() - since > _HEALTHY:
                 self._down_since = None
-        except FencedError as exc:
+        except p.FencedError as exc:
             self._is_fenced = True
             self._wait(exc, _FENCED_WAIT)
         except InputError:
@@ -92,16 +86,16 @@ class Supervised:
         return False
 
     def close(self) -> None:
-        """Commit what is decided."""
+        """Commit the output."""
         if self._opening is not None:
-            with suppress(Exception):  # that it cannot be opened matters to no one any more
+            with suppress(Exception):  # a failure to open no longer matters
                 self._opening.result(_LEAVE).abandon()
         if self._run is not None:
-            with suppress(WindrowError, KafkaException):  # it is decided again by the next run
+            with suppress(WindrowError, KafkaException):  # the next run repeats uncommitted work
                 self._run.close()
 
-    def _opened(self) -> PartitionRun | None:
-        """Begin to open the partition when it is time to, and return it once it is open."""
+    def _poll_opening(self) -> PartitionRun | None:
+        """Start to open the partition when it is time, and return its run once it is open."""
         if self._opening is None:
             if time.monotonic() < self._pause_until:
                 return None
@@ -122,7 +116,7 @@ class Supervised:
             self._run = None
 
     def _wait(self, exc: Exception, pause: float) -> None:
-        """Wait before the next attempt; raise if there was none without a failure for long."""
+        """Wait before the next attempt; raise if all attempts have failed for `retry` seconds."""
         now = time.monotonic()
         self._down_since = now if self._down_since is None else self._down_since
         self._down_at = (self._down_at[0] if self._run is None else self._run.done), now
@@ -135,13 +129,13 @@ class Supervised:
         if self._run is None:
             raise exc
         offset, now = self._run.done, time.monotonic()
-        if self._failed is not None and self._failed[0] == offset and now - self._failed[1] < REPEATED:
+        if self._failed is not None and self._failed[0] == offset and now - self._failed[1] < p.REPEATED:
             msg = f"partition {self._job.number} of {self._job.source.topic} failed twice behind offset {offset}: {exc}"
             raise RunError(msg) from exc
         self._failed = offset, now
 
     def _require_own(self) -> None:
-        """Raise TakenOverError if somebody else has committed; what a stall let the broker abort is begun again."""
+        """Raise TakenOverError if another task has committed; after a stall, for which the broker aborted, continue."""
         owner, own = self._job.last_owner(), self._job.owner
         if owner is not None and not owner.is_task_of(own):
             by = "a newer attempt of its task" if owner.run == own.run else "another run of the pipeline"
@@ -155,9 +149,9 @@ def serve(jobs: Sequence[Partition], is_stopped: Callable[[], bool], retry: floa
     loops = [Supervised(job, retry) for job in jobs]
     try:
         while not is_stopped():
-            turned = [loop.turn(POLL_SECONDS / len(loops)) for loop in loops]
+            turned = [loop.turn(p.POLL_SECONDS / len(loops)) for loop in loops]
             if not any(turned):
-                time.sleep(POLL_SECONDS)
+                time.sleep(p.POLL_SECONDS)
     finally:
         for loop in loops:
             loop.close()

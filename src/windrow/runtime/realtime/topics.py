@@ -1,8 +1,9 @@
-"""The topics of a realtime run and its consumer group: which they are, and how they are created before it begins."""
+"""The topics of a realtime run, which are created before it begins, and its consumer groups."""
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from confluent_kafka import KafkaException
@@ -20,7 +21,7 @@ from windrow.errors import InputError, SourceError, SourceUnavailableError
 
 
 def source_of(graph: m.Graph) -> m.KafkaSource:
-    """Return the source; raise InputError if it is not the only one, or not Kafka."""
+    """Return the only source; raise InputError if there are several, or it is not Kafka."""
     sources = graph.sources
     if len(sources) != 1 or not isinstance(sources[0].source, m.KafkaSource):
         msg = "the realtime host reads one Kafka topic"
@@ -40,11 +41,11 @@ def sinks_of(graph: m.Graph) -> list[m.KafkaSink]:
 
 def topic_lists(graph: m.Graph) -> list[m.TopicList]:
     """Return the lists of rules that are in topics."""
-    return [one for one in lists_of(graph) if isinstance(one, m.TopicList)]
+    return [rule_list for rule_list in lists_of(graph) if isinstance(rule_list, m.TopicList)]
 
 
 def group_of(graph: m.Graph) -> str:
-    """Return the consumer group whose committed offsets say how far a pipeline is, and what its ids begin with."""
+    """Return the consumer group of a pipeline's offsets, which is also the prefix of its transactional ids."""
     return f"{m.OWN_GROUPS}{graph.name}"
 
 
@@ -62,34 +63,27 @@ def moved_keys(source: m.KafkaSource, partitions: int, known: int, when: str) ->
     """Return the message for a topic whose number of partitions has changed since it was `known`."""
     return (
         f"topic {source.topic} has {partitions} partitions, and had {known} {when}: keys have moved to other "
-        "partitions than their state. Give the pipeline another name, so that it begins anew"
+        "partitions than their state. Give the pipeline another name, so that it starts over"
     )
 
 
 def prepare_topics(graph: m.Graph) -> list[int]:
     """Create the topics that are missing; return the partitions of the source.
 
-    Raise SourceError for a broker that cannot be reached, for a list without a topic and for a consumer group that may
-    not be used, InputError for a topic that may not be created, and for a state topic of another number of partitions,
-    or one that forgets.
+    Raise SourceError if a broker cannot be reached, a list has no topic or a consumer group is not allowed, InputError
+    if a topic may not be created, or the state topic has another number of partitions or a retention.
     """
     source = source_of(graph)
     partitions = sorted(preflight(source))
     settings = client_options(source)
-    errors: list[Any] = []
-    admin = client_of(AdminClient, source.topic, {**settings, "error_cb": errors.append})
-    wanted = _topics(graph)
-    try:
+    with _admin(graph) as admin:
         known = admin.list_topics(timeout=TIMEOUT).topics
-        missing = [
-            NewTopic(name, len(partitions), config=config) for name, config in wanted.items() if name not in known
-        ]
+        wanted = _topics(graph).items()
+        missing = [NewTopic(name, len(partitions), config=config) for name, config in wanted if name not in known]
         create_topics(admin, missing)
         state = known.get(state_topic(graph))
         if state is not None:
             require_compaction(admin, state_topic(graph))
-    except KafkaException as exc:
-        raise SourceError(unreachable(source.servers, errors or [exc.args[0]])) from exc
     for group in (group_of(graph), stop_group(graph)):
         with suppress(SourceUnavailableError):  # the tasks ask again
             CommittedOffsets(group, source.topic, settings).ask(partitions, TIMEOUT)
@@ -101,6 +95,17 @@ def prepare_topics(graph: m.Graph) -> list[int]:
     return partitions
 
 
+@contextmanager
+def _admin(graph: m.Graph) -> Iterator[AdminClient]:
+    """Yield a client of the source's brokers; raise SourceError if they cannot be reached in the block."""
+    source = source_of(graph)
+    errors: list[Any] = []
+    try:
+        yield client_of(AdminClient, source.topic, {**client_options(source), "error_cb": errors.append})
+    except KafkaException as exc:
+        raise SourceError(unreachable(source.servers, errors or [exc.args[0]])) from exc
+
+
 def _topics(graph: m.Graph) -> dict[str, dict[str, str]]:
     """Return the topics that a run writes, with their settings."""
     wanted = {state_topic(graph): COMPACTED}
@@ -110,12 +115,7 @@ def _topics(graph: m.Graph) -> dict[str, dict[str, str]]:
 
 
 def missing_topics(graph: m.Graph) -> list[str]:
-    """Return the topics that a run would create; raise SourceError for a broker that cannot be reached."""
-    source = source_of(graph)
-    errors: list[Any] = []
-    admin = client_of(AdminClient, source.topic, {**client_options(source), "error_cb": errors.append})
-    try:
+    """Return the topics that a run would create; raise SourceError if the brokers cannot be reached."""
+    with _admin(graph) as admin:
         known = admin.list_topics(timeout=TIMEOUT).topics
-    except KafkaException as exc:
-        raise SourceError(unreachable(source.servers, errors or [exc.args[0]])) from exc
     return [name for name in _topics(graph) if name not in known]

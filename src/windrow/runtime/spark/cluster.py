@@ -1,4 +1,4 @@
-"""A cluster's executors: their Python, waiting for them, and what each must have before the first step."""
+"""Executors of a cluster: their Python, the wait for them, and the checks of each before the first step."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 
 
 def partitions_of_state(spark: SparkSession, key_groups: int) -> int:
-    """Return how many parts Spark cuts the state of a new checkpoint into: the tasks of a level.
+    """Return the number of partitions of the state of a new checkpoint, which is that of the tasks of a level.
 
-    It is what Spark was given as ``spark.sql.shuffle.partitions``; else on one machine the number of its cores, and on
-    a cluster a number that depends on the pipeline alone: cores come and go there, and a checkpoint keeps its number.
-    Each task costs a live step some 30 ms, so there are no more than cores where those are known.
+    It is ``spark.sql.shuffle.partitions`` if Spark was given that; else on one machine the number of its cores, and on
+    a cluster a number that depends on the pipeline alone, as cores come and go and a checkpoint keeps its number. Each
+    task costs a live step some 30 ms, so there are no more tasks than known cores.
     """
     given = spark.sparkContext.getConf().get(SHUFFLE_PARTITIONS)
     if given is not None:
@@ -47,13 +47,16 @@ def partitions_of_state(spark: SparkSession, key_groups: int) -> int:
 
 
 def executors_python(given: Mapping[str, str]) -> str:
-    """Return the Python that executors are to run: of ``spark.pyspark.python``, of an archive, or of this process.
+    """Return the Python of the executors: that of ``spark.pyspark.python``, of an archive, or of this process.
 
-    A relative path starts where Spark unpacks archives. Spark also runs it in the driver, to plan what Python reads: it
-    is linked to this process's environment there, until the process ends.
+    A relative path starts where Spark unpacks archives. Spark also runs it in the driver, to plan Python sources: there
+    it is a link to this process's environment, until the process ends.
     """
     archives = [archive for archive in given.get("spark.archives", "").split(",") if archive]
-    usual = f"./{_unpacked(archives[0])}/bin/python" if archives else sys.executable
+    usual = sys.executable
+    if archives:
+        path, _, name = archives[0].partition("#")
+        usual = f"./{name or path.rpartition('/')[2]}/bin/python"
     python = given.get("spark.pyspark.python", usual)
     if match := re.match(r"(?:\./)?([^/]+)/.", python):
         link = Path(match[1])
@@ -67,14 +70,9 @@ def executors_python(given: Mapping[str, str]) -> str:
     return python
 
 
-def _unpacked(archive: str) -> str:
-    path, _, name = archive.partition("#")
-    return name or path.rpartition("/")[2]
-
-
 @dataclass(frozen=True)
 class _Executor:
-    """What a task has found where it runs; `problem` is why it cannot read the source."""
+    """The findings of a task on an executor; `problem` is why it cannot read the source."""
 
     host: str
     python: str
@@ -89,16 +87,16 @@ _JOBS = "windrow-preflight"
 
 
 _Log = tuple[str, Callable[[], list[int]], list[int]]
-"""The name of a log, what finds its partitions, and those that the driver has found."""
+"""The name of a log, the function that finds its partitions, and the partitions that the driver has found."""
 
 
 def preflight(spark: SparkSession, graph: m.Graph, folder: Folder | None) -> None:
-    """Have every executor say what it has, and raise SetupError naming host and remedy if that is not enough.
+    """Check every executor, and raise SetupError naming host and remedy if one lacks a requirement.
 
-    Each must run this Python, windrow and PySpark, read what the driver writes to the checkpoint `folder` (if there is
-    one) and the other way round, and find the partitions that the source has. An executor that comes later is not
-    asked, and nobody where all of Spark is in this process. Before that, Spark's own access to a folder in an object
-    store is tried. Raise EngineError if no executor comes.
+    Each must run this Python, windrow and PySpark, share the checkpoint `folder` (if there is one) with the driver, and
+    find the partitions of the source. Executors that come later are not checked, and none is if all of Spark is in this
+    process. Before that, Spark's own access to a folder in an object store is checked. Raise EngineError if no executor
+    comes.
     """
     if folder is not None and is_remote(folder):
         _require_access(spark, folder)
@@ -109,8 +107,8 @@ def preflight(spark: SparkSession, graph: m.Graph, folder: Folder | None) -> Non
         stage = _probe(logs, None if nonce is None else str(nonce))
         try:
             slots = _wait_for_executors(spark)
-            spark.sparkContext.setJobGroup(_JOBS, "windrow: what the executors have")
-            # a barrier: all tasks run at once, so that each executor has some
+            spark.sparkContext.setJobGroup(_JOBS, "windrow: check of the executors")
+            # a barrier: all tasks run at once, so that each executor has at least one
             rows = spark.range(0, slots, 1, slots).mapInArrow(stage, _TASK, barrier=True).collect()
             hosts = {task: host for task, host, _ in _tasks(spark)}
         except SPARK_ERRORS as exc:
@@ -131,7 +129,7 @@ def preflight(spark: SparkSession, graph: m.Graph, folder: Folder | None) -> Non
 
 
 def _require_access(spark: SparkSession, folder: Folder) -> None:
-    """Raise SetupError or CheckpointError unless Spark finds in an object store what this process writes there."""
+    """Raise SetupError or CheckpointError unless Spark finds files that this process writes to an object store."""
     with _nonce(folder) as nonce:
         hadoop = spark._jvm.org.apache.hadoop.fs  # type: ignore[union-attr] # noqa: SLF001 - Python has no other way
         path = hadoop.Path(str(nonce))
@@ -153,7 +151,7 @@ def _require_access(spark: SparkSession, folder: Folder) -> None:
 
 
 _HADOOP_AWS = "org.apache.hadoop:hadoop-aws:3.5.0,software.amazon.awssdk:bundle:2.35.4"
-"""What Spark needs for s3a."""
+"""The packages that Spark needs for s3a."""
 
 
 def _problems(found: Iterable[_Executor], folder: Folder | None, graph: m.Graph) -> Iterator[str]:
@@ -161,41 +159,41 @@ def _problems(found: Iterable[_Executor], folder: Folder | None, graph: m.Graph)
     records = [source.source.records for source in graph.sources]
     paths = [Path(record.place) for record in records if isinstance(record, m.LogSource | m.FilesSource)]
     is_relative = not all(path.is_absolute() for path in paths)
-    for one in found:
+    for executor in found:
         for name, title in (("python", "Python"), ("windrow", "windrow"), ("pyspark", "PySpark")):
-            theirs = getattr(one, name)
+            theirs = getattr(executor, name)
             if theirs != ours[name]:
                 yield (
-                    f"the executor on {one.host} has {title} {theirs}, and the driver {ours[name]}: "
+                    f"the executor on {executor.host} has {title} {theirs}, and the driver {ours[name]}: "
                     "give both the same image, or pack the driver's environment (windrow pack)"
                 )
-        if not one.sees:
-            yield _not_shared(f"the executor on {one.host}", folder)
-        if one.problem is not None:
+        if not executor.sees:
+            yield _not_shared(f"the executor on {executor.host}", folder)
+        if executor.problem is not None:
             where = "; it looks in its own folder: name an absolute path, which all hosts share" if is_relative else ""
-            yield f"the executor on {one.host} cannot read the source: {one.problem}{where}"
+            yield f"the executor on {executor.host} cannot read the source: {executor.problem}{where}"
 
 
-def _not_shared(who: str, folder: Folder | None) -> str:
+def _not_shared(executor: str, folder: Folder | None) -> str:
     if folder is not None and is_remote(folder):
         return (
-            f"{who} does not read the checkpoint {folder} as the driver does: give its Python the same credentials, by "
-            "a role or as --conf spark.executorEnv.NAME=VALUE"
+            f"{executor} does not read the checkpoint {folder} as the driver does: give its Python the same "
+            "credentials, by a role or as --conf spark.executorEnv.NAME=VALUE"
         )
     return (
-        f"{who} does not see the checkpoint {folder} of the driver: name a --checkpoint in a folder that the driver "
-        "and all executors share"
+        f"{executor} does not see the checkpoint {folder} of the driver: name a --checkpoint in a folder that the "
+        "driver and all executors share"
     )
 
 
 def _here() -> dict[str, Any]:
-    """Return what an executor must have as the driver does."""
+    """Return the versions that driver and executors must share."""
     python = ".".join(platform.python_version_tuple()[:2])
     return {"python": python, "windrow": version("windrow"), "pyspark": version("pyspark")}
 
 
 def _tasks(spark: SparkSession) -> Iterator[tuple[int, str, bool]]:
-    """Yield the id of each task of the check, its host, which Python does not know in it, and whether it has failed."""
+    """Yield the id of each task of the check, its host, which its Python cannot know, and whether it has failed."""
     tracker, store = spark.sparkContext.statusTracker(), spark.sparkContext._jsc.sc().statusStore()  # noqa: SLF001 - no other way
     for job in tracker.getJobIdsForGroup(_JOBS):
         for stage in getattr(tracker.getJobInfo(job), "stageIds", ()):
@@ -221,7 +219,7 @@ def _probe(logs: Sequence[_Log], nonce: str | None) -> Callable[[Iterable[pa.Rec
 
 
 def _sees(nonce: str | None, task: int) -> bool:
-    """Return whether a task reads the nonce of the driver, and write one back."""
+    """Return whether a task can read the driver's nonce, and write an answer."""
     if nonce is None:
         return True
     path = folder_of(nonce)
@@ -247,7 +245,7 @@ def _source_problem(name: str, find: Callable[[], list[int]], expected: list[int
 
 @contextmanager
 def _nonce(folder: Folder | None) -> Iterator[Folder | None]:
-    """Write a nonce into a folder, and remove it and what tasks have written beside it."""
+    """Write a nonce into a folder; at the end remove it and the answers of the tasks."""
     if folder is None:
         yield None
         return
@@ -261,26 +259,26 @@ def _nonce(folder: Folder | None) -> Iterator[Folder | None]:
         yield path
     finally:
         with suppress(OSError):
-            for one in folder.glob(f"{path.name}*"):
-                one.unlink()
+            for file in folder.glob(f"{path.name}*"):
+                file.unlink()
 
 
 _FIRST_EXECUTOR = 180.0
 """Seconds to wait for the first executor."""
 _NO_OTHER = 3.0
-"""Seconds in which no other executor has come, after which all are there."""
+"""Seconds without a new executor after which no more are expected."""
 
 
 def _wait_for_executors(spark: SparkSession) -> int:
-    """Wait until the executors that Spark was asked for are there, or no other comes; return the tasks that they run.
+    """Wait until the requested executors are there, or no more come; return the number of tasks that they can run.
 
-    Raise EngineError if there is none, InputError if their number is to change by itself.
+    Raise EngineError if there is none, InputError if Spark changes their number by itself.
     """
     context, conf = spark.sparkContext, spark.sparkContext.getConf()
     if conf.get("spark.dynamicAllocation.enabled", "false") == "true":
         msg = (
-            "spark.dynamicAllocation.enabled is true: steps are too short for Spark to see an idle executor, and one "
-            "that it takes away takes the place of its state along; give --conf spark.dynamicAllocation.enabled=false"
+            "spark.dynamicAllocation.enabled is true: steps are too short for Spark to detect idle executors, and the "
+            "state of a removed executor must move; give --conf spark.dynamicAllocation.enabled=false"
         )
         raise InputError(msg)
     asked = int(conf.get("spark.executor.instances", "0") or 0)

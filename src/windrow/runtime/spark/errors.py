@@ -12,7 +12,7 @@ from windrow.errors import CheckpointError, EngineError, SetupError, WindrowErro
 from windrow.runtime.stream.integrity import RESTORE
 
 SPARK_ERRORS = (PySparkException, Py4JError, ConnectionError)
-"""What a call to Spark raises: its own errors, py4j's, and those of a connection to a JVM that has ended."""
+"""The errors of a call to Spark: its own, py4j's, and those of a connection to a JVM that has ended."""
 
 _DAMAGED = re.compile(
     r"(?:ChecksumException: Checksum error: |Corruption: [^\n]*? in )(?:file:)?(\S+)|(?:FileNotFoundException: "
@@ -37,12 +37,12 @@ _WRAPPING = re.compile(r"^(?:\[STREAM_FAILED\] )?Query \[id = [^\]]*\] terminate
 _OURS = re.compile(r"^windrow\.errors\.(\w+): (.+?)(?=\n\s*at |\n\s*\n|\Z)", re.DOTALL | re.MULTILINE)
 _CAUSE = re.compile(r"^Caused by: (?:\w+\.)*(\w+(?:Error|Exception)): (.+)$", re.MULTILINE)
 _PYTHON = re.compile(r"^.*Traceback \(most recent call last\):\n(?:[ \t]+.*\n)+(\S.*)$", re.MULTILINE)
-"""The stack of an error in Python, up to the line that says what it is."""
+"""The stack of an error in Python, up to the line with its class and message."""
 _AWAITED = "Exception thrown in awaitResult"
-"""What is said where only the causes say what has failed."""
+"""The message of an error whose causes have the real message."""
 _CRASHED = "Python worker exited unexpectedly"
 _WHY_CRASHED = (
-    "; a Python process ends so when the machine is short of memory, or when code in it ends it: os._exit, or a crash "
+    "; this happens if the machine runs out of memory, or if code in the process ends it: os._exit, or a crash "
     "within a library"
 )
 _RAISED = re.compile(r"^(?:\w+\.)*(\w+(?:Error|Exception))(?:: (.+))?$", re.MULTILINE)
@@ -53,8 +53,7 @@ def translate_spark_error(
 ) -> WindrowError:
     """Return the error for a failure: windrow's own if a Python worker raised one, else one with Spark's message.
 
-    The message says that it stopped `what`, and on which `host` (by default the one that Spark's message names); `then`
-    says what to do.
+    The message names `what` has stopped, the `host` (by default that of Spark's message), and `then`, what to do.
     """
     text = _STATE.sub("", str(exc).partition(_APPENDIX)[0]).strip()
     ours = _OURS.findall(text)
@@ -66,25 +65,25 @@ def translate_spark_error(
         return kind(message.strip())
     if damaged := _DAMAGED.search(str(exc)):
         return CheckpointError(f"{damaged[1] or damaged[2]} is damaged or gone; {RESTORE}")
-    said = str(exc)
+    message = str(exc)
     if host is None:
-        host = match[1] if (match := _HOST.search(said)) else None
-    # Spark plans what Python reads in the driver
+        host = match[1] if (match := _HOST.search(message)) else None
+    # Spark plans Python sources in the driver
     where = "the driver" if host is None else f"the executor on {host}"
-    if missing := _NO_PYTHON.search(said):
+    if missing := _NO_PYTHON.search(message):
         return SetupError(f"{where} has no Python {missing[1]}; {_GIVE_PYTHON}")
-    if _NO_DAEMON.search(said):
+    if _NO_DAEMON.search(message):
         return SetupError(f"{where} has a Python without windrow, or without all that it needs; {_GIVE_PYTHON}")
-    if _STOPPED.search(said):
+    if _STOPPED.search(message):
         return EngineError(f"{what} stopped: the cluster has ended the application, or the driver has lost it{then}")
-    # a process that did not start in ten seconds, as on a busy machine, or that was killed
-    kind = WorkerLostError if _LOST_WORKER.search(said) or _LOST_EXECUTOR.search(said) else EngineError
+    # a process that did not start within ten seconds, as on a busy machine, or was killed
+    kind = WorkerLostError if _LOST_WORKER.search(message) or _LOST_EXECUTOR.search(message) else EngineError
     at = "" if host in {None, "localhost", "127.0.0.1"} else f" on {host}"
-    why = _WHY_CRASHED if _CRASHED in said else ""
-    return kind(f"{what} stopped{at}: {_said(exc, text)}{why}{then}")
+    why = _WHY_CRASHED if _CRASHED in message else ""
+    return kind(f"{what} stopped{at}: {_message_of(exc, text)}{why}{then}")
 
 
-def _said(exc: Exception, text: str) -> str:
+def _message_of(exc: Exception, text: str) -> str:
     if isinstance(exc, Py4JJavaError):
         message = str(exc.java_exception.getMessage())
         text = text if message.startswith(_AWAITED) else message

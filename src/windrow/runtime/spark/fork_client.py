@@ -1,7 +1,7 @@
 """The stand-in for Python beside a fork server: ``fork_client.py SERVER PYTHON -m MODULE ARGUMENT...``.
 
-It has a process forked from the server do what PYTHON would do, and ends with it; where the server does not, it becomes
-PYTHON. It is run by its path, without site-packages, as it must begin at once.
+A process forked from the server does the work of PYTHON, and this process ends with it; if the server refuses, it
+becomes PYTHON. It is run by its path, without site-packages, as it must start quickly.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ STANDARD = (0, 1, 2)
 
 
 def main() -> None:
-    """Ask, and wait."""
+    """Ask the server for a fork, and wait for its end."""
     server, python, *words = sys.argv[1:]
     if not _is_done(server, words):
         os.execv(python, [python, *words])  # noqa: S606 - as Spark would
@@ -29,7 +29,7 @@ def _is_done(server: str, words: list[str]) -> bool:
         try:
             asked.connect(server)
             socket.send_fds(asked, [b"?"], STANDARD)
-            # Java lets its processes open more files than the server's driver may
+            # Java raises the limit of open files for its processes
             files = resource.getrlimit(resource.RLIMIT_NOFILE)
             asked.sendall(json.dumps((words, dict(os.environ), os.getcwd(), files)).encode())  # noqa: PTH109 - quick to load
             asked.shutdown(socket.SHUT_WR)
@@ -39,7 +39,7 @@ def _is_done(server: str, words: list[str]) -> bool:
         if not fork:
             return False
         signal.signal(signal.SIGTERM, lambda *_: os.kill(fork, signal.SIGTERM))  # by which Spark ends processes
-        for number in STANDARD:  # whoever is at their other ends looks whether any process has them
+        for number in STANDARD:  # else the other ends of the pipes would not notice the end of the fork
             os.close(number)
         asked.recv(1)  # nothing, once the fork ends
     return True

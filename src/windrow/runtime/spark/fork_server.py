@@ -1,11 +1,11 @@
 """The fork server: one process that loads the libraries of Spark's Python processes while Java starts.
 
-Spark on one machine starts several Pythons, one after the other, before the first record is read: the daemon of the
-workers, and those that make, follow and plan a source. Each would load the same libraries for a second or more. Instead
-they are forked from this process: where Spark would run Python it runs `fork_client.py`, which gives its standard
-streams and its environment to a new fork, and waits for its end.
+Spark on one machine starts several Python processes, one after the other, before the first record is read: the daemon
+of the workers, and those that create, follow and plan a source. Each would load the same libraries for a second or
+more. Instead they are forked from this process: in place of Python, Spark runs `fork_client.py`, which passes its
+standard streams and its environment to a new fork, and waits for its end.
 
-Nothing is opened here: connections, threads and DuckDB's database come after the fork.
+Connections, threads and DuckDB's database are only opened after the fork.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from pathlib import Path
 from windrow.runtime.spark import fork_client
 
 _FIXED = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"}
-"""The variables that match `_READ_AT_START` and that Spark sets by default."""
+"""The variables matching `_READ_AT_START` that Spark sets by default."""
 
 _READ_AT_START = re.compile(
     r"PYTHON(?!PATH$|UNBUFFERED$)[A-Z]+|(LD|DYLD|LC|MALLOC|ARROW|OMP)_\w+|\w+_NUM_THREADS|LANG|TZ"
 )
-"""The variables that Python and libraries read as they start: a fork has what its server was started with."""
+"""The variables that Python and libraries read when they start: a fork has those of its server."""
 
 _LIBRARIES = (
     "pyspark.sql.streaming.proto.StateMessage_pb2",
@@ -57,13 +57,13 @@ _LIBRARIES = (
 
 @contextmanager
 def in_use(folder: Path) -> Iterator[None]:
-    """Have the Spark that is started meanwhile fork its Python processes from a server with its socket in `folder`.
+    """Let the Spark that starts in the block fork its Python processes from a server with its socket in `folder`.
 
-    The server is started first, once in a process, and ends with it. Where `folder` has no room for it, Spark starts
-    Python itself: its scripts cannot be run, or its path is too long for a socket (107 bytes).
+    The server is started first, once in a process, and ends with it. If scripts in `folder` cannot be run, or its path
+    is too long for a socket (107 bytes), Spark starts Python itself.
     """
     client = folder / "python"
-    # by -P: else the modules beside the client come before those of Python
+    # -P: else the modules beside the client would hide those of Python
     words = [sys.executable, "-SEP", fork_client.__file__, str(folder / "fork-server"), sys.executable]
     client.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
     client.chmod(0o700)
@@ -80,7 +80,7 @@ def in_use(folder: Path) -> Iterator[None]:
 
 def _is_served(client: Path, path: Path) -> bool:
     """Start the server if the client can be run; return whether it was started."""
-    if not os.access(client, os.X_OK) or "PYTHONHOME" in os.environ:  # which the client, by -E, would not read
+    if not os.access(client, os.X_OK) or "PYTHONHOME" in os.environ:  # the client ignores it, by -E
         return False
     try:
         _start(path)
@@ -92,7 +92,7 @@ def _is_served(client: Path, path: Path) -> bool:
 @lru_cache(maxsize=1)
 def _start(path: Path) -> None:
     environment = {**_FIXED, **os.environ, "PYTHONUNBUFFERED": "YES"}
-    with socket.socket(socket.AF_UNIX) as listening:  # from here on: who asks before the server has loaded, waits
+    with socket.socket(socket.AF_UNIX) as listening:  # requests before the server has loaded wait here
         listening.bind(str(path))
         listening.listen()
         number = listening.fileno()
@@ -102,20 +102,20 @@ def _start(path: Path) -> None:
     starter = os.getpid()
 
     def end() -> None:
-        if os.getpid() == starter:  # a forked child ends too
+        if os.getpid() == starter:  # a forked child runs exit handlers too
             server.kill()
             server.communicate()
 
     atexit.register(end)
-    if server.stdin is not None:  # a forked child that lives longer would keep the server
+    if server.stdin is not None:  # a forked child that lives longer would keep the server alive
         os.register_at_fork(after_in_child=server.stdin.close)
 
 
 def leave_zips() -> None:
     """Remove PySpark's zip files from the path, if it is installed as a package.
 
-    Each task would read their directories again (65 ms, more than the work of a small step), and each process compile
-    what it imports from them.
+    Each task would read their directories again (65 ms, more than the work of a small step), and each process would
+    compile its imports from them.
     """
     folders = [entry for entry in sys.path if not entry.endswith(".zip")]
     if all(PathFinder.find_spec(name, folders) for name in ("pyspark", "py4j")):
@@ -125,22 +125,22 @@ def leave_zips() -> None:
 
 
 def load() -> None:
-    """Load what Spark's Python processes work with."""
+    """Load the libraries of Spark's Python processes."""
     leave_zips()
     for name in _LIBRARIES:
         import_module(name)
-    # a worker collects garbage after each task: what was loaded here is none
+    # a worker collects garbage after each task: exclude the objects that were loaded here
     gc.collect()
     gc.freeze()
-    atexit.register(gc.unfreeze)  # else a library tells at the end what it still holds
+    atexit.register(gc.unfreeze)  # else a library reports leaks at the end
 
 
 def main(number: int) -> None:
-    """Serve at a socket that listens until the process that has started this one ends, which closes the pipe to it."""
-    for one in (signal.SIGINT, signal.SIGHUP):  # as in the processes that Spark starts
-        signal.signal(one, signal.SIG_IGN)
+    """Serve at a listening socket until the process that started this one ends, which closes the pipe to it."""
+    for ignored in (signal.SIGINT, signal.SIGHUP):  # as in the processes that Spark starts
+        signal.signal(ignored, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    # from Python 3.12 on each fork would say so: it is the thread of Arrow's allocator, which knows of forks
+    # Python 3.12 and later warn at each fork: the thread is that of Arrow's allocator, which supports forks
     warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
     started = dict(os.environ)
     with socket.socket(fileno=number) as listening:
@@ -148,7 +148,7 @@ def main(number: int) -> None:
         while True:
             ready, _, _ = select.select([number, fork_client.STANDARD[0]], [], [])
             if number not in ready:
-                os._exit(0)  # without a word of libraries about what they still hold
+                os._exit(0)  # without exit handlers, as libraries would report leaks
             asking, _ = listening.accept()
             if not os.fork():
                 break
@@ -157,10 +157,10 @@ def main(number: int) -> None:
 
 
 def _become(asking: socket.socket, started: dict[str, str]) -> None:
-    """Run the module that a client was started for, as if this process were that one.
+    """Run the module of a client as if this process were the client's.
 
-    `started` is the environment in which libraries were loaded. If the client's own differs from it in what they read,
-    return: the client becomes Python itself.
+    `started` is the environment in which libraries were loaded. If the client's differs in variables that they read,
+    return: then the client becomes Python itself.
     """
     _, given, _, _ = socket.recv_fds(asking, 1, len(fork_client.STANDARD))
     with asking.makefile("rb") as file:
@@ -168,16 +168,16 @@ def _become(asking: socket.socket, started: dict[str, str]) -> None:
     read = filter(_READ_AT_START.fullmatch, started.keys() | environment.keys())
     if words[0] != "-m" or any(environment.get(name, _FIXED.get(name)) != started.get(name) for name in read):
         return
-    for number, one in zip(fork_client.STANDARD, given, strict=True):
-        os.dup2(one, number)
-        os.close(one)
+    for number, descriptor in zip(fork_client.STANDARD, given, strict=True):
+        os.dup2(descriptor, number)
+        os.close(descriptor)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(folder)
     resource.setrlimit(resource.RLIMIT_NOFILE, files)
     asking.send(os.getpid().to_bytes(4))
-    # it stays open to the end, for which the client waits: of this process, and not of those forked from it
+    # open until this process ends, for which the client waits; not in processes forked from it
     os.register_at_fork(after_in_child=asking.close)
     places = environment.get("PYTHONPATH", "").split(os.pathsep)
     sys.path[:0] = [place for place in places if place and place not in sys.path]

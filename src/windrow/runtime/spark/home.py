@@ -1,13 +1,13 @@
 """The home that Spark starts in, and the archive of the classes that its Java loads.
 
-Java loads, checks and links some 15,000 classes before the first row: 2 of the 8 seconds of a small run. It maps them
-from an archive instead (class-data sharing, JEP 350), which fits one Java and one installation of PySpark under one
-path. So home and archive are in a folder of this Python environment that is named by a digest of these,
+Java loads, checks and links some 15,000 classes before the first row: 2 of the 8 seconds of a small run. With an
+archive (class-data sharing, JEP 350) it maps them instead. An archive fits one Java and one installation of PySpark
+under one path, so home and archive are in a folder of this Python environment that is named by their digest,
 `share/windrow/spark-DIGEST`; Java ignores an archive that does not fit. An archive has 180 MB and takes 20 s to make,
-once: the first run leaves that to a process in the background when it ends, ``python -m windrow.runtime.spark.home``
-does it at once. It is made in a temporary folder, and comes to the environment when it is whole. If the process that
-makes it is killed, all that it has started ends too. Where the environment cannot be written, the home is a temporary
-folder, and there is no archive.
+once: the first run starts a process for it in the background when it ends, ``python -m windrow.runtime.spark.home``
+makes it at once. It is made in a temporary folder, and moves to the environment when it is complete. If the process
+that makes it is killed, its children end too. If the environment is read-only, the home is a temporary folder without
+an archive.
 """
 
 from __future__ import annotations
@@ -49,25 +49,25 @@ _SECONDS = 600
 _POLL = 0.5
 _CHUNK = 1 << 16
 _HEADER = 4
-"""Bytes of the number by which an archive begins."""
+"""Bytes of the magic number of an archive."""
 
 
 @dataclass(frozen=True)
 class SparkHome:
-    """A home of Spark in `folder`; `archive` is where its class archive is, or will be; None if it has none."""
+    """A home of Spark in `folder`; `archive` is the path of its class archive, which may not exist yet, or None."""
 
     folder: Path
     archive: Path | None
 
     def java_options(self) -> str:
-        """Return the options by which Java uses the archive, with a space in front; nothing if there is none yet."""
+        """Return the options by which Java uses the archive, after a space; empty if it does not exist yet."""
         if self.archive is None or not self.archive.is_file() or not self.archive.stat().st_size:
             return ""
         return f" -XX:SharedArchiveFile={self.archive} -Xlog:cds*=off"
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
-        """Have Spark start in this home, and processes that are started later in their own."""
+        """Start Spark in this home during the block; processes that start later use their own."""
         os.environ["SPARK_HOME"] = str(self.folder)
         try:
             yield
@@ -75,7 +75,7 @@ class SparkHome:
             del os.environ["SPARK_HOME"]
 
     def archive_later(self) -> None:
-        """Have a process in the background make the archive, unless it is there or could not be made."""
+        """Start a process in the background that makes the archive, unless it exists or could not be made."""
         if self.archive is None or self.archive.exists():
             return
         subprocess.Popen(
@@ -88,15 +88,15 @@ class SparkHome:
 
 
 def spark_home(scratch: Path, java_home: Path) -> SparkHome | None:
-    """Return a home of Spark that is the installed PySpark's but for its zip of PySpark; None if there is no such.
+    """Return a home of Spark like the installed PySpark's without its zip of PySpark; None if PySpark has no jars.
 
-    Spark puts that zip on the path of every Python process that it starts: each compiles anew what it imports from it
-    (0.6 s of CPU time in place of 0.1 s, and a query starts six of them), where the installed package would serve.
+    Spark puts that zip on the path of every Python process that it starts: each compiles its imports from the zip anew
+    (0.6 s of CPU time instead of 0.1 s with the installed package, and a query starts six processes).
     """
     spec = find_spec("pyspark")
     if spec is None or spec.origin is None:
         return None
-    # resolved, as an environment that has two paths has one archive
+    # resolved: an environment with two paths has one archive
     installed = Path(spec.origin).resolve().parent
     if not (installed / "jars").is_dir():
         return None
@@ -104,42 +104,40 @@ def spark_home(scratch: Path, java_home: Path) -> SparkHome | None:
     # a path with other characters would need quotes in Spark's settings
     if _PLAIN.fullmatch(str(kept)):
         try:
-            return SparkHome(_linked(installed, kept / "home"), kept / "classes.jsa")
+            return SparkHome(_link(installed, kept / "home"), kept / "classes.jsa")
         except OSError:
             pass
-    return SparkHome(_linked(installed, scratch / "home"), None)
+    return SparkHome(_link(installed, scratch / "home"), None)
 
 
 def _digest(installed: Path, java_home: Path) -> str:
-    """Return a digest of what an archive fits: where PySpark's jars and Java are, and when they were installed."""
+    """Return a digest of the paths and installation times of PySpark's jars and Java, which an archive must fit."""
     files = [installed / "jars", java_home / "lib" / "modules"]
     facts = [(str(file), file.stat().st_mtime_ns if file.exists() else 0) for file in files]
     return hashlib.sha256(repr(facts).encode()).hexdigest()[:12]
 
 
-def _linked(installed: Path, home: Path) -> Path:
-    """Make a folder with links to all that an installation of PySpark has, but for its zip."""
+def _link(installed: Path, home: Path) -> Path:
+    """Make a folder with links to the entries of an installation of PySpark, except for its zip."""
     home.mkdir(parents=True, exist_ok=True)
     for entry in installed.iterdir():
         link = home / entry.name
         if entry.name != "python" and not link.is_symlink():
             try:
                 link.symlink_to(entry)
-            except FileExistsError:  # another process makes them too
+            except FileExistsError:  # another process makes the links too
                 continue
     return home
 
 
 def make_archive(home: SparkHome) -> bool:
-    """Make the class archive of a home from a small run; return whether it is there.
+    """Make the class archive of a home from a small run; return whether it exists.
 
-    One process makes it, others return at once. An empty file says that it could not be made. Archives of another Java
-    are removed.
+    One process makes it, others return at once. An empty file records that it could not be made. Archives of another
+    Java are removed.
     """
     archive = home.archive
-    if archive is None:
-        return False
-    if not archive.parent.is_dir():
+    if archive is None or not archive.parent.is_dir():
         return False
     with (archive.parent / "lock").open("w") as lock:
         try:
@@ -154,53 +152,53 @@ def make_archive(home: SparkHome) -> bool:
             try:
                 _make(home, draft)
                 draft.replace(archive)
-            except (FileNotFoundError, ChildProcessError):  # the environment was removed meanwhile; it was killed
+            except (FileNotFoundError, ChildProcessError):  # the environment was removed, or the run was killed
                 return False
     return archive.stat().st_size > 0
 
 
 def _make(home: SparkHome, draft: Path) -> None:
-    """Make an archive, empty if it could not be made; raise ChildProcessError if what makes it was killed."""
+    """Make an archive, empty if it could not be made; raise ChildProcessError if its process was killed."""
     folder = Path(tempfile.mkdtemp(prefix="windrow-classes-"))
     try:
-        made = folder / "classes.jsa"
-        _run(folder, made, home.folder)
-        if made.is_file():
-            shutil.copyfile(made, draft)
+        archive = folder / "classes.jsa"
+        _run(folder, archive, home.folder)
+        header = b""
+        if archive.is_file():
+            with archive.open("rb") as file:
+                header = file.read(_HEADER)
+        # Java writes the header last: without it a file is half an archive
+        if header.strip(b"\0"):
+            shutil.copyfile(archive, draft)
         else:
             draft.touch()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _run(folder: Path, made: Path, home: Path) -> None:
+def _run(folder: Path, archive: Path, home: Path) -> None:
+    """Run a small pipeline with an archive as output, which is removed if the run fails."""
     log = folder / "log"
     log.mkdir()
     for partition in range(2):
         (log / f"partition-{partition}.jsonl").write_text(_RECORD * 100, encoding="utf-8")
     (folder / "classes.yaml").write_text(_PIPELINE, encoding="utf-8")
-    options = f"{MACHINE['spark.driver.extraJavaOptions']} -XX:ArchiveClassesAtExit={made} -Xlog:cds*=off"
+    options = f"{MACHINE['spark.driver.extraJavaOptions']} -XX:ArchiveClassesAtExit={archive} -Xlog:cds*=off"
     command = [sys.executable, "-m", "windrow", "run", "classes.yaml", "--until-end", "--checkpoint", "checkpoint"]
     command += ["--master", "local[2]", "--conf", f"spark.driver.extraJavaOptions={options}"]
     code = run_guarded(command, folder, os.environ | {"SPARK_HOME": str(home)})
     if code < 0:
         msg = f"it was killed by signal {-code}"
         raise ChildProcessError(msg)
-    # Java writes the header last: without it a file is half an archive
-    if code or not made.is_file() or not _begin(made).strip(b"\0"):
-        made.unlink(missing_ok=True)
-
-
-def _begin(made: Path) -> bytes:
-    with made.open("rb") as file:
-        return file.read(_HEADER)
+    if code:
+        archive.unlink(missing_ok=True)
 
 
 def run_guarded(command: list[str], folder: Path, environment: Mapping[str, str]) -> int:
-    """Run a command to its end, and that of all that it has started; return its exit code, negative if it was killed.
+    """Run a command until it and its children have ended; return its exit code, negative if it was killed.
 
-    Java writes the archive when Python has ended. It is killed if Python was killed, and after `_SECONDS`; if this
-    process is killed, which closes the pipe that a guard waits for, by the guard, which removes `folder` too.
+    Java writes the archive when Python has ended. Java is killed if Python was killed, and after `_SECONDS`. If this
+    process is killed, which closes the pipe of a guard process, the guard kills Java and removes `folder`.
     """
     with subprocess.Popen(  # noqa: S603 - our own
         command,
@@ -228,7 +226,7 @@ def run_guarded(command: list[str], folder: Path, environment: Mapping[str, str]
 
 
 def _wait(run: subprocess.Popen[bytes]) -> int:
-    """Wait until a process has ended and nobody has its output open any more, but not if it was killed."""
+    """Wait until a process has ended and no child has its output open, or until it was killed; return its code."""
     deadline = time.monotonic() + _SECONDS
     output = run.stdout
     while output is not None and time.monotonic() < deadline and (run.poll() or 0) >= 0:
@@ -236,11 +234,11 @@ def _wait(run: subprocess.Popen[bytes]) -> int:
         if ready and not os.read(output.fileno(), _CHUNK):
             return run.wait()
     code = run.poll()
-    return 1 if code in {None, 0} else code  # it takes too long
+    return 1 if code in {None, 0} else code  # timeout
 
 
 def main() -> int:
-    """Make the archive with little priority; return 1 if it is not there."""
+    """Make the archive with low priority; return 1 if that fails."""
     os.nice(10)
     with tempfile.TemporaryDirectory() as scratch:
         home = spark_home(Path(scratch), java().resolve().parent.parent)

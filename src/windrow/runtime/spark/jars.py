@@ -1,7 +1,7 @@
 """Java, and the jars beside Spark's own, which the Ivy inside PySpark fetches.
 
-Their versions stand in `ivy.xml`, the SHA-256 of each in `jars.lock` (as `sha256sum` prints it, with `SET/FILE` for a
-name); a jar that differs is not used. A set is a folder, `SET-DIGEST`, that is made whole or not at all.
+Their versions are in `ivy.xml`, the SHA-256 of each in `jars.lock` (as `sha256sum` prints it, with `SET/FILE` as the
+name); a jar that differs is not used. A set is a folder, `SET-DIGEST`, that is created whole or not at all.
 
 Environment: WINDROW_JARS, the folder of the sets (default: `share/windrow/jars` of this Python environment);
 WINDROW_IVY_SETTINGS, an Ivy settings file that names a mirror.
@@ -36,7 +36,7 @@ def broker_jars() -> list[Path]:
 
 
 def broker_folder() -> Path:
-    """Return the folder of the broker's jars, which is there once they have been fetched."""
+    """Return the folder of the broker's jars, which exists once they have been fetched."""
     return _folder("broker", _locked("broker"))
 
 
@@ -57,12 +57,8 @@ def jar_set(name: str) -> list[Path]:
 
 def _folder(name: str, sums: Mapping[str, str]) -> Path:
     digest = hashlib.sha256(repr(sorted(sums.items())).encode()).hexdigest()[:12]
-    return _base() / f"{name}-{digest}"
-
-
-def _base() -> Path:
-    chosen = os.environ.get("WINDROW_JARS")
-    return Path(chosen) if chosen else Path(sys.prefix) / "share" / "windrow" / "jars"
+    base = os.environ.get("WINDROW_JARS") or Path(sys.prefix) / "share" / "windrow" / "jars"
+    return Path(base) / f"{name}-{digest}"
 
 
 def _locked(name: str) -> dict[str, str]:
@@ -73,14 +69,14 @@ def _locked(name: str) -> dict[str, str]:
         if group == name:
             sums[file] = digest
     if not sums:
-        message = f"{_LOCK} knows no jars by the name of {name}; the names are the confs of {_IVY}"
+        message = f"{_LOCK} has no jars named {name}; the names are the confs of {_IVY}"
         raise SetupError(message)
     return sums
 
 
 @contextmanager
 def _fetching(base: Path) -> Iterator[None]:
-    """Let one process at a time fetch, and remove what a killed process left behind."""
+    """Let one process at a time fetch, and remove files that a killed process left behind."""
     try:
         base.mkdir(parents=True, exist_ok=True)
         lock = (base / ".lock").open("w")
@@ -123,7 +119,7 @@ def _sum(file: Path) -> str:
 
 
 def _cache() -> Path:
-    """Ivy's downloads, shared by all environments of this user; apart from ~/.ivy2, since no POM is read here."""
+    """Ivy's downloads, shared by all environments of this user; not ~/.ivy2, as no POM is read here."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "windrow" / "ivy"
 
 
@@ -217,7 +213,7 @@ def _named_java() -> tuple[str | None, str | None]:
 
 
 def java_version() -> str | None:
-    """Return the version of that Java by its `release` file, without starting it; None if there is none."""
+    """Return the version of that Java from its `release` file, without starting it; None if there is no Java."""
     _, found = _named_java()
     if found is None or not Path(found).exists():
         return None

@@ -1,7 +1,7 @@
 """Runs the steps of key groups in Spark's stateful operator, with their state in Spark's state store.
 
-Before a query's first step Spark starts a Python process that does no more than declare the state. So this module
-imports little: what a step needs is loaded where steps run.
+Before a query's first step Spark starts a Python process that only declares the state. So this module imports little:
+the libraries of a step are loaded where steps run.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from windrow.engine.state.store import State
 
     Step = Callable[[int, Iterator[pd.DataFrame], State], Iterator[pd.DataFrame]]
-    """Runs one step of the key group with this number in the column `slot`; what is given and returned is packets."""
+    """Runs one step of the key group with this number in the column `slot`; takes and returns packets."""
 
 
 class KeyGroupProcessor(StatefulProcessor):
@@ -51,7 +51,7 @@ class KeyGroupProcessor(StatefulProcessor):
         return self._step(int(slot), rows, self._state)
 
     def close(self) -> None:
-        """Do nothing: nothing is held."""
+        """Do nothing, as there are no resources."""
 
 
 # not as text: Spark would parse it in each task
@@ -75,7 +75,7 @@ class SparkState:
         self._summary.update((blob,))
 
     def get(self, kind: str, bucket: int) -> bytes | None:
-        """Return a blob, None if there is none."""
+        """Return a blob, or None."""
         return _blob(self._blobs.getValue((kind, bucket)))
 
     def set(self, kind: str, bucket: int, blob: bytes) -> None:

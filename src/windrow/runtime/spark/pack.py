@@ -10,12 +10,12 @@ from pathlib import Path
 from windrow.errors import InputError, SetupError
 
 _PACKAGE = Path(__file__).parent.parent
-"""Where the code of windrow is."""
+"""The folder of windrow's code."""
 
 
 @dataclass(frozen=True)
 class Packed:
-    """An archive: its size in bytes, the number of files in it, and the interpreter that hosts must have, if any."""
+    """An archive: its size in bytes, its number of files, and the interpreter that hosts must have, or None."""
 
     bytes: int
     files: int
@@ -26,7 +26,7 @@ def pack_environment(target: Path, prefix: Path | None = None) -> Packed:
     """Write the environment at `prefix` (default: that of this process) to a ``.tgz``, without Spark's own jars.
 
     In a virtual environment ``bin/python`` is a link to an interpreter outside of it, which each host must have at the
-    same path. Raise InputError if the file cannot be written, SetupError if the environment is none that can be sent.
+    same path. Raise InputError if the file cannot be written, SetupError if the environment cannot be sent.
     """
     root = Path(sys.prefix) if prefix is None else prefix
     if not (root / "bin" / "python").exists() or (root == Path(sys.base_prefix) and not (root / "conda-meta").is_dir()):
@@ -41,10 +41,10 @@ def pack_environment(target: Path, prefix: Path | None = None) -> Packed:
     interpreter = (root / "bin" / "python").resolve()
     files = 0
 
-    def taken(info: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    def select(info: tarfile.TarInfo) -> tarfile.TarInfo | None:
         nonlocal files
         parts = Path(info.name).parts
-        # executors have the jars of their own Spark, and write the bytecode anew
+        # executors have the jars of their own Spark, and compile bytecode themselves
         if "__pycache__" in parts or parts[-2:] == ("pyspark", "jars"):
             return None
         files += info.isfile() or info.issym()
@@ -57,7 +57,7 @@ def pack_environment(target: Path, prefix: Path | None = None) -> Packed:
         with tarfile.open(draft, "w:gz", compresslevel=6) as archive:
             for entry in sorted(root.iterdir()):
                 if entry.resolve() not in {draft.resolve(), target.resolve()}:
-                    archive.add(entry, entry.name, filter=taken)
+                    archive.add(entry, entry.name, filter=select)
         draft.replace(target)
     except OSError as exc:
         draft.unlink(missing_ok=True)

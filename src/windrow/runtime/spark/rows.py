@@ -18,7 +18,7 @@ from windrow.engine.columns import Blob, pack, unpack
 from windrow.engine.messages import Message, Packet, Records, decode_message, encode_message
 from windrow.engine.operators.base import GroupOutput, GroupStats
 from windrow.engine.state.store import MemoryState
-from windrow.runtime.spark.transport import TableTransport, opened, taken
+from windrow.runtime.spark.transport import TableTransport, read_stream, read_table
 
 PACKET_DDL = "key_group int, kind string, fields string, blob binary"
 OUTPUT_DDL = (
@@ -27,7 +27,7 @@ OUTPUT_DDL = (
 )
 
 Columns = Row | dict[str, Any]
-"""A row by the names of its columns, as Spark or Arrow gives it."""
+"""A row by the names of its columns, from Spark or Arrow."""
 
 _PACKET = pa.schema(
     [
@@ -61,8 +61,8 @@ def read_packets(frames: Iterable[pd.DataFrame]) -> Iterator[Packet]:
 
 
 def with_records(message: Message) -> Message:
-    """Return the message with its records, if they were in a file; only once, since that is deleted then."""
-    return replace(message, blob=opened(message.blob)) if isinstance(message, Records) else message
+    """Return the message with its records, read from their file if they have one; call it once, as it deletes it."""
+    return replace(message, blob=read_stream(message.blob)) if isinstance(message, Records) else message
 
 
 def output_frame(key_group: int, output: GroupOutput, transport: TableTransport) -> pd.DataFrame:
@@ -76,7 +76,7 @@ def _output_columns(output: GroupOutput, transport: TableTransport) -> Iterator[
     for sink, rows in output.by_sink.items():
         tables = {field.name: transport.put(getattr(rows, field.name)) for field in fields(StepOutput)}
         yield {"sink": sink, **tables, "stats": stats, "observed": observed}
-        # the first row has those of the key group
+        # only the first row has the blobs of the key group's probe
         observed = []
 
 
@@ -91,10 +91,10 @@ def outputs(graph: m.Graph, rows: Iterable[Columns]) -> list[GroupOutput]:
 
 def _output(nothing: Mapping[str, StepOutput], rows: Mapping[str, Columns]) -> GroupOutput:
     by_sink = {}
-    for name, none in nothing.items():
+    for name, empty in nothing.items():
         row = rows[name]
         tables = {
-            field.name: getattr(none, field.name) if row[field.name] is None else taken(row[field.name])
+            field.name: getattr(empty, field.name) if row[field.name] is None else read_table(row[field.name])
             for field in fields(StepOutput)
         }
         by_sink[name] = StepOutput(**tables)
@@ -135,7 +135,7 @@ def numbered(number: int, packet: Packet) -> pa.RecordBatch:
 
 
 def by_slice(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, list[Message]]]:
-    """Read rows that are ordered by step; yield the messages of each step that has some."""
+    """Read rows that are ordered by step; yield the messages of each step."""
     rows = chain.from_iterable(batch.to_pylist() for batch in batches)
     for number, group in groupby(rows, lambda row: row["slice"]):
         yield number, [decode_message(row["kind"], row["fields"], row["blob"]) for row in group]
@@ -148,24 +148,28 @@ def output_rows(number: int, group: int, output: GroupOutput, transport: TableTr
 
 
 def state_rows(position: int, group: int, state: MemoryState) -> Iterator[pa.RecordBatch]:
-    """Write what a key group knows, in rows of some MB."""
+    """Write the state of a key group, in rows of some MB."""
     for blob in packed_state(state):
         yield _row(position=position, key_group=group, state=blob)
 
 
 def packed_state(state: MemoryState) -> Iterator[bytes]:
-    """Pack what a key group knows, in pieces of some MB."""
-    held: list[tuple[str | None, int | None, bytes]] = [(None, None, state.summary() or b"")]
+    """Pack the state of a key group, in pieces of some MB."""
+
+    def pack_entries() -> bytes:
+        return pack(pa.table([list(column) for column in zip(*entries, strict=True)], schema=_STATE))
+
+    entries: list[tuple[str | None, int | None, bytes]] = [(None, None, state.summary() or b"")]
     for (kind, bucket), blob in state.items():
-        if sum(len(entry[2]) for entry in held) + len(blob) > _STATE_BYTES:
-            yield _packed(held)
-            held = []
-        held.append((kind, bucket, blob))
-    yield _packed(held)
+        if sum(len(entry[2]) for entry in entries) + len(blob) > _STATE_BYTES:
+            yield pack_entries()
+            entries = []
+        entries.append((kind, bucket, blob))
+    yield pack_entries()
 
 
 def state_of(pieces: Iterable[Blob]) -> MemoryState:
-    """Read what `packed_state` packed of one key group."""
+    """Read the state of a key group from the pieces of `packed_state`."""
     state = MemoryState()
     for piece in pieces:
         for entry in unpack(piece).to_pylist():
@@ -174,10 +178,6 @@ def state_of(pieces: Iterable[Blob]) -> MemoryState:
             elif entry["blob"]:
                 state.set_summary(entry["blob"])
     return state
-
-
-def _packed(entries: list[tuple[str | None, int | None, bytes]]) -> bytes:
-    return pack(pa.table([list(column) for column in zip(*entries, strict=True)], schema=_STATE))
 
 
 def _row(**values: Any) -> pa.RecordBatch:  # noqa: ANN401 - the columns of `_RESULT`

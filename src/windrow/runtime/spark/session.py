@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import lru_cache
 from importlib import import_module
@@ -29,8 +29,7 @@ from windrow.runtime.spark import fork_server
 from windrow.runtime.spark.cluster import executors_python
 from windrow.runtime.spark.home import SparkHome, spark_home
 from windrow.runtime.spark.jars import java
-from windrow.runtime.spark.scratch import scratch_folder
-from windrow.runtime.spark.transport import is_one_process
+from windrow.runtime.spark.transport import is_one_process, scratch_folder
 from windrow.telemetry.folders import make_private
 
 _LOGGER = logging.getLogger(__name__)
@@ -39,14 +38,14 @@ _LOGGER = logging.getLogger(__name__)
 def spark_session(options: SparkOptions = AS_GIVEN, *, log: Path | None = None) -> SparkSession:
     """Start Spark, or return a session of the Spark that runs already, as `_beside` does.
 
-    What Spark and its Python workers say goes to the file `log` where one is given, and else to stderr. A start takes
-    a while, and is logged as INFO. Raise InputError where `options` are wrong, SetupError where Java is missing or this
-    process is a client of Spark Connect, EngineError where Spark does not start.
+    Spark and its Python workers log to the file `log`, if that is given, else to stderr. A start takes a while, and is
+    logged as INFO. Raise InputError if `options` are wrong, SetupError if Java is missing or this process is a client
+    of Spark Connect, EngineError if Spark does not start.
     """
     if is_remote() or "SPARK_REMOTE" in os.environ:
         raise SetupError(_CONNECT)
-    with _STARTING:  # of several runs in one process, one starts it
-        return _started(options.settings(), log)
+    with _STARTING:  # only one of several runs in a process starts it
+        return _start(options.settings(), log)
 
 
 _CONNECT = (
@@ -59,7 +58,7 @@ _STARTING = threading.Lock()
 
 @contextmanager
 def _as_it_starts(log: Path | None, home: SparkHome | None, scratch: Path, *, has_executors: bool) -> Iterator[None]:
-    """Give the Spark that starts meanwhile its log, its home, and a server of its Python processes."""
+    """Provide the Spark that starts in the block with its log, its home, and a server of its Python processes."""
     with ExitStack() as stack:
         stack.enter_context(_java_of_this_start())
         if log is not None:
@@ -68,7 +67,7 @@ def _as_it_starts(log: Path | None, home: SparkHome | None, scratch: Path, *, ha
             stack.enter_context(home.in_use())
         if not has_executors and os.environ["PYSPARK_PYTHON"] == sys.executable:
             stack.enter_context(fork_server.in_use(scratch))
-        # with pandas, which PySpark loads for its first call of Java: meanwhile Java starts
+        # loads pandas, which PySpark needs for its first call of Java, while Java starts
         importing = threading.Thread(target=import_module, args=("pyspark.testing.utils",), daemon=True)
         importing.start()
         atexit.register(_end_thread, importing)
@@ -77,13 +76,13 @@ def _as_it_starts(log: Path | None, home: SparkHome | None, scratch: Path, *, ha
 
 @contextmanager
 def _java_of_this_start() -> Iterator[None]:
-    """Have the Java that PySpark starts meanwhile ignore SIGHUP, and kill it if the body does not end well.
+    """Make the Java that PySpark starts in the block ignore SIGHUP, and kill it if the block raises.
 
     A terminal that is closed sends SIGHUP to all processes in the foreground; a run finishes its step first, so Java
-    ignores it as it does Ctrl-C. Java ends by itself when this process does, except if it has not yet written where it
-    listens: PySpark has then removed the folder for that, and Java would wait for calls for ever.
+    ignores it as it does Ctrl-C. Java ends by itself when this process does, unless it has not yet written its port:
+    PySpark has removed the folder for that by then, and Java would wait for calls forever.
     """
-    module: Any = java_gateway  # it imports it, and does not export it
+    module: Any = java_gateway  # it imports Popen, and does not export it
     popen = module.Popen
     started: list[subprocess.Popen[bytes]] = []
 
@@ -108,21 +107,21 @@ def _java_of_this_start() -> Iterator[None]:
 
 
 def running_session() -> SparkSession | None:
-    """Return the session that runs in this process; None if Spark was not started."""
+    """Return the session of this process, or None if Spark was not started."""
     active = SparkSession.getActiveSession()
     if active is None and SparkContext._active_spark_context is not None:  # noqa: SLF001 - no other way
         return SparkSession.builder.getOrCreate()  # an active session is one of its thread
     return active
 
 
-def _started(given: dict[str, str], log: Path | None) -> SparkSession:
+def _start(given: dict[str, str], log: Path | None) -> SparkSession:
     active, master = running_session(), given["spark.master"]
     if active is not None:
         return _beside(active)
     os.environ.setdefault("JAVA_HOME", str(java().resolve().parent.parent))
     if is_local(master):
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        # else Spark looks up the machine's name, which not every machine knows (a container without a network)
+        # else Spark looks up the machine's name, which fails in a container without a network
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     else:
         python = executors_python(given)
@@ -135,25 +134,25 @@ def _started(given: dict[str, str], log: Path | None) -> SparkSession:
     builder = SparkSession.builder.master(master).appName("windrow")
     for name, value in settings_of(given, scratch, java_options).items():
         builder = builder.config(name, value)
-    _hush_py4j()  # a Ctrl-C while it starts breaks off a call
+    _hush_py4j()  # Ctrl-C during the start interrupts a call
     _LOGGER.info("starting Spark%s", "" if log is None else f" (log: {log})")
     try:
-        # Spark would take Ctrl-C for itself
+        # Spark replaces the handler of Ctrl-C
         interrupt = signal.getsignal(signal.SIGINT)
         with _as_it_starts(log, home, scratch, has_executors=not runs_in_driver(master)):
             session = builder.getOrCreate()
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, interrupt)
     except (PySparkException, Py4JError, RuntimeError, OSError) as exc:
-        where = "" if log is None else f"; what it said is in {log}"
-        # a cluster can end an application while it starts: of that, Java says more than that it ended
+        where = "" if log is None else f"; its log is {log}"
+        # if a cluster ends the application during its start, Java's message has the reason
         said = str(exc.java_exception.getMessage() if isinstance(exc, Py4JJavaError) else exc).split("\n", 1)[0]
         msg = f"Spark did not start at {master}: {said}{where}"
         raise EngineError(msg) from exc
     if home is not None:
         atexit.register(home.archive_later)
 
-    # if the JVM dies, the query says so; this server would add a stack
+    # if the JVM dies, the query reports it; this server would add a stack
     session.sparkContext._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign] # noqa: SLF001 - no other way
     session.sparkContext.setLogLevel("WARN" if os.environ.get("WINDROW_DEBUG") else "ERROR")
     return session
@@ -161,11 +160,11 @@ def _started(given: dict[str, str], log: Path | None) -> SparkSession:
 
 @lru_cache(maxsize=1)
 def _beside(active: SparkSession) -> SparkSession:
-    """Return the active session if its settings are windrow's, else another one of its Spark that has these.
+    """Return the active session if it has windrow's settings, else a new session of its Spark with these settings.
 
-    Who has started Spark, such as a notebook, keeps the settings of their own session.
+    The user's own session, such as a notebook's, keeps its settings.
     """
-    # those of Spark itself, and not of a session, are as they are
+    # settings of Spark itself, not of a session, cannot change
     own = {name: value for name, value in MEANING.items() if name.startswith("spark.sql.")}
     if all(active.conf.get(name, None) == value for name, value in own.items()):
         return active
@@ -176,9 +175,9 @@ def _beside(active: SparkSession) -> SparkSession:
 
 
 def _hush_py4j() -> None:
-    """Keep py4j from writing the stacks of calls that the JVM's end broke off: what that means is said once.
+    """Silence py4j's stacks of calls that the end of the JVM interrupted: the run reports that once.
 
-    It logs by its own loggers and, of a call, by the root logger, which would begin to write to stderr by that.
+    py4j logs with its own loggers and, for calls, with the root logger, which would then start to write to stderr.
     """
     if os.environ.get("WINDROW_DEBUG"):
         return
@@ -197,18 +196,18 @@ _NOISE = re.compile(
 )
 _STDERR = 2
 _LIMIT = 4 << 20
-"""A file of more bytes is begun anew."""
+"""Maximum bytes of the log file, after which it is truncated."""
 
 
 @contextmanager
 def stderr_to(log: Path) -> Iterator[None]:
-    """Give the processes that are started meanwhile a stderr that goes to a file, for as long as this process lives.
+    """Redirect the stderr of processes that start in the block to a file, for as long as this process lives.
 
-    What this process itself writes goes on to its own stderr: a line of progress is not to stand still. The file
-    stays small however long they live: what is said in every step is left out, and a file that is full makes room.
+    This process keeps its own stderr, so that its line of progress moves on. The file stays small: lines that Spark
+    logs in every step are left out, and a full file is truncated.
     """
     make_private(log.parent)
-    # unbuffered, so that what a full disk refuses is forgotten
+    # unbuffered, so that lines that a full disk refuses are dropped
     file = log.open("ab", buffering=0)
     readable, writable = os.pipe()
     threading.Thread(target=_drain, args=(readable, file), name="spark-log", daemon=True).start()
@@ -229,7 +228,7 @@ def stderr_to(log: Path) -> Iterator[None]:
 
 
 def _is_stderr(stream: TextIO) -> bool:
-    """Return whether a stream is the process's stderr, and not what a test or a notebook put in its place."""
+    """Return whether a stream is the process's stderr, not a replacement by a test or a notebook."""
     try:
         return stream.fileno() == _STDERR
     except (OSError, ValueError, AttributeError):
@@ -241,29 +240,29 @@ def _drain(readable: int, log: BinaryIO) -> None:
         for line in lines:
             if _NOISE.match(line):
                 continue
-            with suppress(OSError):  # nobody may wait for a log that cannot be written
+            with suppress(OSError):  # the processes must not block on a log that cannot be written
                 if file.tell() > _LIMIT:
                     file.truncate(0)
                 file.write(line)
 
 
 JOBS = "windrow-prestart"
-"""The group of the jobs that do no more than that."""
+"""The group of the jobs that only start processes."""
 
 
 @lru_cache(maxsize=2)  # with state, and without
 def prestart(spark: SparkSession, *, has_state: bool) -> None:
-    """Load what the first step needs: a Python process on each core, and what keeps state; once a session.
+    """Start one Python worker per core in the background, and load the classes of the state store; once a session.
 
-    State is kept by a processor of records that are then forgotten: of the classes that Java loads for it, and of the
-    room that it uses for the first time, a first step would take half a second more. Return at once; what fails here
-    fails later, and is said. On a cluster the check of the executors does that.
+    The state store is loaded by a small stateful query whose result is dropped: the classes that Java loads for it, and
+    the memory that it first uses, would cost the first step half a second. Errors are ignored here: the query reports
+    them. On a cluster the check of the executors starts the workers.
     """
     if not is_one_process(spark):
         return
 
     def start() -> None:
-        with suppress(Exception):  # a session that has ended meanwhile has no context, and so on
+        with suppress(Exception):  # for example, the session may have ended
             _load(spark, has_state=has_state)
 
     thread = InheritableThread(target=start, name=JOBS, daemon=True)
@@ -272,32 +271,32 @@ def prestart(spark: SparkSession, *, has_state: bool) -> None:
 
 
 def _end_thread(thread: threading.Thread, spark: SparkSession | None = None) -> None:
-    """Have a thread end before the interpreter does, and first the jobs of `spark` that it waits for.
+    """Wait for a thread before the interpreter ends, and cancel the jobs of `spark` that it waits for.
 
-    A daemon that loads or calls a library of C++ while the interpreter ends aborts the process.
+    A daemon thread that loads or calls a C++ library while the interpreter ends aborts the process.
     """
     deadline = time.monotonic() + _END
     while thread.is_alive() and time.monotonic() < deadline:
         if spark is not None:
-            with suppress(Exception):  # a session that has ended has no jobs either
+            with suppress(Exception):  # the session may have ended
                 spark.sparkContext.cancelJobGroup(JOBS)
         thread.join(_POLL)
 
 
 _END = 30.0
-"""Seconds that a thread is given to end."""
+"""Seconds to wait for a thread."""
 _POLL = 0.2
 
 
 def _load(spark: SparkSession, *, has_state: bool) -> None:
-    # a run loads them anyway, and other commands need not
+    # a run loads them anyway, other commands do not need them
     from windrow.runtime.spark.key_groups import KeyGroupProcessor  # noqa: PLC0415
     from windrow.runtime.spark.stages import touch_state  # noqa: PLC0415
 
     tasks = spark.sparkContext.defaultParallelism
     spark.sparkContext.setJobGroup(JOBS, "Python processes")
-    # not by SQL, which Spark would first load: what follows has it do that meanwhile
-    spark.sparkContext.parallelize(range(tasks), tasks).foreachPartition(_nothing)
+    # not SQL, which Spark would have to load first; the query below loads it
+    spark.sparkContext.parallelize(range(tasks), tasks).foreachPartition(lambda _: None)
     if has_state:
         own = spark.newSession()
         own.conf.set("spark.sql.shuffle.partitions", tasks)
@@ -310,9 +309,5 @@ def _load(spark: SparkSession, *, has_state: bool) -> None:
         ).toArrow()
 
 
-def _nothing(_: Iterable[int]) -> None:
-    pass
-
-
 _KEYS = 64
-"""Enough for each task to have some."""
+"""Enough keys for every task."""

@@ -30,19 +30,7 @@ from windrow.engine.tick import Tick
 from windrow.engine.watermarks.journal import NO_BOUNDS, WatermarkBounds
 from windrow.runtime.batch.plan import StepPlan, ending_after
 from windrow.runtime.savepoint import Savepoint
-from windrow.runtime.spark.rows import (
-    by_slice,
-    numbered,
-    output_frame,
-    output_rows,
-    packed_state,
-    packet_batch,
-    packet_frame,
-    read_packets,
-    state_of,
-    state_rows,
-    with_records,
-)
+from windrow.runtime.spark import rows as r
 from windrow.runtime.spark.transport import TableTransport, pickle_pipeline, unpickle_pipeline
 from windrow.telemetry.folders import folder_of
 from windrow.telemetry.part_times import PartTime, timing
@@ -50,7 +38,7 @@ from windrow.telemetry.probe import observe_times, step_probe
 from windrow.telemetry.reports import now_micros
 
 
-# a worker process serves many steps: what a pipeline needs is built once in it
+# a worker process serves many steps, so it builds the operators of a pipeline once
 @lru_cache(maxsize=4)
 def _ingest(
     graph: m.Graph, bounds: WatermarkBounds, transport: TableTransport, since: tuple[tuple[int, int], ...]
@@ -70,10 +58,10 @@ def stream_ingest(
     ticks: int | None = None,
     decoded_since: Mapping[int, int] = NO_OFFSETS,
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return the function that makes packets of one partition's raw records, for `mapInArrow`.
+    """Return the function for `mapInArrow` that turns the raw records of a partition into packets.
 
-    `transport` carries the records. Those of the partition `ticks`, if there is one, are ticks: microseconds in
-    digits. `decoded_since` is that of the savepoint that the run resumes from.
+    `transport` packs the records. Those of the partition `ticks`, if there is one, are ticks: microseconds in digits.
+    `decoded_since` is that of the savepoint from which the run resumes.
     """
     sent, since = pickle_pipeline(graph), tuple(sorted(decoded_since.items()))
 
@@ -87,18 +75,18 @@ def stream_ingest(
             nonlocal has_records
             for batch in reading.each(batches):
                 has_records |= batch.num_rows > 0
-                # an embedded log's batches, and only that has ticks, are of one partition each
+                # only an embedded log has ticks, and each of its batches is of one partition
                 if ticks is not None and batch.column("partition")[:1].to_pylist() == [ticks]:
                     times.extend(map(int, batch.column("value").to_pylist()))
                 else:
                     yield batch
 
         for packet in decoding.each(_ingest(graph, bounds, transport, since).run(records())):
-            yield packet_batch(packet)
+            yield r.packet_batch(packet)
         for group in range(graph.key_groups if times else 0):
-            yield packet_batch(Packet(group, Tick(max(times))))
+            yield r.packet_batch(Packet(group, Tick(max(times))))
         if has_records:
-            yield packet_batch(_times_of(reading, decoding))
+            yield r.packet_batch(_ingest_times(reading, decoding))
 
     return run
 
@@ -107,7 +95,7 @@ T = TypeVar("T")
 
 
 class _Timer:
-    """Adds up the seconds that an iterator takes for its items."""
+    """Sums the seconds that an iterator takes for its items."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -134,8 +122,8 @@ class _Timer:
 _NO_ITEM: Any = object()
 
 
-def _times_of(reading: _Timer, decoding: _Timer) -> Packet:
-    """Return the times that an ingest took, which has read while it decoded."""
+def _ingest_times(reading: _Timer, decoding: _Timer) -> Packet:
+    """Return the times of an ingest; decoding includes reading."""
     times = (
         reading.time("read", reading.seconds),
         decoding.time("decode", decoding.seconds - reading.seconds),
@@ -146,9 +134,9 @@ def _times_of(reading: _Timer, decoding: _Timer) -> Packet:
 class LevelStep:
     """Runs the steps of one level in a key group, for `KeyGroupProcessor`.
 
-    The last level hands its output to the transport; the others return packets for the next one. A key group without
-    state starts from the savepoint `start`, if there is one: in the first step, and again if that is run again.
-    (Spark's own initial state would go through a frame, a row a blob.)
+    The last level passes its output to the transport; the others return packets for the next level. A key group without
+    state starts from the savepoint `start`, if there is one: in the first step, also when that runs again. (Spark's own
+    initial state would go through a frame, a row a blob.)
     """
 
     def __init__(
@@ -172,18 +160,18 @@ class LevelStep:
         level = _levels(unpickle_pipeline(self._sent), self._partitions, self._transport)[self._level]
         if self._start is not None and state.summary() is None:
             level.begin(Savepoint.state(folder_of(self._start), group), state)
-        messages = (packet.message for packet in read_packets(rows))
-        # what is for a later level goes on as it came, which is in a file if it is large
-        given = (with_records(message) if level.takes(message) else message for message in messages)
-        output = _timed_step(level, self._level, group, given, state)
+        messages = (packet.message for packet in r.read_packets(rows))
+        # records for a later level stay packed, in a file if they are large
+        unpacked = (r.with_records(message) if level.takes(message) else message for message in messages)
+        output = _run_timed(level, self._level, group, unpacked, state)
         if level.is_last:
-            yield output_frame(group, output, self._transport)
+            yield r.output_frame(group, output, self._transport)
         else:
-            yield packet_frame(output.packets)
+            yield r.packet_frame(output.packets)
 
 
-def _timed_step(runner: LevelRunner, level: int, group: int, messages: Iterable[Message], state: State) -> GroupOutput:
-    """Run a step of a key group at a level; the output has the time that it took, for the report of the step."""
+def _run_timed(runner: LevelRunner, level: int, group: int, messages: Iterable[Message], state: State) -> GroupOutput:
+    """Run a step of a key group at a level; the output includes its time, for the report of the step."""
     times: list[PartTime] = []
     with timing(times, "operate", level):
         output = runner.step(group, messages, state)
@@ -194,7 +182,7 @@ def _timed_step(runner: LevelRunner, level: int, group: int, messages: Iterable[
 
 
 def touch_state(slot: int, rows: Iterator[pd.DataFrame], state: State) -> Iterator[pd.DataFrame]:  # noqa: ARG001 - a step's
-    """Read and write state as a step does, and return the rows."""
+    """Read and write state as a step does; return the rows."""
     state.set_summary(state.summary() or b"")
     state.set("none", 0, state.get("none", 0) or b"")
     yield from rows
@@ -207,9 +195,9 @@ _CONTROL = (Tick, PartitionIdle, EndOfInput)
 
 
 def batch_ingest(graph: m.Graph, bounds: WatermarkBounds, cut: StepPlan) -> Stage:
-    """Return the function that makes numbered packets of one partition's raw records.
+    """Return the function that turns the raw records of a partition into packets with the number of their step.
 
-    All steps are read before the first one is computed, and the times of that are in the partition's first one.
+    All steps are read before the first one is computed, and the times of reading are in the partition's first step.
     """
     sent = pickle_pipeline(graph)
 
@@ -226,9 +214,9 @@ def batch_ingest(graph: m.Graph, bounds: WatermarkBounds, cut: StepPlan) -> Stag
         first: int | None = None
         for number, packet in decoding.each(packets()):
             first = number if first is None else first
-            yield numbered(number, packet)
+            yield r.numbered(number, packet)
         if first is not None:
-            yield numbered(first, _times_of(reading, decoding))
+            yield r.numbered(first, _ingest_times(reading, decoding))
 
     return run
 
@@ -252,14 +240,14 @@ def batch_level(
     partitions: tuple[int, ...],
     cut: StepPlan,
     *,
-    since: int | None = None,
+    since: int | None,
     transport: TableTransport,
-    keeps_state: bool = False,
+    keeps_state: bool,
 ) -> Stage:
     """Return the function of a key group at a level: packets to packets, or at the last level to results.
 
     A result is a row for each step, whose tables go to the transport. With `keeps_state` the state of the key group at
-    all levels follows, at the position after those of the steps by its number.
+    all levels follows, at the position of the number of steps plus that of the key group.
     """
     sent = pickle_pipeline(graph)
 
@@ -272,20 +260,20 @@ def batch_level(
             if number == len(cut):
                 earlier = [message for message in messages if isinstance(message, LevelState)]
                 break
-            output = _timed_step(runner, level, group, messages, state)
+            output = _run_timed(runner, level, group, messages, state)
             if runner.is_last:
                 output = output if since is None else ending_after(since, output)
-                yield from output_rows(number, group, output, transport)
+                yield from r.output_rows(number, group, output, transport)
                 continue
             for packet in output.packets:
-                if not isinstance(packet.message, _CONTROL):  # the plan gives these to each level
-                    yield numbered(number, packet)
+                if not isinstance(packet.message, _CONTROL):  # each level has these from the plan
+                    yield r.numbered(number, packet)
         if keeps_state and runner.is_last:
-            states = [*(state_of([one.blob]) for one in earlier), state]
-            yield from state_rows(len(cut) + group, group, join_levels(states))
+            states = [*(r.state_of([message.blob]) for message in earlier), state]
+            yield from r.state_rows(len(cut) + group, group, join_levels(states))
         elif keeps_state:
-            for message in (*earlier, *map(LevelState, packed_state(state))):
-                yield numbered(len(cut), Packet(group, message))
+            for message in (*earlier, *map(LevelState, r.packed_state(state))):
+                yield r.numbered(len(cut), Packet(group, message))
 
     return run
 
@@ -294,15 +282,15 @@ def _key_group() -> int:
     """Return the number of the task, which is that of its key group."""
     context = TaskContext.get()
     if context is None:
-        msg = "this runs in Spark's workers only"
+        msg = "this code only runs in Spark's workers"
         raise RuntimeError(msg)
     return context.partitionId()
 
 
 def _steps(batches: Iterable[pa.RecordBatch], cut: StepPlan) -> Iterator[tuple[int, list[Message]]]:
-    """Yield the messages of each step that has some, with the control messages of the plan."""
+    """Yield the messages of each step that has messages, including the control messages of the plan."""
     coming = sorted(cut.control, reverse=True)
-    for number, messages in by_slice(batches):
+    for number, messages in r.by_slice(batches):
         while coming and coming[-1] < number:
             earlier = coming.pop()
             yield earlier, list(cut.control[earlier])
@@ -314,7 +302,7 @@ def _steps(batches: Iterable[pa.RecordBatch], cut: StepPlan) -> Iterator[tuple[i
 
 _SEED = 42
 _TASKS = 5040
-"""The groups are spread evenly over so many tasks, and over any number that divides it: all up to 10, 12, 14 to 16."""
+"""The groups are spread evenly over this number of tasks, and over any divisor: all up to 10, 12, 14 to 16."""
 
 
 @lru_cache(maxsize=8)
@@ -341,8 +329,8 @@ def balanced_key_groups(groups: int) -> tuple[int, ...]:
 def _places(numbers: npt.NDArray[np.uint32]) -> npt.NDArray[np.int64]:
     """Return the hash that Spark partitions by (Murmur3 of a 32-bit number) modulo `_TASKS`."""
     with np.errstate(over="ignore"):
-        mixed = _rotated(numbers * np.uint32(0xCC9E2D51), 15) * np.uint32(0x1B873593)
-        hashed = _rotated(np.uint32(_SEED) ^ mixed, 13) * np.uint32(5) + np.uint32(0xE6546B64)
+        mixed = _rotate(numbers * np.uint32(0xCC9E2D51), 15) * np.uint32(0x1B873593)
+        hashed = _rotate(np.uint32(_SEED) ^ mixed, 13) * np.uint32(5) + np.uint32(0xE6546B64)
         hashed ^= np.uint32(4)  # bytes
         for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
             hashed = (hashed ^ (hashed >> np.uint32(shift))) * np.uint32(factor)
@@ -350,5 +338,5 @@ def _places(numbers: npt.NDArray[np.uint32]) -> npt.NDArray[np.int64]:
     return hashed.view(np.int32).astype(np.int64) % _TASKS
 
 
-def _rotated(numbers: npt.NDArray[np.uint32], bits: int) -> npt.NDArray[np.uint32]:
+def _rotate(numbers: npt.NDArray[np.uint32], bits: int) -> npt.NDArray[np.uint32]:
     return (numbers << np.uint32(bits)) | (numbers >> np.uint32(32 - bits))

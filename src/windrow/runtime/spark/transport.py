@@ -1,11 +1,15 @@
-"""Transport of tables and pipelines between the driver and Python workers."""
+"""Transport of tables and pipelines between the driver and Python workers, and the folder for temporary files."""
 
 from __future__ import annotations
 
+import atexit
+import fcntl
 import os
 import pickle
 import re
+import shutil
 import sys
+import tempfile
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -13,7 +17,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib.machinery import PathFinder
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from types import ModuleType
 
 import pyarrow as pa
@@ -25,25 +28,23 @@ from windrow.engine.columns import Blob, pack, unpack
 from windrow.engine.user_code import raise_user_code_error
 from windrow.errors import PipelineError
 from windrow.runtime.settings import runs_in_driver
-from windrow.runtime.spark.scratch import scratch_folder
 from windrow.telemetry.folders import Folder, fetch, folder_of, remove
 
 _CHUNK = 1 << 16
 """Rows of a batch in a file."""
 _IS_FILE = re.compile(rb"/|\w+://")
-"""What a path or a URL begins with, and no stream of Arrow's."""
+"""The beginning of a path or URL, which no Arrow stream has."""
 _LEAST = 1 << 16
-"""Bytes of a table, from which on a file is worth it."""
+"""Minimum bytes of a table for which a file is worth it."""
 
 
 @dataclass(frozen=True)
 class TableTransport:
-    """Transports tables through Spark; large ones in files, if there is a folder that both sides see.
+    """Transports tables through Spark; large ones in files, if both sides share a folder.
 
-    Spark copies what it transports several times, which costs up to half as much as computing it, and what comes to the
-    driver through it must fit into its memory. Records are written to `folder`, if all tasks are on this machine, and
-    outputs to it or to `shared`, which on a cluster the driver shares with the executors. With `drops`, output is
-    dropped.
+    Spark copies a table several times, which costs up to half as much as computing it, and all that it brings to the
+    driver must fit into its memory. Records are written to `folder`, if all tasks are on this machine, and outputs to
+    it or to `shared`, which on a cluster the driver shares with the executors. With `drops`, output is dropped.
     """
 
     folder: Path | None = None
@@ -51,36 +52,36 @@ class TableTransport:
     shared: str | None = None
 
     def put(self, table: pa.Table) -> bytes | None:
-        """Return the bytes from which `taken` restores a table of an output; None if it has no rows."""
+        """Return the bytes from which `read_table` restores a table of an output; None if it has no rows."""
         if self.drops or not table.num_rows:
             return None
-        return _packed(table, folder_of(self.shared) if self.folder is None and self.shared else self.folder)
+        return _pack(table, folder_of(self.shared) if self.folder is None and self.shared else self.folder)
 
     def pack(self, table: pa.Table) -> bytes:
-        """Return the bytes from which `opened` restores an Arrow stream."""
-        return _packed(table, self.folder)
+        """Return the bytes from which `read_stream` restores an Arrow stream."""
+        return _pack(table, self.folder)
 
 
-def _packed(table: pa.Table, folder: Folder | None) -> bytes:
+def _pack(table: pa.Table, folder: Folder | None) -> bytes:
     if folder is None or table.nbytes < _LEAST:
         return pack(table)
     if isinstance(folder, Path):
-        # a machine that tidies its temporary folder may have removed it under a run that had no input for days
+        # a machine that cleans its temporary folder may have removed it if the run had no input for days
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = folder / uuid.uuid4().hex
     with path.open("wb") as file, pa.ipc.new_stream(file, table.schema) as writer:
-        # a batch is read whole, and one of several GB would not stay in its file while a sink takes it
+        # a batch is read whole: a sink would load a single batch of several GB into memory
         writer.write_table(table, max_chunksize=_CHUNK)
     return os.fsencode(str(path))
 
 
-def taken(blob: bytes) -> pa.Table:
-    """Return the table that was put; only once, since its file is deleted then."""
-    return unpack(opened(blob))
+def read_table(blob: bytes) -> pa.Table:
+    """Return the table that `TableTransport.put` packed; call it once, as it deletes the file."""
+    return unpack(read_stream(blob))
 
 
-def opened(blob: bytes) -> Blob:
-    """Return the stream that a table was packed to; only once, for the same reason."""
+def read_stream(blob: bytes) -> Blob:
+    """Return the Arrow stream of a packed table; call it once, as it deletes the file."""
     if not _IS_FILE.match(blob):
         return blob
     path = fetch(folder_of(os.fsdecode(blob)))
@@ -91,34 +92,34 @@ def opened(blob: bytes) -> Blob:
 
 @contextmanager
 def carrying(spark: SparkSession, *, drops: bool, shared: Folder | None = None) -> Iterator[TableTransport]:
-    """Yield a transport for the tasks that run in this context; on a cluster with the folder `shared`, if there is one.
+    """Yield a transport for the tasks of this context; on a cluster with the folder `shared`, if that is given.
 
-    That folder is made anew, and removed.
+    The folder is emptied first, and removed at the end.
     """
     if not is_one_process(spark):
         if shared is not None:
             remove(shared)
         yield TableTransport(drops=drops, shared=None if shared is None else str(shared.absolute()))
         if shared is not None:
-            with suppress(OSError):  # a task that was asked to end may still write
+            with suppress(OSError):  # a task that is ending may still write
                 remove(shared)
         return
-    # a task that was asked to end may still write
-    with TemporaryDirectory(prefix="rows-", dir=scratch_folder(), ignore_cleanup_errors=True) as folder:
+    # a task that is ending may still write
+    with tempfile.TemporaryDirectory(prefix="rows-", dir=scratch_folder(), ignore_cleanup_errors=True) as folder:
         yield TableTransport(Path(folder).absolute(), drops=drops)
 
 
 def pickle_pipeline(graph: m.Graph) -> bytes:
     """Pickle a pipeline, with the functions in it that a worker cannot import.
 
-    Raise PipelineError if one of them holds something that cannot be sent, such as an open file.
+    Raise PipelineError if a function holds something that cannot be sent, such as an open file.
     """
-    with ExitStack() as held:
-        # what somebody has registered stays so
+    with ExitStack() as stack:
+        # modules that the user has registered stay registered
         known = cloudpickle.list_registry_pickle_by_value()  # type: ignore[no-untyped-call] # it has no types
         for module in [module for module in _out_of_reach() if module.__name__ not in known]:
             cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call] # it has no types
-            held.callback(cloudpickle.unregister_pickle_by_value, module)
+            stack.callback(cloudpickle.unregister_pickle_by_value, module)
         try:
             return cloudpickle.dumps(graph)  # type: ignore[no-any-return, no-untyped-call]
         except Exception as exc:
@@ -133,10 +134,10 @@ def pickle_pipeline(graph: m.Graph) -> bytes:
 def unpickle_pipeline(sent: bytes) -> m.Graph:
     """Unpickle a pipeline, once in a process: the same bytes give the same object.
 
-    A pipeline may hold Python functions. If each task unpickled it, the functions would be new objects that equal no
-    earlier ones, and a worker would build again what it keeps for the pipeline.
+    A pipeline may hold Python functions. If each task unpickled it, the functions would be new objects that differ from
+    the earlier ones, and a worker would rebuild the operators that it caches for the pipeline.
 
-    Raise RunError if the code of a function fails as it is loaded.
+    Raise RunError if the code of a function fails while it is loaded.
     """
     try:
         pipeline: m.Graph = pickle.loads(sent)  # noqa: S301 - the driver of this run pickled it
@@ -146,7 +147,7 @@ def unpickle_pipeline(sent: bytes) -> m.Graph:
 
 
 def _out_of_reach() -> Iterator[ModuleType]:
-    """Go through the loaded modules that a worker would not find, such as those beside a pipeline's file."""
+    """Yield the loaded modules that a worker would not find, such as those beside a pipeline's file."""
     homes = {sys.prefix, sys.base_prefix}
     given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     # a worker does not run in this folder
@@ -164,3 +165,48 @@ def _out_of_reach() -> Iterator[ModuleType]:
 def is_one_process(spark: SparkSession) -> bool:
     """Return whether all tasks, and so their state stores, are in this process's JVM, and none in an executor."""
     return runs_in_driver(str(spark.sparkContext.master))
+
+
+_PREFIX = "windrow-scratch-"
+
+
+@lru_cache(maxsize=1)
+def scratch_folder() -> Path:
+    """Make a folder for the temporary files of this process and its Spark, which is removed when the process ends.
+
+    Folders of killed processes are removed first. A process holds a lock in its folder, which the kernel releases when
+    it dies; the folder gets its name only once it is locked.
+    """
+    root = Path(tempfile.gettempdir())
+    for folder in root.glob(f"{_PREFIX}*"):
+        _remove_stale(folder)
+    draft = Path(tempfile.mkdtemp(prefix=f".{_PREFIX}", dir=root))
+    lock = os.open(draft / "lock", os.O_CREAT | os.O_RDWR, 0o600)  # to the end of the process
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    # systemd-tmpfiles removes files that were not read for 10 days, but none below a locked folder
+    fcntl.flock(os.open(draft, os.O_RDONLY), fcntl.LOCK_SH)
+    folder = draft.rename(root / draft.name[1:])
+    atexit.register(_remove_own, folder, os.getpid())
+    return folder
+
+
+def _remove_own(folder: Path, owner: int) -> None:
+    if os.getpid() == owner:  # a forked child runs exit handlers too
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _remove_stale(folder: Path) -> None:
+    """Remove the folder of a process of this user that has ended; leave any other."""
+    try:
+        if folder.is_symlink() or folder.stat().st_uid != os.getuid():
+            return
+        lock = os.open(folder / "lock", os.O_CREAT | os.O_RDWR, 0o600)
+    except OSError:  # another process removes it too
+        return
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(folder, ignore_errors=True)
+    except BlockingIOError:
+        return
+    finally:
+        os.close(lock)

@@ -8,7 +8,7 @@ if __name__ == "__main__":
     from windrow.runtime.spark.fork_server import load
 
     load()
-    # else Python looks for garbage in each 700 messages of a Kafka client, which are none: a fifth of the time to read
+    # else Python searches for garbage after each 700 messages of a Kafka client: a fifth of the time of reading
     gc.set_threshold(200_000, 50, 100)
 
     from pyspark.daemon import manager

@@ -1,10 +1,10 @@
 """Control sources of a stream: ticks of processing time, lost records, and the end of the input.
 
 Spark plans the steps of each source in a Python process that it starts for the query. That process loads this module,
-so what only the tasks work with (Arrow, pandas, DuckDB) is imported where it is used.
+so the libraries that only tasks use (Arrow, pandas, DuckDB) are imported where they are used.
 
-A tick is an offset: Spark writes it down before the step that sees it, so a step that is run again after a crash sees
-the same one, whether the run that resumes is live or bounded.
+A tick is an offset: Spark records it before the step that reads it, so a step that runs again after a crash reads the
+same tick, whether the run that resumes is live or bounded.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTri
 from pyspark.sql.types import StructType
 
 from windrow.connectors.source import Loss
-from windrow.runtime.stream.step_offsets import StepOffsets
-from windrow.runtime.stream.trigger import WORTH, Trigger
+from windrow.runtime.stream.steps import WORTH, StepOffsets, Trigger
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,20 +30,20 @@ if TYPE_CHECKING:
 
 
 Planned = tuple[dict[str, Any], dict[str, Any]] | None
-"""From where to where a step goes."""
+"""The start and end of a planned step."""
 
 REST = 1.1
-"""The last step of a bounded run takes up to so many times the limit, rather than leave a small step to be taken."""
+"""The last step of a bounded run takes up to this multiple of the limit, so that no small step remains."""
 
 
 class ControlReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads a source from a given offset, and adds control messages: lost records, and the end of a bounded input.
 
-    Given the number of `ends` that the run had emitted before, it emits the end of the input once: with the last of the
+    Given the number of `ends` that the run emitted before, it emits the end of the input once: with the last of the
     records that the log held when the query started, or in a step of its own if there are none, if a loss is reported
-    first, or if steps are prescribed (`ends_apart`). If such a step was planned already and is run again, it counts as
-    that one, unless records have arrived since. If the file `size` is given, it holds the maximum number of records of
-    the next step. `planned` is from where to where a step goes that was planned before. A live run has a `trigger`.
+    first, or if steps are prescribed (`ends_apart`). If such a step was planned already and runs again, it counts as
+    that end, unless records have arrived since. The file `size`, if given, has the maximum number of records of the
+    next step. `planned` is the start and end of a step that was planned before. A live run has a `trigger`.
     """
 
     def __init__(
@@ -70,28 +69,30 @@ class ControlReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._size = size
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Return where the run begins."""
-        return self._begin.written()
+        """Return the beginning of the run."""
+        return self._begin.to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """Return that of the source."""
+        """Return the limit of the source."""
         return self._reader.getDefaultReadLimit()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Make the records that the log holds now the whole input."""
+        """Limit the input to the records that the log holds now."""
         self._reader.prepareForTriggerAvailableNow()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Return where the next step ends; `start` itself if there is nothing to read, and no control message."""
+        """Return the end of the next step, or `start` if there are no records and no control messages."""
         if self._planned is not None and start == self._planned[0]:
-            (_, end), self._planned = self._planned, None  # once: a source can also stand still in that step
+            (_, end), self._planned = self._planned, None  # once: the source may have no records in that step
             return end
         note = StepOffsets.of(start)
         if self._size is not None:
             limit = ReadMaxRows(int(self._size.read_text(encoding="utf-8")))
         turn = None if self._trigger is None else self._trigger.turn()
-        if turn is not None and turn == self._turn and not note.lost and not self._is_worth(note, limit):
-            return start
+        if turn is not None and turn == self._turn and not note.lost:
+            most = limit.max_rows if isinstance(limit, ReadMaxRows) else WORTH
+            if self._reader.waiting(note.at) < min(most, WORTH):
+                return start
         if self._ends is not None and isinstance(limit, ReadMaxRows):
             waiting = self._reader.waiting(note.at)
             limit = limit if waiting > REST * limit.max_rows else ReadMaxRows(max(waiting, limit.max_rows))
@@ -105,13 +106,7 @@ class ControlReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             is_last = at == note.at or not (self._ends_apart or self._reader.waiting(at))
             if is_last and ends <= self._ends and not note.lost:
                 ends += 1
-        return StepOffsets(at, ends).written()
-
-    def _is_worth(self, note: StepOffsets, limit: ReadLimit) -> bool:
-        """Return whether as much waits as a step takes, or as is worth one."""
-        return self._reader.waiting(note.at) >= (
-            min(limit.max_rows, WORTH) if isinstance(limit, ReadMaxRows) else WORTH
-        )
+        return StepOffsets(at, ends).to_json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return an input partition for each task, and one for control messages."""
@@ -121,7 +116,7 @@ class ControlReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [*parts, control] if control.lost or control.is_end else parts
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read a task's share of a step, or its control messages, one for each key group."""
+        """Read a task's share of a step, or its control messages, a packet for each key group."""
         return self._control(partition) if isinstance(partition, ControlSource) else self._reader.read(partition)
 
     def _control(self, control: ControlSource) -> Iterator[pa.RecordBatch]:
@@ -129,8 +124,8 @@ class ControlReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         from windrow.runtime.spark.rows import packet_batch  # noqa: PLC0415
 
         for group in range(self._key_groups):
-            for one in control.lost:
-                yield packet_batch(Packet(group, RecordsLost(one.partition, one.goes_on, one.what)))
+            for loss in control.lost:
+                yield packet_batch(Packet(group, RecordsLost(loss.partition, loss.goes_on, loss.what)))
             if control.is_end:
                 yield packet_batch(Packet(group, EndOfInput()))
 
@@ -145,21 +140,18 @@ class ControlSource(InputPartition):
 
 
 EVERY = 1_000_000
-"""Ticks are multiples of so many microseconds."""
+"""Ticks are multiples of this number of microseconds."""
 
 Offset = dict[str, int]
 """The last tick, in microseconds since the epoch."""
 
 
 class TickDataSource(DataSource):
-    """Option `key_groups`: the number of key groups that get each tick; `planned`: a step that was planned, as JSON.
-
-    `every`: that of the trigger of a live run.
-    """
+    """Source of ticks; options: the number of `key_groups`, a `planned` step as JSON, `every` of a live trigger."""
 
     @classmethod
     def name(cls) -> str:
-        """Return what `spark.readStream.format` calls it."""
+        """Return the name for `spark.readStream.format`."""
         return "windrow_ticks"
 
     def schema(self) -> str:
@@ -187,10 +179,10 @@ class TickPartition(InputPartition):
 
 
 class TickStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Gives every key group the time at which a step is planned; a bounded run has none.
+    """Emits the time at which a step is planned to every key group; a bounded run has no ticks.
 
-    `planned` is from where to where a step goes that was planned before. A live run has a `trigger`: a tick begins a
-    step, so there is one a turn.
+    `planned` is the start and end of a step that was planned before. A live run has a `trigger`: a tick begins a step,
+    so there is one a turn.
     """
 
     def __init__(self, key_groups: int, planned: Planned = None, trigger: Trigger | None = None) -> None:
@@ -201,7 +193,7 @@ class TickStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._bounded = False
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
-        """Return the tick before all."""
+        """Return the tick before all others."""
         return {"tick": 0}
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
@@ -209,9 +201,9 @@ class TickStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._bounded = True
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: ARG002, N802 - Spark's name and parameter
-        """Return the time, or `start` where time stands still."""
+        """Return the time, or `start` if no tick is due."""
         if self._planned is not None and start == self._planned[0]:
-            (_, end), self._planned = self._planned, None  # once: a source can also stand still in that step
+            (_, end), self._planned = self._planned, None  # once: that step may have no tick
             return end
         if self._trigger is not None:
             before, self._turn = self._turn, self._trigger.turn()
@@ -221,9 +213,9 @@ class TickStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return start if self._bounded else {"tick": max(now, start["tick"])}
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        """Return one input partition, as of all ticks of a step the last one counts, or none where no time passed.
+        """Return one input partition, as only the last tick of a step counts, or none if no time passed.
 
-        Spark asks for the first step of a bounded run too, which goes from the tick before all to itself.
+        Spark also asks for the first step of a bounded run, which has no tick.
         """
         return [TickPartition(end["tick"])] if end != start else []
 

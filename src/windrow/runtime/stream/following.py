@@ -1,4 +1,4 @@
-"""Follows the files and tables of sources while a run takes steps, each in a thread of its own."""
+"""Follows the files and tables of sources during a run, each in a thread of its own, and decides when to retry."""
 
 from __future__ import annotations
 
@@ -6,36 +6,65 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
 from windrow.connectors.source import Follower, SlotLag
 from windrow.errors import RunError, SourceError, WindrowError
 from windrow.telemetry.reports import Fault, OnTrouble
 
 _SETTLED = 10.0
-"""Seconds without a fault after which the next one is taken for a new one."""
+"""Seconds without a fault after which the next fault counts as a new one."""
 _LEAVE = 10.0
-"""Seconds that a follower is given to note how far it is."""
+"""Seconds that a follower has to record its position at the end."""
 
 
-class Retries(Protocol):
-    """Decides whether and when to retry; see `windrow.runtime.stream.run.RetryPolicy`."""
+LIMIT, CLUSTER_LIMIT = 60.0, 600.0
+"""Seconds without a step after which a run gives up; on a cluster executors come back in tens of seconds."""
+
+_LEAST = 3
+"""Minimum number of retries: a single step may take longer than the limit."""
+
+_FIRST, _LONGEST = 0.5, 8.0
+"""Seconds before the first retry, and the maximum; each wait is twice the last."""
+
+
+class RetryPolicy:
+    """Decides whether and when to retry; a step that is committed between two faults resets it."""
+
+    def __init__(self, limit: float = LIMIT, clock: Callable[[], float] = time.monotonic) -> None:
+        self._limit = limit
+        self._clock = clock
+        self._epoch: int | None = None
+        self._since = 0.0
+        self._tries = 0
+        self._pause = _FIRST
+
+    @property
+    def waited(self) -> float:
+        """Seconds since the first fault after the last step."""
+        return self._clock() - self._since
 
     def after(self, epoch: int) -> float | None:
-        """Return the seconds to wait after a fault, None to give up."""
-        ...
+        """Return the seconds to wait after a fault, None to give up; `epoch` is the last committed one."""
+        if epoch != self._epoch:
+            self._epoch, self._since, self._tries, self._pause = epoch, self._clock(), 0, _FIRST
+        if self.waited >= self._limit and self._tries >= _LEAST:
+            return None
+        self._tries += 1
+        pause, self._pause = self._pause, min(2 * self._pause, _LONGEST)
+        return pause
 
 
 class Following:
-    """Runs followers until the block ends, and again after a fault that may pass, as `retries` has it.
+    """Runs followers until the block ends, and restarts them after a temporary fault as `retries` decides.
 
-    `on_trouble` is called with each of these faults, `warn` with what a follower goes on in spite of.
+    `on_trouble` is called with each of these faults, `warn` with problems that do not stop a follower.
     """
 
     def __init__(
         self,
         followers: Mapping[str, Follower],
-        retries: Callable[[], Retries],
+        retries: Callable[[], RetryPolicy],
         on_trouble: OnTrouble,
         warn: Callable[[str], None],
     ) -> None:
@@ -46,8 +75,8 @@ class Following:
         self._stop = threading.Event()
         self._failure: Exception | None = None
         self._threads = [
-            threading.Thread(target=self._follow, args=(one,), name=f"windrow-follow-{name}", daemon=True)
-            for name, one in followers.items()
+            threading.Thread(target=self._follow, args=(follower,), name=f"windrow-follow-{name}", daemon=True)
+            for name, follower in followers.items()
         ]
 
     def __enter__(self) -> Self:
@@ -68,7 +97,7 @@ class Following:
             raise self._failure
 
     def lags(self) -> Sequence[SlotLag]:
-        """Return how far the logs of tables are behind the tables."""
+        """Return the lag of the logs of tables."""
         return tuple(lag for follower in self._followers.values() if (lag := follower.lag) is not None)
 
     def _follow(self, follower: Follower) -> None:
@@ -81,11 +110,11 @@ class Following:
                 faults += time.monotonic() - began > _SETTLED
                 pause = retries.after(faults) if isinstance(exc, RunError) and exc.passes else None
                 if pause is None:
-                    # it was retried here: the run is not to do so once more
+                    # another class, as the run must not retry it again
                     self._failure = SourceError(str(exc)) if isinstance(exc, RunError) else exc
                     return
                 self._on_trouble(Fault.of(exc, f"{exc}; trying again in {pause:g} s"))
                 self._stop.wait(pause)
-            except Exception as exc:  # noqa: BLE001 - without its thread the run would wait for records for ever
+            except Exception as exc:  # noqa: BLE001 - without this thread the run would wait for records forever
                 self._failure = exc
                 return

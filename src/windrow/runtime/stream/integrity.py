@@ -12,7 +12,7 @@ from windrow.telemetry.folders import Folder, is_remote, matching
 
 _MAGIC = b"crc\0"
 _HEAD = len(_MAGIC) + 4
-"""Bytes before the checksums: the magic number and the length of the blocks that they are of."""
+"""Bytes before the checksums: the magic number and the block length."""
 
 _BLOCK = 512
 
@@ -20,22 +20,22 @@ RESTORE = "restore the checkpoint, and the tables of the same time; or start ove
 
 
 def refuse_damaged(spark: Folder, levels: int = 1) -> list[Folder]:
-    """Raise CheckpointError if a file that a query of so many levels would resume from is damaged or missing.
+    """Raise CheckpointError if a file that a query with `levels` levels would resume from is damaged or missing.
 
     Return the files that cannot be verified, since their checksums are missing.
 
-    Hadoop's local file system writes a CRC-32 of each 512 bytes beside each file, which Spark does not verify: a step
-    whose offsets have a flipped bit would read other records. Of the state, the files that the query will load are
-    verified, except RocksDB's own, which have checksums that RocksDB verifies (`refuse_damaged_tables`). An object
-    store verifies what it keeps.
+    Hadoop's local file system writes a CRC-32 of each 512 bytes beside each file, which Spark does not verify: with a
+    flipped bit in its offsets, a step would read other records. Files of the state that the query will load are
+    verified, except RocksDB's own, whose checksums RocksDB verifies (`refuse_damaged_tables`). An object store verifies
+    its files itself.
     """
     planned, done = (last_noted(spark / log) for log in ("offsets", "commits"))
     if planned is None and done is None:
         return []
     unverified = []
-    # in an object store, one list takes less time than to ask for each
+    # in an object store, one list takes less time than a request for each file
     there = {str(path) for path in spark.glob("**/*")} if is_remote(spark) else None
-    for path in dict.fromkeys(_begun_from(spark, planned, done, levels)):
+    for path in dict.fromkeys(_files_to_load(spark, planned, done, levels)):
         if not (path.exists() if there is None else str(path) in there):
             msg = f"{path} is gone; {RESTORE}"
             raise CheckpointError(msg)
@@ -53,12 +53,16 @@ def refuse_damaged_tables(spark: Folder) -> None:
 
 
 def write_checksum(path: Folder) -> None:
-    """Write the checksums of a file as Hadoop does, if it is on a disk: an object store verifies what it keeps."""
-    if is_remote(path):
-        return
-    content = path.read_bytes()
-    found = (zlib.crc32(content[begin : begin + _BLOCK]).to_bytes(4, "big") for begin in range(0, len(content), _BLOCK))
-    checksum(path).write_bytes(_MAGIC + _BLOCK.to_bytes(4, "big") + b"".join(found))
+    """Write the checksums of a file as Hadoop does, if it is on a disk: an object store verifies its files itself."""
+    if not is_remote(path):
+        sums = _sums(path.read_bytes(), _BLOCK)
+        checksum(path).write_bytes(_MAGIC + _BLOCK.to_bytes(4, "big") + sums)
+
+
+def _sums(content: bytes, size: int) -> bytes:
+    return b"".join(
+        zlib.crc32(content[begin : begin + size]).to_bytes(4, "big") for begin in range(0, len(content), size)
+    )
 
 
 def _refuse_unfit(path: Folder) -> None:
@@ -81,12 +85,12 @@ def checksum(path: Folder) -> Folder:
     return path.with_name(f".{path.name}.crc")
 
 
-def _begun_from(spark: Folder, planned: int | None, done: int | None, levels: int) -> Iterator[Folder]:
+def _files_to_load(spark: Folder, planned: int | None, done: int | None, levels: int) -> Iterator[Folder]:
     yield spark / "metadata"
-    # a step is planned and then done, so that of the last one that is done there are both
+    # a step is planned before it is done, so the last step that is done has both files
     last = max(-1 if planned is None else planned, -1 if done is None else done)
     yield spark / "offsets" / str(last)
-    if (before := spark / "offsets" / str(last - 1)).exists():  # Spark reads two
+    if (before := spark / "offsets" / str(last - 1)).exists():  # Spark reads the last two
         yield before
     if done is not None:
         yield from (spark / log / str(done) for log in ("offsets", "commits"))
@@ -100,19 +104,19 @@ def _begun_from(spark: Folder, planned: int | None, done: int | None, levels: in
                     yield part / "*"
         known = {spark / "state" / str(level) / str(store) for level in range(levels) for store in range(stores)}
         for folder in sorted(known.union(matching(spark, "state/*/[0-9]*")), key=str):
-            yield from _loaded(folder, done + 1)
+            yield from _state_files(folder, done + 1)
 
 
 def _stores(spark: Folder, done: int) -> int:
-    """Return how many state stores each level has, as Spark noted with a step; 0 if that cannot be read."""
+    """Return the number of state stores of each level, which Spark records with a step; 0 if it cannot be read."""
     try:
         settings = json.loads((spark / "offsets" / str(done)).read_text(encoding="utf-8").splitlines()[1])
         return int(settings["conf"]["spark.sql.shuffle.partitions"])
     except (OSError, ValueError, TypeError, LookupError):
-        return 0  # a note that cannot be read is refused by who reads it
+        return 0  # an unreadable file is refused where it is read
 
 
-def _loaded(folder: Folder, version: int) -> Iterator[Folder]:
+def _state_files(folder: Folder, version: int) -> Iterator[Folder]:
     """Yield the files of a version of the state: the last snapshot up to it, and the changelogs since."""
     snapshots = (int(path.stem) for path in folder.glob("*.zip") if path.stem.isdigit())
     snapshot = max((number for number in snapshots if number <= version), default=0)
@@ -123,7 +127,4 @@ def _loaded(folder: Folder, version: int) -> Iterator[Folder]:
 
 def _fits(content: bytes, sums: bytes) -> bool:
     size = int.from_bytes(sums[len(_MAGIC) : _HEAD], "big")
-    if not sums.startswith(_MAGIC) or not size:
-        return False
-    found = (zlib.crc32(content[begin : begin + size]).to_bytes(4, "big") for begin in range(0, len(content), size))
-    return b"".join(found) == sums[_HEAD:]
+    return sums.startswith(_MAGIC) and size > 0 and _sums(content, size) == sums[_HEAD:]

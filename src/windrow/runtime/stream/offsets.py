@@ -1,4 +1,4 @@
-"""Offsets to resume from: where Spark noted that the source stands, how a run begins, and records that are lost."""
+"""Offsets to resume from: those that Spark recorded, the beginning of a run, and lost records."""
 
 from __future__ import annotations
 
@@ -15,26 +15,23 @@ from windrow.runtime.compatibility import upgraded
 from windrow.runtime.savepoint import Savepoint
 from windrow.runtime.stream.checkpoint import Checkpoint, last_noted, offsets_of
 from windrow.runtime.stream.integrity import RESTORE, checksum, is_whole, refuse_damaged, write_checksum
-from windrow.runtime.stream.step_offsets import StepOffsets
+from windrow.runtime.stream.steps import StepOffsets
 from windrow.telemetry.folders import Folder, write_whole
 from windrow.telemetry.reports import Fault, OnTrouble
 
 
 @dataclass(frozen=True)
 class OffsetLog:
-    """The note of a checkpoint's last committed step, or of the beginning if there is none."""
+    """The offsets of a checkpoint's last committed step, or of its beginning."""
 
     checkpoint: Checkpoint
 
     def read(self) -> StepOffsets | None:
-        """Return the note, None if there is none; raise CheckpointError if it cannot be read."""
+        """Return the offsets, or None; raise CheckpointError if they cannot be read."""
         return self._read(self.checkpoint.batch)
 
     def read_planned(self) -> StepOffsets | None:
-        """Return the note of the step that is planned, and not committed; None if there is no such step.
-
-        Raise as `read` does.
-        """
+        """Return the offsets of the step that is planned and not committed, or None; raise as `read` does."""
         done = self.checkpoint.batch
         return self._read(0 if done is None else done + 1)
 
@@ -43,10 +40,10 @@ class OffsetLog:
         return self.checkpoint.note(batch) if path.is_file() else None
 
     def take_back(self) -> None:
-        """Let the last finished step run once more, as it was planned; plans after it are dropped.
+        """Make the last finished step run again as it was planned; drop later plans.
 
-        What it left is written anew, and so is what the next one left, which is to be planned as it was. The note that
-        the step is done goes last, so that this is begun again if it is ended half done.
+        Its states are written anew, and so are those of the next step, which must be planned as before. The record that
+        the step is done is removed last, so that an interrupted call is repeated.
         """
         done = self.checkpoint.batch
         if done is not None:
@@ -55,10 +52,11 @@ class OffsetLog:
             self._forget_after(done, done - 1)
 
     def forget_larger_plan(self, written: int, most: int) -> None:
-        """Forget the plan of a step that reads more than `most` offsets, unless it is in the tables up to `written`.
+        """Remove the plan of a step that reads more than `most` offsets, unless the tables have it (up to `written`).
 
-        A step that failed for its size could else never be taken again smaller. No answer depends on where steps end,
-        and what the tables do not have nobody has seen; look for losses before this, as a plan can show one.
+        Otherwise a step that failed for its size could never run again with fewer records. No result depends on where
+        steps end, and nobody has seen a step that the tables do not have. Check for losses before, as a plan can show
+        one.
         """
         for begin, end in self.checkpoint.kept_plan[:1]:
             if _records(offsets_of(begin["at"]), offsets_of(end["at"])) > most:
@@ -70,12 +68,12 @@ class OffsetLog:
             self._forget_after(done, done)
 
     def forget_torn(self, written: int) -> None:
-        """Forget what a power cut can have left torn: what is later than the batch `written`, the last in the tables.
+        """Remove files that a power cut may have torn: those later than the batch `written`, the last in the tables.
 
-        The plan and the states of that batch, and all before, were synced before it was committed. A later plan that is
-        torn is planned anew. A note that a step is done which is torn, or missing before another one, is forgotten: the
-        step is taken once more, as it was planned. So are the states after the last step that is done or in the tables:
-        they are written anew, but a torn snapshot among them may not be.
+        The plan and the states of that batch, and of all before, were synced before it was committed. A later step
+        whose plan is torn is planned anew. If the record that a step is done is torn, or missing before another one, it
+        is removed: the step runs again as planned. The states after the last step that is done or in the tables are
+        removed too: they are written anew, but a torn snapshot among them might not be.
         """
         spark = self.checkpoint.spark
         planned, done = (-1 if (last := last_noted(spark / log)) is None else last for log in ("offsets", "commits"))
@@ -95,19 +93,19 @@ class OffsetLog:
         return -1 if self.checkpoint.batch is None else self.checkpoint.batch
 
     def _forget_after(self, planned: int, done: int) -> None:
-        """Forget the plans and states after a batch, and then the notes that those after `done` are done."""
+        """Remove the plans and states after a batch, and then the records that batches after `done` are done."""
         self._forget_states(planned)
         _forget(self.checkpoint.spark.glob("offsets/*"), planned)
         self.checkpoint.sync()
         _forget(self.checkpoint.spark.glob("commits/*"), done)
 
     def move(self, offset: Offset, lost: Iterable[Loss]) -> None:
-        """Let the next step begin at an offset, and report what is lost; a step that was only planned is forgotten.
+        """Make the next step begin at an offset and report losses; remove a step that was only planned.
 
-        So is the state that it left: the step is taken with other records, and Spark may not write every file anew.
-        Losses that the failed step was to report are reported as well, once.
+        Its state is removed too: the step runs with other records, and Spark may not write every file anew. Losses that
+        the failed step had to report are reported as well, once.
 
-        The plan goes last: a loss that shows in it alone would not be found again if this ended half done.
+        The plan is removed last: if this call is interrupted, a loss that shows only in the plan is found again.
         """
         note = self.read()
         before = StepOffsets(offset) if note is None else note
@@ -116,28 +114,28 @@ class OffsetLog:
         self.checkpoint.forget_plan()
         path, line = self.checkpoint.place(self.checkpoint.batch)
         lines = path.read_text(encoding="utf-8").splitlines()
-        lines[line] = json.dumps(StepOffsets(offset, before.ends, tuple(losses.values())).written())
+        lines[line] = json.dumps(StepOffsets(offset, before.ends, tuple(losses.values())).to_json())
         checksum(path).unlink(missing_ok=True)
         write_whole(path, "\n".join(lines), drafts=self.checkpoint.folder)  # Spark reads every file of its folders
-        if self.checkpoint.batch is not None:  # of the beginning there are none
+        if self.checkpoint.batch is not None:  # the beginning has no checksums
             write_checksum(path)
         self.checkpoint.sync()
         _forget(self.checkpoint.spark.glob("offsets/*"), self._done)
 
     def _forget_states(self, batch: int) -> None:
-        """Remove the states after the steps that follow a batch."""
+        """Remove the states of the batches after a batch."""
         for kind in ("zip", "changelog"):
             # the state after a batch has the number that follows the batch's
             _forget(self.checkpoint.spark.glob(f"state/*/*/*.{kind}"), batch + 1)
 
 
 def _records(before: Mapping[int, int], after: Mapping[int, int]) -> int:
-    """Return how many offsets are between two positions."""
+    """Return the number of offsets between two positions."""
     return sum(max(0, offset - before.get(partition, 0)) for partition, offset in after.items())
 
 
 def _forget(paths: Iterable[Folder], last: int) -> None:
-    """Remove the files that are named after a number greater than `last`."""
+    """Remove the files whose name is a number greater than `last`."""
     for path in list(paths):
         if path.stem.isdigit() and int(path.stem) > last:
             checksum(path).unlink(missing_ok=True)
@@ -145,10 +143,11 @@ def _forget(paths: Iterable[Folder], last: int) -> None:
 
 
 def agree(checkpoint: Checkpoint, written: int | None) -> int:
-    """Return the last epoch in the tables, `written`, -1 for none; the next step is the one after it.
+    """Return the last epoch in the tables, `written`, or -1 for none; the next step is the one after it.
 
-    Spark notes that a step is done while it is written, so what it noted last may be one ahead: that step is taken
-    once more. It may be one behind, too. Raise SinkError or CheckpointError if the two are not of one time.
+    Spark records that a step is done while it is being written, so its last record may be one ahead: then that step
+    runs again. It may be one behind, too. Raise SinkError or CheckpointError if tables and checkpoint are of different
+    times.
     """
     folder, done = checkpoint.folder, checkpoint.committed
     nothing = checkpoint.first_epoch - 1
@@ -158,29 +157,30 @@ def agree(checkpoint: Checkpoint, written: int | None) -> int:
             "emptied, or the sink is another one; restore them, or start over with --fresh"
         )
         raise SinkError(msg)
-    known, held = (nothing if epoch is None else epoch for epoch in (done, written))
-    if abs(known - held) > 1:
+    known, last = (nothing if epoch is None else epoch for epoch in (done, written))
+    if abs(known - last) > 1:
         msg = (
             f"the checkpoint {folder} is at epoch {done}, but the tables are at epoch {written}: one of them was "
             "restored from another time; restore the other too, or start over with --fresh"
         )
         raise CheckpointError(msg)
     log = OffsetLog(checkpoint)
-    if held > known and not (plan := checkpoint.place(held - checkpoint.first_epoch)[0]).is_file():
+    if last > known and not (plan := checkpoint.place(last - checkpoint.first_epoch)[0]).is_file():
         msg = f"{plan} is gone, and its step is in the tables; {RESTORE}"
         raise CheckpointError(msg)
-    log.forget_torn(held - checkpoint.first_epoch)
-    if checkpoint.committed is not None and checkpoint.committed > held:
+    log.forget_torn(last - checkpoint.first_epoch)
+    if checkpoint.committed is not None and checkpoint.committed > last:
         log.take_back()
         refuse_damaged(checkpoint.spark)
-    return held
+    return last
 
 
 def begin_from(folder: Folder, graph: m.Graph, given: Folder, sinks: SinkGroup | None = None) -> None:
-    """Make the checkpoint of a run that resumes from a savepoint, if it is not there, in a folder that is locked.
+    """Create the checkpoint of a run that resumes from a savepoint, if it is missing, in a locked folder.
 
-    Raise CheckpointError if it began otherwise, or if the pipeline cannot resume from there, and SinkError if `sinks`
-    cannot be handed over: no checkpoint is made then. What is ended half done is done again by the next call.
+    Raise CheckpointError if an existing one began otherwise, or if the pipeline cannot resume from the savepoint, and
+    SinkError if the run cannot take over `sinks`: then no checkpoint is created. An interrupted call is repeated by the
+    next one.
     """
     savepoint = Savepoint.read(given)
     follows = Follows(savepoint.run, savepoint.epoch)
@@ -203,10 +203,10 @@ def begin_from(folder: Folder, graph: m.Graph, given: Folder, sinks: SinkGroup |
 
 
 def note_beginning(checkpoint: Checkpoint, source: Source) -> None:
-    """Note where a run begins: where the savepoint that it resumes from ended, else where the source says.
+    """Record the beginning of a run: the end of the savepoint that it resumes from, else that of the source.
 
-    What the savepoint knows of its log goes with it, so that another one of the same name is found as it would be with
-    the checkpoint that was left. Raise CheckpointError if it cannot be written, and as `Source.partitions`.
+    The identity of the savepoint's log is recorded too, so that another log of the same name is detected. Raise
+    CheckpointError if writing fails, and as `Source.partitions`.
     """
     savepoint = checkpoint.carried()
     if savepoint is None or savepoint.at is None:
@@ -218,12 +218,12 @@ def note_beginning(checkpoint: Checkpoint, source: Source) -> None:
 
 
 _PROMPT = 0.5
-"""Seconds that a step waits for what the log is, which takes some ms where all is well."""
+"""Seconds that a step waits for the identity of the log, which usually takes some ms."""
 
 
 @dataclass(frozen=True)
 class LossGuard:
-    """Compares a checkpoint's offsets with what the log has; `policy` is what is done if records were lost."""
+    """Compares a checkpoint's offsets with the log; `policy` applies if records were lost."""
 
     source: Source
     checkpoint: Checkpoint
@@ -231,11 +231,10 @@ class LossGuard:
     on_loss: OnTrouble
 
     def look(self, written: int) -> bool:
-        """Return whether records were lost, and the checkpoint was moved to what is there.
+        """Return whether records were lost and the checkpoint was moved to the first available ones.
 
-        `written` is the last epoch in the tables, -1 for none. Raise SourceError where that is not wanted,
-        CheckpointError where it would leave the tables with records that the state does not have, and as
-        `Source.partitions` does.
+        `written` is the last epoch in the tables, -1 for none. Raise SourceError if the policy is to stop,
+        CheckpointError if the tables would have records that the state does not have, and as `Source.partitions` does.
         """
         stands, identity = OffsetLog(self.checkpoint), self.source.identity()
         note = stands.read()
@@ -262,12 +261,12 @@ class LossGuard:
         stands.move(found.offset, found.losses)
         self.checkpoint.note_identity(identity)
         for loss in found.losses:
-            what = f"the log {self.source.name} lost records, and the run goes on without them: {loss}"
+            what = f"the log {self.source.name} lost records, and the run continues without them: {loss}"
             self.on_loss(Fault(what, "lost"))
         return True
 
     def _find(self, offset: Offset, planned: StepOffsets | None) -> FoundLosses:
-        """Return what was lost after an offset, and of a step that is planned from there: that is planned anew."""
+        """Return the losses after an offset, and those in the step planned from there, which is planned anew."""
         found = self.source.find_losses(offset, self.checkpoint.identity)
         if planned is None:
             return found
@@ -280,7 +279,7 @@ class LossGuard:
         return FoundLosses((*found.losses, *ahead), found.offset)
 
     def check_identity(self) -> None:
-        """Raise SourceError if what is read is not the log that it was; who cannot say it now is asked again later."""
+        """Raise SourceError if the log is another one now; if its identity is unavailable, a later step checks it."""
         try:
             identity = self.source.identity(_PROMPT)
         except SourceError:

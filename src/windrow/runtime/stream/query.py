@@ -1,4 +1,4 @@
-"""The streaming query: sources, stages and sink. A step is written while Spark computes the next one."""
+"""The streaming query: its sink, the guard of its plans, and its state stores."""
 
 from __future__ import annotations
 
@@ -8,105 +8,28 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
 from windrow import model as m
-from windrow.connectors.cuts import Cut, StreamPlan
 from windrow.connectors.sink import SinkGroup
-from windrow.connectors.source import Source
-from windrow.connectors.stream_reader import stream_of
 from windrow.engine.changelog import concat_by_sink, empty_by_sink
-from windrow.engine.level import number_of_levels
 from windrow.engine.operators.base import GroupOutput
-from windrow.engine.watermarks.journal import NO_BOUNDS, WatermarkBounds
 from windrow.errors import CheckpointBusyError, EngineError, RunError, WindrowError
-from windrow.runtime.spark.cluster import SHUFFLE_PARTITIONS, partitions_of_state
 from windrow.runtime.spark.errors import SPARK_ERRORS, translate_spark_error
-from windrow.runtime.spark.key_groups import KeyGroupProcessor
-from windrow.runtime.spark.rows import OUTPUT_DDL, PACKET_DDL, outputs
-from windrow.runtime.spark.stages import LevelStep, balanced_key_groups, stream_ingest
-from windrow.runtime.spark.transport import TableTransport
+from windrow.runtime.spark.rows import outputs
 from windrow.runtime.stream.checkpoint import Checkpoint
-from windrow.runtime.stream.control import ControlReader, TickDataSource
-from windrow.runtime.stream.trigger import Trigger
-from windrow.telemetry.folders import Folder, matching
+from windrow.telemetry.folders import Folder, is_remote, matching
 from windrow.telemetry.part_times import PartTime, Stopwatch, ending_now, timing
 from windrow.telemetry.reports import NOTHING_REFUSED, OnStep, StepReport
 
 
-def key_group_outputs(
-    spark: SparkSession,
-    graph: m.Graph,
-    source: Source,
-    checkpoint: Checkpoint,
-    transport: TableTransport,
-    *,
-    max_records: int | None = None,
-    cuts: Sequence[Cut] | None = None,
-    ticks: int | None = None,
-    bounds: WatermarkBounds = NO_BOUNDS,
-    ends: int | None = None,
-    size: Path | None = None,
-    trigger: Trigger | None = None,
-) -> DataFrame:
-    """Return the streaming frame of what the key groups give, one row a group and step (`OUTPUT_DDL`).
-
-    Its tables, and the records on their way to the key groups, are what the carrier makes of them.
-
-    The records of the partition `ticks`, if there is one, are ticks. The end of the input is told where it is said
-    how many `ends` were told before the run. A file `size` says how many records the next step takes, if there is one.
-    A live run has a `trigger`.
-    """
-    carried = checkpoint.carried()
-    since = {} if carried is None else carried.decoded_since
-    begin, stage = checkpoint.note(None), stream_ingest(graph, transport, bounds, ticks, since)
-    # a checkpoint with steps keeps the number that it has: Spark has noted it with them
-    spark.conf.set(SHUFFLE_PARTITIONS, partitions_of_state(spark, graph.key_groups))
-    tasks = spark.sparkContext.defaultParallelism
-    reader = source.reader(StreamPlan(stage, begin.at, tasks, max_records, cuts))
-    planned = dict(enumerate(checkpoint.kept_plan))
-    telling = ControlReader(
-        reader,
-        begin,
-        graph.key_groups,
-        ends=ends,
-        ends_apart=cuts is not None,
-        size=size,
-        planned=planned.get(0),
-        trigger=trigger,
-    )
-    packets = stream_of(spark, "windrow", telling, PACKET_DDL)
-    is_idle = any(node.time.idle is not None for node in graph.sources)
-    if is_idle or any(map(m.needs_ticks, graph.keyed)):
-        spark.dataSource.register(TickDataSource)
-        clock = spark.readStream.format(TickDataSource.name()).option("key_groups", graph.key_groups)
-        clock = clock if trigger is None else clock.option("every", trigger.every)
-        packets = packets.union(clock.option("planned", json.dumps(planned.get(1))).load())
-    known = checkpoint.partitions, None if checkpoint.follows is None else str(checkpoint.start.absolute())
-    last = number_of_levels(graph) - 1
-    for level in range(last + 1):
-        step = LevelStep(graph, level, *known, transport)
-        packets = _by_key_group(packets, graph, KeyGroupProcessor(step), OUTPUT_DDL if level == last else PACKET_DDL)
-    return packets
-
-
-def _by_key_group(packets: DataFrame, graph: m.Graph, processor: KeyGroupProcessor, ddl: str) -> DataFrame:
-    numbers = f.array(*map(f.lit, balanced_key_groups(graph.key_groups)))
-    slotted = packets.withColumn("slot", f.element_at(numbers, f.col("key_group") + 1))
-    return slotted.groupBy("slot").transformWithStateInPandas(
-        statefulProcessor=processor, outputStructType=ddl, outputMode="Append", timeMode="None"
-    )
-
-
 class PlanGuard:
-    """Refuses a step that the checkpoint does not have as this query has planned it; it is called with the batch.
+    """Refuses a step if its plan in the checkpoint is not this query's; call it with the batch.
 
-    An object store does not keep two drivers that plan a step at the same moment from writing one over the other.
+    Two drivers that plan a step at the same moment can overwrite each other's plan in an object store.
     """
 
     def __init__(self, spark: SparkSession, checkpoint: Checkpoint) -> None:
@@ -115,9 +38,10 @@ class PlanGuard:
         self._own: dict[int, list[str]] = {}
 
     def __call__(self, batch: int) -> None:
-        """Look, first before the step is computed, then as often as wanted; raise EngineError if it is another one."""
+        """Compare the plans, first before the step is computed; raise EngineError if they differ."""
         if batch not in self._own:
-            self._own = {one: ends for one, ends in self._own.items() if one >= batch - 1} | {batch: self._planned()}
+            recent = {number: ends for number, ends in self._own.items() if number >= batch - 1}
+            self._own = recent | {batch: self._planned()}
         if sorted(map(json.dumps, self._checkpoint.ends_of(batch))) != self._own[batch]:
             msg = (
                 f"another process has planned step {batch} of the checkpoint {self._checkpoint.folder} at the same "
@@ -126,7 +50,7 @@ class PlanGuard:
             raise EngineError(msg)
 
     def _planned(self) -> list[str]:
-        """Return where the step at hand ends in each source, as Spark has it in memory."""
+        """Return the end of the current step in each source, as Spark has it in memory."""
         running = _running(self._spark, self._checkpoint)
         if running is None:
             return []
@@ -135,7 +59,7 @@ class PlanGuard:
 
 
 def _running(spark: SparkSession, checkpoint: Checkpoint) -> Any:  # noqa: ANN401 - Java's
-    """Return the query that runs on a checkpoint, None if there is none."""
+    """Return the query that runs on a checkpoint, or None."""
     for query in spark._jsparkSession.streams().active():  # noqa: SLF001 - no other way
         running = query.streamingQuery()
         if running.resolvedCheckpointRoot().endswith(str(checkpoint.spark.absolute())):  # after file:
@@ -144,7 +68,7 @@ def _running(spark: SparkSession, checkpoint: Checkpoint) -> Any:  # noqa: ANN40
 
 
 class QueryWatch:
-    """Asks Spark about the query that runs on a checkpoint; what it does not say is left out."""
+    """Asks Spark about the query that runs on a checkpoint; unknown values are left out."""
 
     def __init__(self, spark: SparkSession, checkpoint: Checkpoint) -> None:
         self._spark = spark
@@ -152,7 +76,7 @@ class QueryWatch:
         self._query: Any = None
 
     def planned(self) -> list[PartTime]:
-        """Return the time since the step at hand was begun, for which Spark has planned it."""
+        """Return the time since the current step began, in which Spark has planned it."""
         with suppress(*SPARK_ERRORS):
             if self._query is None:
                 self._query = _running(self._spark, self._checkpoint)
@@ -162,14 +86,14 @@ class QueryWatch:
         return []
 
     def state(self) -> list[tuple[int, int]]:
-        """Return how many rows and bytes the state store had by level after the last step that Spark reports."""
+        """Return the rows and bytes of the state store by level after the last step that Spark reports."""
         with suppress(*SPARK_ERRORS):
             last = None if self._query is None else self._query.lastProgress()
             if last is not None:
                 return [
-                    (one.get("numRowsTotal", 0), one.get("customMetrics", {}).get(_STATE_BYTES, 0))
+                    (operator.get("numRowsTotal", 0), operator.get("customMetrics", {}).get(_STATE_BYTES, 0))
                     # from the root of the plan, which is the last level
-                    for one in reversed(json.loads(last.json())["stateOperators"])
+                    for operator in reversed(json.loads(last.json())["stateOperators"])
                 ]
         return []
 
@@ -177,22 +101,20 @@ class QueryWatch:
 _STATE_BYTES = "rocksdbSstFileSize"
 
 
-BUSY = "another process was still ending its last step of this checkpoint as this one began"
+BUSY = "another process was still finishing its last step of this checkpoint when this one began"
 
 
 class SinkWriter:
     """Computes a step when it is called, and commits it in a thread of its own, in the order of the steps.
 
-    A step that is computed waits until the one before is committed, so the tables are one step behind Spark's notes at
-    the most; `agree` knows that. `failure` is why a step was not committed, None as long as all were; `unsure` is the
-    report of a step whose commit failed, which the tables may have all the same: the answer to a COMMIT can be lost.
+    A computed step waits until the one before is committed, so the tables are at most one step behind Spark's records
+    (see `agree`). `failure` is the error of a step that was not committed, or None; `unsure` is the report of a step
+    whose commit failed but may be in the tables, as the answer to a COMMIT can be lost.
 
-    `first_epoch` is the epoch of Spark's batch 0, and `begin` the batch that the tables wait for: if a later one comes
-    first, another process has noted one since the tables were opened, which raises CheckpointBusyError. `check` is
-    called when the records of a step were read, and raises a WindrowError if they are not to be committed. `sync` is
-    called before each commit, when Spark has written the step's offsets and states: a power cut may not leave the
-    checkpoint without a step that the tables have. `guard` is called with Spark's batch before a step is computed and
-    before it is committed, and raises a WindrowError too. `query` knows what the reports say of the query.
+    `begin` is the next batch of the tables: if a later one comes first, another process has recorded one since the
+    tables were opened, which raises CheckpointBusyError. `check` is called when the records of a step were read, and
+    raises a WindrowError if they must not be committed. The checkpoint is synced before each commit, when Spark has
+    written the step's offsets and states: after a power cut it must have every step of the tables.
     """
 
     def __init__(
@@ -200,20 +122,17 @@ class SinkWriter:
         graph: m.Graph,
         sinks: SinkGroup,
         on_step: OnStep,
+        spark: SparkSession,
+        checkpoint: Checkpoint,
         *,
         begin: int,
-        first_epoch: int = 0,
-        check: Callable[[], None] = lambda: None,
-        sync: Callable[[], None] = lambda: None,
-        guard: Callable[[int], None] = lambda _: None,
-        query: QueryWatch,
+        check: Callable[[], None],
     ) -> None:
-        self._query = query
-        self._guard = guard
+        self._query = QueryWatch(spark, checkpoint)
+        self._guard = PlanGuard(spark, checkpoint) if is_remote(checkpoint.folder) else lambda _: None
         self._begin = begin
-        self._first_epoch = first_epoch
+        self._checkpoint = checkpoint
         self._check = check
-        self._sync = sync
         self._pipeline = graph
         self._nothing = empty_by_sink(graph)
         self._sinks = sinks
@@ -228,8 +147,8 @@ class SinkWriter:
         self.unsure: StepReport | None = None
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
-        """Compute one step, and have it committed."""
-        epoch = self._first_epoch + batch
+        """Compute one step, and commit it in the background."""
+        epoch = self._checkpoint.first_epoch + batch
         with self._step:
             if self._closed:
                 msg = f"step {epoch} is left to the next run: this one was asked to stop"
@@ -240,13 +159,13 @@ class SinkWriter:
                     raise CheckpointBusyError(BUSY)
                 self.has_begun = True
                 self._guard(batch)
-                # as Spark's web interface shows the jobs of the step; their group is the query's, which ends them
+                # for Spark's web page; the group of the jobs stays the query's, which cancels them
                 frame.sparkSession.sparkContext.setJobDescription(f"{self._pipeline.name} epoch {epoch}")
                 with timing(spent, "compute"):
                     rows = frame.toArrow()
                 with timing(spent, "collect"):
                     groups = outputs(self._pipeline, rows.to_pylist())
-                    del rows  # not to be held while the step before is committed
+                    del rows  # free it before waiting for the commit of the step before
                     self._check()
                 took = work.lap()
                 with timing(spent, "wait"):
@@ -257,14 +176,14 @@ class SinkWriter:
                 raise
 
     def settle(self) -> None:
-        """Wait until all that was computed is committed; raise the WindrowError that says why it is not."""
+        """Wait until all computed steps are committed; raise the WindrowError of a failed commit."""
         if self._writing is not None:
             self._writing.result()
         if self.failure is not None:
             raise self.failure
 
     def close(self, seconds: float) -> bool:
-        """Wait for the step at hand to be committed, and take no other; return whether that was done in time."""
+        """Wait for the commit of the current step, and accept no other; return whether it was committed in time."""
         watch = Stopwatch()
         if not self._step.acquire(timeout=seconds):
             return False
@@ -282,28 +201,28 @@ class SinkWriter:
 
         try:
             rows = concat_by_sink(self._nothing, (group.by_sink for group in groups))
-            self._guard(epoch - self._first_epoch)
+            self._guard(epoch - self._checkpoint.first_epoch)
             with timing(spent, "sync"):
-                self._sync()
+                self._checkpoint.sync()
             self.unsure = report() if groups else None
             with timing(spent, "commit"):
                 refused = self._sinks.commit(epoch, rows)
             self.unsure = None
             if groups:
-                made = report(refused)
+                final = report(refused)
                 self._watch.lap()
-                self._on_step(made.with_state(self._pipeline, self._query.state()))
+                self._on_step(final.with_state(self._pipeline, self._query.state()))
         except WindrowError as exc:
             self.failure = exc
-        except Exception as exc:  # noqa: BLE001 - it is raised where the run waits
+        except Exception as exc:  # noqa: BLE001 - raised where the run waits
             self.failure = translate_spark_error(exc)
 
 
 def close_stores(spark: SparkSession, query: StreamingQuery, checkpoint: Folder) -> None:
     """Close the state stores of a query that has ended.
 
-    Spark keeps them for a while, and its maintenance would still write the snapshot of a step that the next query may
-    run differently.
+    Spark keeps them open for a while, and its maintenance could still write the snapshot of a step that the next query
+    runs differently.
     """
     for store in stores_of(spark, query, checkpoint):
         state_package(spark).StateStore.removeFromLoadedProvidersAndClose(store)

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import tempfile
 import threading
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
 from windrow import model as m
-from windrow.connectors.cuts import Cut
+from windrow.connectors.cuts import Cut, StreamPlan
 from windrow.connectors.memory import CollectSink
 from windrow.connectors.open_sources import followers, open_sources
 from windrow.connectors.sink import Sink, SinkGroup
-from windrow.connectors.source import OnDataLoss
+from windrow.connectors.stream_reader import stream_of
 from windrow.engine.changelog import StepOutput, empty_by_sink
 from windrow.engine.level import number_of_levels
 from windrow.engine.tick import Crash, PlayStep, Tick, with_crashes
@@ -34,84 +35,79 @@ from windrow.errors import (
     SourceUnavailableError,
     WindrowError,
 )
-from windrow.runtime.settings import AS_GIVEN, SparkOptions
-from windrow.runtime.spark.cluster import preflight
+from windrow.runtime.batch.plan import MAX_RECORDS
+from windrow.runtime.batch.run import write_log
+from windrow.runtime.run import RunSettings
+from windrow.runtime.spark.cluster import SHUFFLE_PARTITIONS, partitions_of_state, preflight
 from windrow.runtime.spark.errors import SPARK_ERRORS, translate_spark_error
+from windrow.runtime.spark.key_groups import KeyGroupProcessor
+from windrow.runtime.spark.rows import OUTPUT_DDL, PACKET_DDL
 from windrow.runtime.spark.session import prestart, spark_session
+from windrow.runtime.spark.stages import LevelStep, balanced_key_groups, stream_ingest
 from windrow.runtime.spark.transport import TableTransport, carrying, is_one_process
 from windrow.runtime.stream.checkpoint import Checkpoint, locked
-from windrow.runtime.stream.following import Following
+from windrow.runtime.stream.control import ControlReader, TickDataSource
+from windrow.runtime.stream.following import CLUSTER_LIMIT, LIMIT, Following, RetryPolicy
 from windrow.runtime.stream.integrity import checksum, refuse_damaged, refuse_damaged_tables
 from windrow.runtime.stream.offsets import LossGuard, OffsetLog, agree, begin_from, note_beginning
-from windrow.runtime.stream.query import BUSY, PlanGuard, QueryWatch, SinkWriter, close_stores, key_group_outputs
+from windrow.runtime.stream.query import BUSY, SinkWriter, close_stores
 from windrow.runtime.stream.step_size import StepSizeController, StepSizeFile
-from windrow.runtime.stream.trigger import Trigger
-from windrow.runtime.written_log import write_log
-from windrow.telemetry.folders import Folder, is_remote
+from windrow.runtime.stream.steps import Trigger
+from windrow.telemetry.folders import Folder
 from windrow.telemetry.lag import LagWatch
-from windrow.telemetry.reports import Fault, OnLag, OnStep, OnTrouble, StepReport, counted
+from windrow.telemetry.reports import Fault, OnStep, StepReport, counted
 
 _POLL = 1
-"""Seconds between looks at whether to stop, and at those that follow files and tables."""
+"""Seconds between checks whether to stop and whether a follower of a file or table has failed."""
 
 _ROOM = 1 << 20
-"""Bytes on the checkpoint's disk, below which a step that failed did so for want of them."""
+"""Free bytes on the checkpoint's disk, below which a failed step is reported as a full disk."""
 
 _STEP = 120.0
-"""Seconds that a step is given to finish when the run is asked to stop."""
+"""Seconds in which a step must finish when the run is asked to stop."""
 
 _LEAVE = 1.0
-"""Seconds that it is given when the run is stopped at once: what it writes then is not committed."""
+"""Seconds in which a step must finish when the run has failed: later writes are not committed."""
 
 
 LIVE_MAX_RECORDS = 500_000
-"""Records in a step of a live run, if nothing else is said."""
+"""Default number of records in a step of a live run."""
 
 
 @dataclass(frozen=True)
-class StreamSettings:
-    """Settings of a run on the stream host.
+class PrescribedSteps:
+    """Steps of a run over an embedded log: the `cuts` where they end, and the partition `ticks` of processing times."""
 
-    A step reads at most `max_records`, if that is given. Live, a step starts every `every` microseconds if there is
-    input, earlier if there is much (`windrow.runtime.stream.trigger`), and reads less if it would otherwise last longer
-    than `step_time` microseconds. A new checkpoint starts where the run of `savepoint` ended, if one is given.
+    cuts: Sequence[Cut]
+    ticks: int
 
-    `cuts` prescribes the steps instead, for an embedded log, whose partition `ticks` can hold processing times.
-    `bounds` are watermarks from the clock journal of another run, which this one repeats. `on_trouble` is called with
-    each fault after which the run retries, or what follows a table, and with lost records if `on_data_loss` lets the
-    run continue, `on_warning` if a file that is followed cannot be read, `on_resume` when a checkpoint that was there
-    is locked and is the pipeline's, `on_ready` when a query has started, `on_lag` every second or so with how far the
-    run is behind. After `retry` seconds without a step (by default a minute, on a cluster ten) it gives up, and so does
-    what follows a table. A run that `has_company` of others in this process has a session of its own in their Spark.
-    """
 
-    checkpoint: Folder
-    until_end: bool = False
-    max_records: int | None = None
-    every: int = 1_000_000
-    step_time: int | None = None
-    savepoint: Folder | None = None
-    cuts: Sequence[Cut] | None = None
-    ticks: int | None = None
-    bounds: WatermarkBounds = NO_BOUNDS
-    spark: SparkOptions = AS_GIVEN
-    on_trouble: OnTrouble = lambda _: None
-    on_warning: Callable[[str], None] = lambda _: None
-    on_resume: Callable[[], None] = lambda: None
-    on_ready: Callable[[], None] = lambda: None
-    on_lag: OnLag = lambda _: None
-    retry: float | None = None
-    on_data_loss: OnDataLoss = "stop"
-    has_company: bool = False
+def largest_step(settings: RunSettings) -> int:
+    """Return the maximum number of records in a step of a run."""
+    return settings.max_records or (MAX_RECORDS if settings.until_end else LIVE_MAX_RECORDS)
 
 
 class StreamRun:
-    """One run of a pipeline on Spark."""
+    """One run of a pipeline on Spark.
 
-    def __init__(self, graph: m.Graph, sink: Sink | SinkGroup, settings: StreamSettings) -> None:
+    `steps` prescribes its steps; `bounds` are watermarks from the clock journal of another run, which this one repeats.
+    """
+
+    def __init__(
+        self,
+        graph: m.Graph,
+        sink: Sink | SinkGroup,
+        settings: RunSettings,
+        *,
+        steps: PrescribedSteps | None = None,
+        bounds: WatermarkBounds = NO_BOUNDS,
+    ) -> None:
         self._pipeline = graph
         self._sinks = SinkGroup.of(sink)
         self._settings = settings
+        self._steps = steps
+        self._bounds = bounds
+        self._max_records = None if steps is not None else largest_step(settings)
         self._source = open_sources(graph)
         self._following = Following({}, RetryPolicy, settings.on_trouble, settings.on_warning)
         self._stop = threading.Event()
@@ -120,28 +116,28 @@ class StreamRun:
         self._unverified: list[Folder] = []
         self._begin = 0
         self._pace: StepSizeController | None = None
-        if settings.step_time is not None and settings.max_records is not None and not settings.until_end:
-            self._pace = StepSizeController(settings.max_records, settings.step_time / 1_000_000)
+        if settings.step_time is not None and self._max_records is not None and not settings.until_end:
+            self._pace = StepSizeController(self._max_records, settings.step_time / 1_000_000)
 
     def stop(self) -> None:
         """Ask the run to finish its step and return; from any thread."""
         self._stop.set()
 
     def run(self, on_step: OnStep) -> Literal["end", "asked"]:
-        """Run; return why it ended. Raise a WindrowError if it failed; what was committed stays."""
-        with ExitStack() as held:
-            checkpoint = self._prepare(held)
-            # only now: what is wrong with the source, the sink or the checkpoint is said at once
+        """Run; return why it ended. Raise a WindrowError if it failed; committed steps stay."""
+        with ExitStack() as stack:
+            checkpoint = self._prepare(stack)
+            # only now: problems of the source, the sink and the checkpoint are reported before Spark starts
             spark = spark_session(self._settings.spark, log=checkpoint.log)
             prestart(spark, has_state=True)
             if self._settings.has_company:
-                # settings, queries and data sources of a session are its own
+                # each session has its own settings, queries and data sources
                 spark = spark.newSession()
             preflight(spark, self._pipeline, checkpoint.folder)
             limit = self._settings.retry
             if limit is None:
                 limit = LIMIT if is_one_process(spark) else CLUSTER_LIMIT
-            self._following = held.enter_context(
+            self._following = stack.enter_context(
                 Following(
                     {} if self._settings.until_end else followers(self._pipeline),
                     partial(RetryPolicy, limit),
@@ -156,7 +152,7 @@ class StreamRun:
                 self._settings.on_lag,
                 self._following.lags,
             )
-            on_step = self._report_once(held.enter_context(watch).with_lag(on_step))
+            on_step = self._report_once(stack.enter_context(watch).with_lag(on_step))
             if self._pace is not None:
                 sizing = StepSizeFile(self._pace, checkpoint)
                 sizing.write()
@@ -170,7 +166,7 @@ class StreamRun:
                     if not opened:
                         written = self._open(checkpoint)
                         if self._unsure is not None and self._unsure.epoch <= written:
-                            on_step(self._unsure)  # Spark may have noted that step, and not take it again
+                            on_step(self._unsure)  # if Spark noted that step as done, it does not run it again
                         self._unsure = None
                         self._losses(checkpoint).look(self._begun(written))
                         opened = True
@@ -181,7 +177,7 @@ class StreamRun:
                     pause = retries.after(self._last_reported) if failure.passes and not self._stop.is_set() else None
                     if pause is None:
                         raise failure from exc
-                # as a run that is started anew would: from the last step that is in the tables
+                # resume as a new run would: from the last step in the tables
                 opened = False
                 fault = Fault.of(failure, str(failure).splitlines()[0], f"trying again in {pause:g} s")
                 self._settings.on_trouble(fault)
@@ -202,11 +198,11 @@ class StreamRun:
 
         return report_once
 
-    def _prepare(self, held: ExitStack) -> Checkpoint:
-        """Lock the checkpoint, open it or make it, open the sink's tables, and see that they belong together."""
+    def _prepare(self, stack: ExitStack) -> Checkpoint:
+        """Lock and open the checkpoint, or create it, open the sink's tables, and check that they belong together."""
         folder = self._settings.checkpoint
         Checkpoint.refuse_foreign(folder)
-        held.enter_context(locked(folder))  # before the sink: whose run it is may be settled nowhere but in its tables
+        stack.enter_context(locked(folder))  # before the sink, whose tables may be all that records which run owns them
         savepoint = self._settings.savepoint
         checkpoint = None if savepoint is not None else Checkpoint.open(folder, self._pipeline)
         if checkpoint is not None:
@@ -216,14 +212,15 @@ class StreamRun:
                     f"the source of rows is {renamed.here!r} from here on, and was {renamed.there!r}: to keep it, give "
                     "the folder of the log that name, or a link to it"
                 )
-        partitions = tuple(number for number in self._source.partitions() if number != self._settings.ticks)
+        ticks = None if self._steps is None else self._steps.ticks
+        partitions = tuple(number for number in self._source.partitions() if number != ticks)
         if savepoint is not None:
             begin_from(folder, self._pipeline, savepoint, self._sinks)
             checkpoint = Checkpoint.open(folder, self._pipeline)
         if checkpoint is None:
             checkpoint = Checkpoint.new(folder, self._pipeline, partitions)
         if checkpoint.follows is not None and not checkpoint.has_steps:
-            checkpoint.sync()  # the tables are handed over to its run, and then belong to no other
+            checkpoint.sync()  # before its run takes over the tables, which then belong to no other
         self._last_reported = self._open(checkpoint)
         self._warn_of_unverified(checkpoint)
         checkpoint.write()
@@ -237,12 +234,12 @@ class StreamRun:
             note_beginning(checkpoint, self._source)
         begun = self._begun(self._last_reported)
         self._losses(checkpoint).look(begun)
-        if self._settings.max_records is not None:
-            OffsetLog(checkpoint).forget_larger_plan(begun - checkpoint.first_epoch, self._settings.max_records)
+        if self._max_records is not None:
+            OffsetLog(checkpoint).forget_larger_plan(begun - checkpoint.first_epoch, self._max_records)
         return checkpoint
 
     def _open(self, checkpoint: Checkpoint) -> int:
-        """Open the sink's tables, and see that they and the checkpoint belong together; return the last epoch there."""
+        """Open the sink's tables and check that they fit the checkpoint; return the last epoch in them."""
         written = agree(checkpoint, self._sinks.open(checkpoint.run, checkpoint.follows))
         # only now: the tables show what a power cut may have damaged
         self._unverified = refuse_damaged(checkpoint.spark, number_of_levels(self._pipeline))
@@ -250,7 +247,7 @@ class StreamRun:
         return written
 
     def _warn_of_unverified(self, checkpoint: Checkpoint) -> None:
-        """Warn of what is missing in a checkpoint that a run can do without, but by which it would notice damage."""
+        """Warn about missing checksums and a missing log id: the run works, but cannot detect damage without them."""
         if self._unverified:
             first, number = checksum(self._unverified[0]), len(self._unverified)
             self._settings.on_warning(
@@ -266,16 +263,16 @@ class StreamRun:
             )
 
     def _begun(self, written: int) -> int:
-        """Return the last epoch that any table has, if all have `written`: its step is not to be planned anew."""
+        """Return the last epoch in any of the tables, if all have `written`: its step must run again as planned."""
         return written if self._sinks.is_even else written + 1
 
     def _losses(self, checkpoint: Checkpoint) -> LossGuard:
         return LossGuard(self._source, checkpoint, self._settings.on_data_loss, self._settings.on_trouble)
 
     def _explained(self, exc: RunError, checkpoint: Checkpoint) -> RunError:
-        """Return what the source says if it cannot be read any more, else the error with where to look further.
+        """Return the source's error if it can no longer be read, else the error with the place of Spark's log.
 
-        Raise CheckpointError if it comes of a damaged checkpoint.
+        Raise CheckpointError if the checkpoint is damaged.
         """
         try:
             if isinstance(exc, RecordsLostError) and not self._losses(checkpoint).look(
@@ -294,7 +291,7 @@ class StreamRun:
             return found
         folder = checkpoint.folder
         if isinstance(folder, Path) and (left := shutil.disk_usage(folder).free) < _ROOM:
-            # of the state store, Spark's Python processes say no more than that it is gone
+            # Spark's Python processes only report that they lost the state store
             return EngineError(
                 f"No space left on device: the disk of the checkpoint {folder} has {left:,} bytes left; "
                 f"make room, and start again to continue from there ({exc})"
@@ -304,17 +301,7 @@ class StreamRun:
     def _query(self, spark: SparkSession, checkpoint: Checkpoint, ends: int | None, on_step: OnStep) -> bool:
         """Run one query; return whether it ended by itself. If `ends` is given, it emits the end of the input."""
         check = self._losses(checkpoint).check_identity
-        writer = SinkWriter(
-            self._pipeline,
-            self._sinks,
-            on_step,
-            begin=self._begin,
-            first_epoch=checkpoint.first_epoch,
-            check=check,
-            sync=checkpoint.sync,
-            guard=PlanGuard(spark, checkpoint) if is_remote(checkpoint.folder) else lambda _: None,
-            query=QueryWatch(spark, checkpoint),
-        )
+        writer = SinkWriter(self._pipeline, self._sinks, on_step, spark, checkpoint, begin=self._begin, check=check)
         try:
             with (
                 carrying(spark, drops=not self._sinks.needs_rows, shared=checkpoint.rows) as transport,
@@ -322,11 +309,11 @@ class StreamRun:
             ):
                 return self._wait(query, writer)
         except WindrowError as exc:
-            if not writer.close(_STEP):  # who tries again needs the tables to himself
+            if not writer.close(_STEP):  # a retry needs the tables to itself
                 msg = f"a step is still being written after {_STEP:g} s; what was committed stays; start again"
                 raise EngineError(msg) from exc
             if not writer.has_begun and checkpoint.batch is not None and checkpoint.batch >= self._begin:
-                raise CheckpointBusyError(BUSY) from exc  # it noted a step whose states were removed here
+                raise CheckpointBusyError(BUSY) from exc  # it noted a step whose states this run has removed
             raise
         finally:
             writer.close(_LEAVE)
@@ -341,43 +328,78 @@ class StreamRun:
         ends: int | None,
         writer: SinkWriter,
     ) -> Iterator[StreamingQuery]:
-        """Start a query, and stop it and close its stores in the end."""
-        settings = self._settings
-        trigger = Trigger(settings.every)
+        """Start a query; at the end stop it and close its stores."""
         try:
-            frame = key_group_outputs(
-                spark,
-                self._pipeline,
-                self._source,
-                checkpoint,
-                transport,
-                max_records=settings.max_records,
-                cuts=settings.cuts,
-                ticks=settings.ticks,
-                bounds=settings.bounds,
-                ends=ends,
-                size=None if self._pace is None else checkpoint.step_size,
-                trigger=None if settings.until_end else trigger,
-            )
-            # Spark's process is in the folder where it was started, and this one may have gone to another since
+            frame = self._outputs(spark, checkpoint, transport, ends)
+            # absolute, as Spark's process stays in the folder where it started and this one may have changed its own
             place = str(checkpoint.spark.absolute())
             stream = frame.writeStream.foreachBatch(writer).option("checkpointLocation", place)
-            # a session may run two pipelines of one name, which Spark would refuse
+            # Spark refuses two queries of one name, and a session may run two pipelines of one name
             if all(other.name != self._pipeline.name for other in spark.streams.active):
                 stream = stream.queryName(self._pipeline.name)
-            if settings.until_end:
+            if self._settings.until_end:
                 query = stream.trigger(availableNow=True).start()
             else:
-                query = stream.trigger(processingTime=f"{trigger.poll} microseconds").start()
+                poll = Trigger(self._settings.every).poll
+                query = stream.trigger(processingTime=f"{poll} microseconds").start()
         except SPARK_ERRORS as exc:
             raise translate_spark_error(exc) from exc
-        settings.on_ready()
+        self._settings.on_ready()
         try:
             yield query
         finally:
             for end in (query.stop, partial(close_stores, spark, query, checkpoint.spark)):
-                with suppress(*SPARK_ERRORS):  # what ends the run is what came before
+                with suppress(*SPARK_ERRORS):  # the error that ended the run is the one to report
                     end()
+
+    def _outputs(
+        self, spark: SparkSession, checkpoint: Checkpoint, transport: TableTransport, ends: int | None
+    ) -> DataFrame:
+        """Return the streaming frame of the key groups' output, one row a group and step (`OUTPUT_DDL`).
+
+        With `ends`, the number of ends of the input before the run, the query emits the end of the input.
+        """
+        graph, steps = self._pipeline, self._steps
+        cuts, ticks = (None, None) if steps is None else (steps.cuts, steps.ticks)
+        trigger = None if self._settings.until_end else Trigger(self._settings.every)
+        carried = checkpoint.carried()
+        since = {} if carried is None else carried.decoded_since
+        begin, stage = checkpoint.note(None), stream_ingest(graph, transport, self._bounds, ticks, since)
+        # a checkpoint with steps keeps its number, which Spark has recorded with them
+        spark.conf.set(SHUFFLE_PARTITIONS, partitions_of_state(spark, graph.key_groups))
+        tasks = spark.sparkContext.defaultParallelism
+        reader = self._source.reader(StreamPlan(stage, begin.at, tasks, self._max_records, cuts))
+        planned = dict(enumerate(checkpoint.kept_plan))
+        control = ControlReader(
+            reader,
+            begin,
+            graph.key_groups,
+            ends=ends,
+            ends_apart=cuts is not None,
+            size=None if self._pace is None else checkpoint.step_size,
+            planned=planned.get(0),
+            trigger=trigger,
+        )
+        packets = stream_of(spark, "windrow", control, PACKET_DDL)
+        is_idle = any(node.time.idle is not None for node in graph.sources)
+        if is_idle or any(map(m.needs_ticks, graph.keyed)):
+            spark.dataSource.register(TickDataSource)
+            clock = spark.readStream.format(TickDataSource.name()).option("key_groups", graph.key_groups)
+            clock = clock if trigger is None else clock.option("every", trigger.every)
+            packets = packets.union(clock.option("planned", json.dumps(planned.get(1))).load())
+        start = None if checkpoint.follows is None else str(checkpoint.start.absolute())
+        numbers = f.array(*map(f.lit, balanced_key_groups(graph.key_groups)))
+        last = number_of_levels(graph) - 1
+        for level in range(last + 1):
+            step = LevelStep(graph, level, checkpoint.partitions, start, transport)
+            slotted = packets.withColumn("slot", f.element_at(numbers, f.col("key_group") + 1))
+            packets = slotted.groupBy("slot").transformWithStateInPandas(
+                statefulProcessor=KeyGroupProcessor(step),
+                outputStructType=OUTPUT_DDL if level == last else PACKET_DDL,
+                outputMode="Append",
+                timeMode="None",
+            )
+        return packets
 
     def _wait(self, query: StreamingQuery, writer: SinkWriter) -> bool:
         try:
@@ -397,23 +419,25 @@ class StreamRun:
 def play(
     graph: m.Graph, steps: Sequence[PlayStep | Crash], at_end: Literal["fire", "hold"]
 ) -> list[dict[str, StepOutput]]:
-    """Run a log that is given in steps; return each step's output by sink, and the end's as the last.
+    """Run a log given in steps; return the output of each step by sink, and last that of the end.
 
-    All partitions that occur are there from the start. The log is written to a folder and cut where the steps end;
-    ticks are in a partition of their own.
+    All partitions exist from the start. The log is written to a folder and cut where the steps end; ticks are in a
+    partition of their own.
     """
     fed = [step for step in steps if not isinstance(step, Crash)]
     last = max((partition for step in fed if not isinstance(step, Tick) for partition, _ in step), default=-1)
     written = [[(last + 1, b"%d" % step.micros)] if isinstance(step, Tick) else step for step in fed]
     sinks = {sink.name: CollectSink() for sink in graph.sinks}
-    crashes = [(place - number, step) for number, (place, step) in enumerate(_crashes(steps))]
-    with tempfile.TemporaryDirectory(prefix="windrow-") as made:
-        folder = Path(made)
+    places = [(place, step) for place, step in enumerate(steps) if isinstance(step, Crash)]
+    crashes = [(place - number, step) for number, (place, step) in enumerate(places)]
+    with tempfile.TemporaryDirectory(prefix="windrow-") as temporary:
+        folder = Path(temporary)
 
         def run(upto: int, at_end: Literal["fire", "hold"]) -> None:
             given, cuts = write_log(graph.ending(at_end), written, folder, upto)
-            settings = StreamSettings(folder / "checkpoint", until_end=True, cuts=cuts, ticks=last + 1)
-            StreamRun(given, SinkGroup(*(([name], sink) for name, sink in sinks.items())), settings).run(lambda _: None)
+            settings, prescribed = RunSettings(folder / "checkpoint", until_end=True), PrescribedSteps(cuts, last + 1)
+            group = SinkGroup(*(([name], sink) for name, sink in sinks.items()))
+            StreamRun(given, group, settings, steps=prescribed).run(lambda _: None)
 
         for upto, crash in crashes:
             run(upto, "hold")
@@ -430,52 +454,11 @@ def play(
     return with_crashes(steps, outputs, nothing)
 
 
-def _crashes(steps: Sequence[PlayStep | Crash]) -> Iterator[tuple[int, Crash]]:
-    return ((place, step) for place, step in enumerate(steps) if isinstance(step, Crash))
-
-
 def _lose_last_step(checkpoint: Path, sinks: Iterable[CollectSink], crash: Crash) -> None:
-    """Leave a checkpoint as a process does that is killed before it has noted its last step as committed."""
+    """Make a checkpoint look as if its process was killed before it noted the last step as committed."""
     commits = checkpoint / "spark" / "commits"
     epoch = max(int(path.name) for path in commits.glob("[0-9]*"))
     for name in (str(epoch), f".{epoch}.crc"):
         (commits / name).unlink(missing_ok=True)
     for sink in () if crash.is_committed else sinks:
         sink.steps.pop(epoch, None)
-
-
-LIMIT, CLUSTER_LIMIT = 60.0, 600.0
-"""Seconds without a step, after which a run gives up; on a cluster executors come back in tens of seconds."""
-
-_LEAST = 3
-"""So often it tries again in any case: a step of its own may take longer than the limit."""
-
-_FIRST, _LONGEST = 0.5, 8.0
-"""Seconds to wait before the first try and, as each wait is twice the one before, at the most."""
-
-
-class RetryPolicy:
-    """Decides whether and when to retry; each step that is committed between two faults resets it."""
-
-    def __init__(self, limit: float = LIMIT, clock: Callable[[], float] = time.monotonic) -> None:
-        self._limit = limit
-        self._clock = clock
-        self._epoch: int | None = None
-        self._since = 0.0
-        self._tries = 0
-        self._pause = _FIRST
-
-    @property
-    def waited(self) -> float:
-        """Seconds since the first of the faults that no step came between."""
-        return self._clock() - self._since
-
-    def after(self, epoch: int) -> float | None:
-        """Return the seconds to wait after a fault, None to give up; `epoch` is the last that was committed."""
-        if epoch != self._epoch:
-            self._epoch, self._since, self._tries, self._pause = epoch, self._clock(), 0, _FIRST
-        if self.waited >= self._limit and self._tries >= _LEAST:
-            return None
-        self._tries += 1
-        pause, self._pause = self._pause, min(2 * self._pause, _LONGEST)
-        return pause

@@ -1,4 +1,4 @@
-"""Step size: how many records a step reads so that it takes about as long as it should."""
+"""Step size: the number of records with which a step takes about its target time."""
 
 from __future__ import annotations
 
@@ -10,50 +10,50 @@ from windrow.runtime.stream.checkpoint import Checkpoint
 from windrow.telemetry.reports import OnStep, StepReport
 
 LEAST = 1_000
-"""A step of no more records is not made smaller."""
+"""A step with at most this number of records is not made smaller."""
 
 SLOW = 1.25
 QUICK = 0.8
-"""A step is too long beyond SLOW times what it should take, and grows only if it would stay within QUICK times that:
-between the two nothing changes, so that the sizes do not go back and forth."""
+"""A step is too long beyond SLOW times the target, and grows only if it would stay within QUICK times the target:
+between the two nothing changes, so that sizes do not oscillate."""
 
 _FULL = 0.8
-"""A step with that part of its size was cut by it: there is more to read."""
+"""A step that reads at least this part of its size was limited by it: there is more to read."""
 _OLD = 1.5
-"""A step with so many times its size was planned when that was greater: twice as great at the least."""
+"""A step that reads more than this multiple of the size was planned with an earlier, larger size."""
 _RUNS = {"slow": 2, "quick": 3, "unknown": 6}
-"""Number of consecutive steps that must agree: a single one may have waited for something else."""
+"""Number of consecutive steps that must agree: a single step may have waited for something else."""
 _FAR = 6.0
-"""A step that takes so many times what it should is enough by itself."""
+"""A single step that takes this multiple of the target is enough."""
 _TYPICAL = 3
-"""Of so many steps of one size the median counts."""
+"""Number of steps of one size whose median counts."""
 _LIKE = 1.4
-"""Largest difference of the cost of a record between two step sizes while the sink is unchanged."""
+"""Largest ratio of the cost of a record between two step sizes while the sink is unchanged."""
 
-Observed = tuple[float, float]
+Timing = tuple[float, float]
 """Records and seconds of a step."""
 
 
 @dataclass(frozen=True)
 class _Cost:
-    """Seconds that a step takes by itself, and for each record; a guess if it was seen at one size only."""
+    """Fixed seconds of a step, and seconds of each record; a guess if only one size was measured."""
 
     fixed: float
     each: float
     is_guess: bool = False
 
     def records(self, seconds: float) -> float:
-        """Return how many records take so long, or as long as the step takes by itself, if those are more."""
+        """Return the records of a step that takes `seconds`, but at least those that take the fixed time again."""
         return max(seconds - self.fixed, self.fixed) / self.each if self.each else inf
 
 
 class StepSizeController:
-    """Chooses the size of steps: `most` halved so often that a step takes about `target` seconds.
+    """Chooses the size of steps: `most`, halved until a step takes about `target` seconds.
 
-    A step costs something by itself, and something for each record. Halving it saves only the latter, so a step is
-    never made so small that what it costs by itself is the greater part: the backlog would grow for nothing. What
-    the two are is seen by comparing two sizes; where the other size was seen too long ago to compare with, a greater
-    one is tried. It reads no clock: the same steps give the same sizes.
+    A step has a fixed cost and a cost of each record. Halving saves only the latter, so a step never becomes so small
+    that the fixed cost is the greater part: the backlog would grow for nothing. Comparing two sizes tells the two costs
+    apart; if the other size was measured too long ago, a larger one is tried. The controller reads no clock: the same
+    steps give the same sizes.
     """
 
     def __init__(self, most: int, target: float) -> None:
@@ -62,16 +62,16 @@ class StepSizeController:
         self.size = most
         self._warm = False
         self._run = ("", 0)
-        self._seen: list[Observed] = []
-        self._other: Observed | None = None
+        self._seen: list[Timing] = []
+        self._other: Timing | None = None
         self._usual: float | None = None
 
     def after(self, records: int, seconds: float) -> bool:
-        """Record a step; return whether the following steps should have another size, which is then in `size`.
+        """Record a step; return whether `size` has changed for the following steps.
 
-        Only steps that were cut by their size count: one that read all there was would not be shorter for a smaller
-        one. The first step of a size warms up, and counts only if it is far too long. One that was planned before the
-        steps became smaller does not count.
+        Only steps that were limited by their size count: a smaller size would not shorten others. The first step of a
+        size warms up, and counts only if it is far too long. Steps that were planned before the size shrank do not
+        count.
         """
         if records > _OLD * self.size:
             return False
@@ -110,7 +110,7 @@ class StepSizeController:
         return True
 
     def _forget_what_was(self) -> None:
-        """Forget the other size if steps of this one take another time than they did: it is another sink now."""
+        """Forget the other size if the time of steps of this size has changed: the sink behaves differently now."""
         if len(self._seen) < _TYPICAL:
             return
         _, seconds = self._now
@@ -119,7 +119,7 @@ class StepSizeController:
         self._usual = self._usual or seconds
 
     @property
-    def _now(self) -> Observed:
+    def _now(self) -> Timing:
         return median(records for records, _ in self._seen), median(seconds for _, seconds in self._seen)
 
     def _cost(self) -> _Cost:
@@ -135,9 +135,9 @@ class StepSizeController:
 
 
 class StepSizeFile:
-    """Writes how many records a step takes into a file, which is looked at before each step is planned.
+    """Writes the maximum number of records of a step to a file, which is read before each step is planned.
 
-    No answer depends on where steps end, and a step that is planned already is taken as planned.
+    No result depends on where steps end, and a step that is planned already runs as planned.
     """
 
     def __init__(self, pace: StepSizeController, checkpoint: Checkpoint) -> None:
@@ -146,15 +146,15 @@ class StepSizeFile:
         self._reached: int | None = None
 
     def write(self) -> None:
-        """Write the size of the next steps; raise CheckpointError if that cannot be written."""
+        """Write the size of the next steps; raise CheckpointError if that fails."""
         self._checkpoint.note_step_size(self._pace.size)
 
     def noting(self, on_step: OnStep) -> OnStep:
-        """Return what is called with each step, and calls `on_step`."""
+        """Wrap `on_step` so that each step is measured."""
 
         def note(report: StepReport) -> None:
             on_step(report)
-            # offsets, as Kafka's marks of transactions count in the size of a step
+            # offsets, as Kafka's transaction markers count in the size of a step
             reached = sum(report.offsets.values())
             read = report.events if self._reached is None else reached - self._reached
             self._reached = reached

@@ -1,4 +1,4 @@
-"""Take a savepoint of a stopped run: read the states of its key groups from Spark's state store."""
+"""Savepoints of a stopped run: the states of its key groups are read from Spark's state store."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from windrow.telemetry.folders import Folder
 def take_savepoint(
     graph: m.Graph, sink: Sink | SinkGroup, checkpoint: Folder, to: Folder | None, spark: SparkOptions
 ) -> Folder:
-    """Write what the run of a checkpoint knows after the last step that its tables have; return the folder.
+    """Write the state of a run after the last step in its tables; return the folder.
 
-    That is `to`, or one beside the checkpoint named after it and the epoch. Raise CheckpointError if a run is using the
-    checkpoint, or there is none, or it is of another pipeline; InputError if the run knows nothing yet.
+    The folder is `to`, or stands beside the checkpoint with its name and the epoch. Raise CheckpointError if a run is
+    using the checkpoint, or it is missing or of another pipeline; InputError if the run has no state yet.
     """
     known = _open(graph, checkpoint)
     if to is not None:
@@ -48,9 +48,15 @@ def take_savepoint(
                 "pipeline once more, then take the savepoint"
             )
             raise CheckpointError(msg)
-        _refuse_untold(known, epoch)
+        note = OffsetLog(known).read()
+        if note is not None and note.lost and epoch == _last_epoch(known):
+            msg = (
+                f"the run of the checkpoint {known.folder} has yet to record in its tables that records are lost "
+                f"({listed(note.lost)}): run the pipeline once more, then take the savepoint"
+            )
+            raise CheckpointError(msg)
         batch = _batch(known, epoch)
-        # a run that resumes from a savepoint may have been ended before it noted where it begins
+        # a run that resumes from a savepoint may have ended before it recorded its beginning
         begun = known.carried()
         carried = begun if batch < 0 and not known.has_beginning else None
         folder = checkpoint.with_name(f"{checkpoint.name}-{epoch}") if to is None else to
@@ -70,10 +76,10 @@ def take_savepoint(
 
 
 def look(graph: m.Graph, checkpoint: Folder, spark: SparkOptions) -> tuple[int, Iterator[tuple[int, MemoryState]]]:
-    """Return the last epoch that Spark noted as done, and what the key groups knew after it; raise as above."""
+    """Return the last epoch that Spark recorded as done, and the states after it; raise as `take_savepoint` does."""
     known = _open(graph, checkpoint)
     with locked(checkpoint):
-        epoch = _noted(known)
+        epoch = _last_epoch(known)
         _batch(known, epoch)
         return epoch, iter(list(_states(graph, known, epoch, spark)))
 
@@ -86,24 +92,13 @@ def _open(graph: m.Graph, checkpoint: Folder) -> Checkpoint:
     return known
 
 
-def _refuse_untold(known: Checkpoint, epoch: int) -> None:
-    """Raise CheckpointError if records were lost that no key group has been told about yet."""
-    note = OffsetLog(known).read()
-    if note is not None and note.lost and epoch == _noted(known):
-        msg = (
-            f"the run of the checkpoint {known.folder} has yet to note in its tables that records are gone "
-            f"({listed(note.lost)}): run the pipeline once more, then take the savepoint"
-        )
-        raise CheckpointError(msg)
-
-
-def _noted(known: Checkpoint) -> int:
-    """Return the last epoch that Spark noted as done; before the first, the one that the run resumes from."""
+def _last_epoch(known: Checkpoint) -> int:
+    """Return the last epoch that Spark recorded as done, or the epoch from which the run resumes."""
     return known.first_epoch - 1 if known.committed is None else known.committed
 
 
 def _batch(known: Checkpoint, epoch: int) -> int:
-    """Return Spark's number of an epoch, -1 for the one that the run resumes from; raise InputError if it has none."""
+    """Return Spark's number of an epoch, -1 for that from which the run resumes; raise InputError if it has none."""
     if epoch < known.first_epoch and known.follows is None:
         msg = f"the run of the checkpoint {known.folder} has committed no step yet: it holds nothing of its own"
         raise InputError(msg)
@@ -111,9 +106,9 @@ def _batch(known: Checkpoint, epoch: int) -> int:
 
 
 def _states(graph: m.Graph, known: Checkpoint, epoch: int, spark: SparkOptions) -> Iterator[tuple[int, MemoryState]]:
-    """Go through what each key group knew after an epoch.
+    """Yield the state of each key group after an epoch.
 
-    One that no step has reached yet, and Spark has nothing of, knows what the run began with.
+    A key group that no step has reached yet, which Spark does not have, has the state with which the run began.
     """
     groups, batch = known.meaning["key_groups"], _batch(known, epoch)
     missing = set(range(groups))
@@ -132,11 +127,10 @@ def _states(graph: m.Graph, known: Checkpoint, epoch: int, spark: SparkOptions) 
 def read_states(
     spark: SparkSession, checkpoint: Folder, batch: int, groups: int, level: int = 0
 ) -> Iterator[tuple[int, MemoryState]]:
-    """Go through what each of so many key groups knew after a batch at a level, in no order.
+    """Yield the states of key groups after a batch at a level, in no order.
 
-    Levels are counted from the last, which is 0, as Spark counts its stateful operators.
-
-    The state must be there, and nobody write it. Raise EngineError if Spark cannot read it.
+    Levels are counted from the last, which is 0, as Spark counts its stateful operators. The state must exist, and no
+    run may be writing it. Raise EngineError if Spark cannot read it.
     """
     numbers = balanced_key_groups(groups)
     try:
@@ -150,7 +144,7 @@ def read_states(
             found: set[int] = set()
             for row in _read(spark, folder, (level, batch), "blobs").toLocalIterator():
                 if row.partition_id != partition:
-                    # one partition of Spark's at a time is here, with all of some key groups
+                    # Spark sends one partition at a time, with all blobs of some key groups
                     yield from ((group, known.pop(group)) for group in sorted(found))
                     partition, found = row.partition_id, set()
                 group = numbers.index(row.slot)
@@ -183,9 +177,9 @@ def _read(spark: SparkSession, folder: Folder, at: tuple[int, int], variable: st
 
 @contextmanager
 def _committed(checkpoint: Folder, batch: int) -> Iterator[Folder]:
-    """Give a folder in which a batch is noted as done, as Spark wants it, also if the sink alone knows that it is.
+    """Yield a folder in which a batch is recorded as done, as Spark requires, even if only the sink has committed it.
 
-    The states of a batch are there before the sink is given it. Raise CheckpointError if the note is missing in an
+    The states of a batch are written before the sink receives it. Raise CheckpointError if the record is missing in an
     object store, which has no links.
     """
     note = checkpoint / "commits" / str(batch)
@@ -195,9 +189,9 @@ def _committed(checkpoint: Folder, batch: int) -> Iterator[Folder]:
     if not isinstance(checkpoint, Path):
         msg = f"{note} is not there yet: run the pipeline once more, then try again"
         raise CheckpointError(msg)
-    # beside what it links to: executors of a cluster read it too
-    with tempfile.TemporaryDirectory(prefix="reading-", dir=checkpoint.parent) as made:
-        folder = Path(made)
+    # beside the checkpoint: executors of a cluster read the links too
+    with tempfile.TemporaryDirectory(prefix="reading-", dir=checkpoint.parent) as temporary:
+        folder = Path(temporary)
         for path in checkpoint.iterdir():
             if path.name != "commits":
                 (folder / path.name).symlink_to(path.absolute())

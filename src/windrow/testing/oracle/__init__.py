@@ -1,6 +1,6 @@
-"""The definition of what a pipeline means, record by record, in the most obvious plain Python.
+"""The definition of a pipeline's results, record by record, in the most obvious plain Python.
 
-It is slow, and shares no code with the operators: property tests hold them to it.
+It is slow, and shares no code with the operators: property tests compare them with it.
 """
 
 from windrow.testing.oracle.answer import Answer, Change, Journal, LogRecord, Missed

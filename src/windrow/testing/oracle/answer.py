@@ -10,19 +10,19 @@ from typing import NamedTuple, Self, SupportsFloat
 from windrow import model as m
 
 Value = str | bool | int | float | Decimal | None
-"""A field or a result; times are microseconds since the epoch, UTC. None is null."""
+"""A field or a result; times are microseconds since the epoch, UTC, null is None."""
 
 WindowKey = tuple[Value, ...]
 """Window start and end in microseconds, then the key's fields."""
 
 
 class Near(float):
-    """A result that may be a little off, as a sketch is: equal to numbers that are within a part of it."""
+    """An approximate result, as of a sketch: equal to numbers within a fraction of it."""
 
     within: float
 
     def __new__(cls, value: SupportsFloat, within: float) -> Self:
-        """Return a number that is equal to others up to the part `within` of it away."""
+        """Return a number that equals others whose relative difference is at most `within`."""
         near = super().__new__(cls, value)
         near.within = within
         return near
@@ -39,14 +39,14 @@ class Near(float):
 
 
 class Failed(str):
-    """Why a formula has no value, in the place of the value: the row is a dead letter."""
+    """The error of a formula, in place of its value: the row is a dead letter."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True)
 class WindowedSource:
-    """What is defined here: the records of a source in the windows of a node, and the pipeline's name."""
+    """The records of a source in the windows of a node, and the pipeline's name."""
 
     name: str
     source: m.SourceNode
@@ -54,7 +54,7 @@ class WindowedSource:
 
     @staticmethod
     def of(graph: m.Graph) -> WindowedSource:
-        """Return what a graph of one source and one window is."""
+        """Return the parts of a graph with one source and one window."""
         (source,), (node,) = graph.sources, graph.keyed
         if not isinstance(node, m.WindowNode):
             raise TypeError(node)
@@ -63,7 +63,7 @@ class WindowedSource:
 
 @dataclass(frozen=True)
 class LogRecord:
-    """A record as it lies in a partition of the log.
+    """A record of a partition of the log.
 
     `log_time` is the broker's timestamp in microseconds; a log source has it in the JSON (``_log_time``) instead.
     `value` is None for a tombstone, of a log source also in the JSON (``_value``, with the key in ``_key``).
@@ -77,10 +77,10 @@ class LogRecord:
 
 @dataclass(frozen=True)
 class Journal:
-    """The moves of clocks that the log does not explain.
+    """The moves of clocks that do not follow from the log.
 
-    `floors` says, by partition, from which offset on its watermark was at least how much; `low` is where the low
-    watermark stood at the end, None if the partitions' watermarks say it.
+    `floors` has, by partition, (offset, watermark): from that offset on the watermark was at least that. `low` is the
+    low watermark at the end, None if it follows from the partitions' watermarks.
     """
 
     floors: Mapping[int, tuple[tuple[int, int], ...]] = field(default_factory=dict)
@@ -108,14 +108,13 @@ class Missed(NamedTuple):
 
 @dataclass(frozen=True)
 class Answer:
-    """All that a pipeline says of a log.
+    """All results of a pipeline over a log.
 
-    `table` has ``(*values, pane, revision)`` of the last change; in mode discard the revision ends its keys too.
-    `on_time` holds the values of the on-time panes that fired; `dead` the reason up to the colon, by (partition,
-    offset); `changelog` is as one record a step in (partition, offset) order and ``late: each`` write it, which is a
-    promise for one partition only, and without early panes by processing time. As far as it is, `dead_rows` says how
-    many revisions of a row are dead letters, by the window and the key as a reason names them. Decimals compare by
-    value, whatever their scale.
+    `table` has ``(*values, pane, revision)`` of the last change; in mode discard its keys end with the revision.
+    `on_time` has the values of the on-time panes that fired; `dead` the reason up to the colon, by (partition, offset);
+    `changelog` is that of one record a step in (partition, offset) order with ``late: each``, which is only defined for
+    one partition without early panes by processing time. Then `dead_rows` has the number of revisions of a row that are
+    dead letters, by the window and the key as a reason names them. Decimals compare by value, whatever their scale.
     """
 
     table: dict[WindowKey, tuple[Value, ...]]
@@ -128,10 +127,10 @@ class Answer:
 
 @dataclass(frozen=True, eq=False)
 class JudgedRecord:
-    """A record's coordinates, its event time, the watermark that it is judged by, and its fields.
+    """A record's coordinates, its event time, the watermark by which it is judged, and its fields.
 
-    `inputs` has for each aggregate the value it takes, None if it takes none of this record. `end` is where its own
-    window would end if it were a session alone.
+    `inputs` has the value for each aggregate, None if the aggregate ignores the record. `end` is the end of its window
+    if it were a session alone.
     """
 
     partition: int

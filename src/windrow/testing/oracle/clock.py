@@ -10,7 +10,7 @@ from windrow import model as m
 
 BEFORE_ALL = float("-inf")
 RENEWED = 256
-"""An adaptive delay is set anew at every offset that is a multiple of this."""
+"""An adaptive delay is updated at every offset that is a multiple of this."""
 PER_DOUBLING = 8
 """The number of buckets of lateness from one power of two to the next."""
 
@@ -19,7 +19,7 @@ class Clock:
     """A partition's clock (its greatest event time), and the watermark that it makes.
 
     `partition` is its number in the source. `floors` has (offset, watermark): from that offset on the watermark is at
-    least so much.
+    least that.
     """
 
     def __init__(self, watermark: m.Watermark, floors: Sequence[tuple[int, int]], partition: int) -> None:
@@ -32,7 +32,7 @@ class Clock:
         self._delays: dict[int, int] = {}
 
     def at(self, offset: int) -> float:
-        """Return the watermark that the record with that offset is judged by, which may be the next one to come."""
+        """Return the watermark by which the record with that offset, which may be the next one, is judged."""
         match self._how:
             case m.Delay(micros):
                 self._watermark = max(self._watermark, self._clock - micros)
@@ -49,7 +49,7 @@ class Clock:
         return self._watermark
 
     def data(self, offset: int, time: int) -> None:
-        """Add a valid record's event time, which counts for the records after it."""
+        """Add a valid record's event time, which moves the clock for the records after it."""
         lateness = 0 if self._clock == BEFORE_ALL else max(0, int(self._clock) - time)
         self._latenesses.append((offset, lateness))
         self._clock = max(self._clock, time)
@@ -67,7 +67,7 @@ class Clock:
 
 
 class ReadingsClock(Clock):
-    """The clock of a file whose rows have the time of reading: a reading counts for the records of the next ones."""
+    """The clock of a file whose rows have the time of reading: a reading moves the clock for the next readings."""
 
     def __init__(self, delay: int, floors: Sequence[tuple[int, int]]) -> None:
         super().__init__(m.Delay(delay), floors, 0)
@@ -81,7 +81,7 @@ class ReadingsClock(Clock):
 
 
 def _delay_of(adaptive: m.Adaptive, bounds: list[int]) -> int:
-    """Return the least bound that enough latenesses do not exceed; `bounds` are theirs, in order."""
+    """Return the least bound that enough latenesses do not exceed; `bounds` are their bounds, in order."""
     if not bounds:
         return adaptive.most
     enough = Fraction(str(adaptive.target)) * len(bounds)

@@ -1,4 +1,4 @@
-"""The definition: clocks, verdicts, panes and revisions, and where two answers differ."""
+"""The definition of results: clocks, verdicts, panes and revisions; and the differences of two answers."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def run(
     log: Mapping[int, Sequence[LogRecord]],
     journal: Journal = Journal(),  # noqa: B008 - it is frozen
 ) -> Answer:
-    """Answer for a log that is read to its end; the partitions are the mapping's keys, records in offset order.
+    """Return the answer for a log that is read to its end; records are by partition, in offset order.
 
     ``at_end: fire`` fires every window; ``hold`` only those that the low watermark has passed.
     """
@@ -99,7 +99,7 @@ def _read_partition(
 
 
 def _judge(pipeline: WindowedSource, record: JudgedRecord, found: _Log) -> None:
-    """Put a record into each of its windows, or tell that it missed it."""
+    """Put a record into each of its windows, or record that it missed it."""
     key = tuple(record.fields[name] for name in pipeline.node.key)
     is_session = isinstance(pipeline.node.window, m.Session)
     windows = [(record.time, record.end)] if is_session else windows_of(pipeline.node.window, record.time)
@@ -114,29 +114,24 @@ def _judge(pipeline: WindowedSource, record: JudgedRecord, found: _Log) -> None:
 def _changelog(
     pipeline: WindowedSource, judged: Sequence[tuple[WindowKey, JudgedRecord]], low: float
 ) -> dict[WindowKey, list[Change]]:
-    """Return the changes of all windows and keys that have some."""
+    """Return the changes of all windows and keys with changes."""
+    is_global, fires_all = isinstance(pipeline.node.window, m.Global), pipeline.node.emit.at_end == "fire"
     panes: dict[WindowKey, Pane] = {}
     for window_key, record in judged:
-        start, end = windows_bounds(window_key)
+        start, end = bounds_of(window_key)
         pane = panes.setdefault(window_key, Pane(start, end))
-        on_time = isinstance(pipeline.node.window, m.Global) or record.watermark < end
+        on_time = is_global or record.watermark < end
         (pane.on_time if on_time else pane.late).append(record)
-    reached = float("inf") if pipeline.node.emit.at_end == "fire" else low
+    reached = float("inf") if fires_all else low
     changes = {
-        window_key: changelog(pipeline, pane, fired=_has_fired(pipeline, pane, low), reached=reached)
+        window_key: changelog(pipeline, pane, fired=fires_all or (pane.end <= low and not is_global), reached=reached)
         for window_key, pane in panes.items()
     }
     return {window_key: rows for window_key, rows in changes.items() if rows}
 
 
-def _has_fired(pipeline: WindowedSource, pane: Pane, low: float) -> bool:
-    if pipeline.node.emit.at_end == "fire":
-        return True
-    return not isinstance(pipeline.node.window, m.Global) and pane.end <= low
-
-
-def windows_bounds(window_key: WindowKey) -> tuple[int, int]:
-    """Return the start and the end that a window and key begin with."""
+def bounds_of(window_key: WindowKey) -> tuple[int, int]:
+    """Return the start and the end of the window in a window key."""
     start, end = window_key[:2]
     if not isinstance(start, int) or not isinstance(end, int):
         msg = "a window is two times"
@@ -150,7 +145,7 @@ def _fails(change: Change) -> bool:
 
 
 def _without_failed(pipeline: WindowedSource, changes: Sequence[Change]) -> list[Change]:
-    """Leave out rows for which a formula fails: the row before is deleted, and the one behind is inserted."""
+    """Omit rows for which a formula fails: the row before is deleted, and the row after is inserted."""
     left: list[Change] = []
     there: Change | None = None
     for change in changes:
@@ -170,8 +165,8 @@ def _without_failed(pipeline: WindowedSource, changes: Sequence[Change]) -> list
 
 
 def _row_name(pipeline: WindowedSource, window_key: WindowKey) -> str:
-    """Return the window and the key as the reason of a dead letter has them."""
-    start, end = windows_bounds(window_key)
+    """Return the window and the key as in the reason of a dead letter."""
+    start, end = bounds_of(window_key)
     types = fields_of(pipeline)
     keys = [
         f"{name}={_plain_text(value, types[name])}"
@@ -198,7 +193,7 @@ def _plain_text(value: Value, type_: m.DataType) -> str:
 
 
 def _apply(pipeline: WindowedSource, window_key: WindowKey, changes: Sequence[Change], answer: Answer) -> None:
-    """Note what the changes of a window and key leave in the table, and what fired on time."""
+    """Apply the changes of a window and key to the table, and record its on-time pane."""
     for change in changes:
         if change.pane == "on_time" and change.op in PUTS:
             answer.on_time[window_key] = change.values
@@ -225,11 +220,11 @@ def differences(
     early: bool = True,
     table: bool = True,
 ) -> list[str]:
-    """Return a line for each difference, no more than a few of a kind.
+    """Return a line for each difference, at most `SHOWN` of a kind.
 
     With ``late: batch`` the number of revisions depends on the steps: leave `revisions` out. The order in the
-    `changelog`, and what rows of the pane `early` say, is settled only for ``late: each`` where every key lives in one
-    partition. In mode discard the `table` has single panes, and is settled as the changelog is.
+    `changelog`, and the rows of the pane `early`, are only defined for ``late: each`` with every key in one partition.
+    In mode discard the `table` has single panes, which are defined as the changelog is.
     """
     lines = [
         *_mapping("on-time pane", expected.on_time, actual.on_time),
@@ -237,16 +232,15 @@ def differences(
         *_mapping("dead letter", expected.dead, actual.dead),
     ]
     if table:
-        one, other = (_table(answer, revisions=revisions, early=early) for answer in (expected, actual))
-        lines += _mapping("table", one, other)
+        tables = (
+            {key: row if revisions else row[:-1] for key, row in answer.table.items() if early or row[-2] != "early"}
+            for answer in (expected, actual)
+        )
+        lines += _mapping("table", *tables)
     if changelog and revisions:
         lines += _mapping("changelog", expected.changelog, actual.changelog)
         lines += _mapping("dead letters of", expected.dead_rows, actual.dead_rows)
     return lines
-
-
-def _table(answer: Answer, *, revisions: bool, early: bool) -> Mapping[object, object]:
-    return {key: row if revisions else row[:-1] for key, row in answer.table.items() if early or row[-2] != "early"}
 
 
 def _mapping(what: str, expected: Mapping[K, object], actual: Mapping[K, object]) -> list[str]:

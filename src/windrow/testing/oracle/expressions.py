@@ -19,7 +19,7 @@ TIMES = {"TIMESTAMP", "TIMESTAMP WITH TIME ZONE"}
 
 
 class Named(NamedTuple):
-    """A value with the name and the type that an expression knows it by."""
+    """A value with its name and type in an expression."""
 
     name: str
     type: m.DataType
@@ -27,17 +27,17 @@ class Named(NamedTuple):
 
 
 class FailedError(Exception):
-    """An expression has no value, as what it does cannot be done with these values."""
+    """An expression fails for these values."""
 
 
 class NotFiniteError(FailedError):
-    """The value of an expression is no finite number, which no field can have."""
+    """The value of an expression is not a finite number."""
 
 
 @lru_cache(maxsize=1 << 16)
 def evaluate(sql: str, row: tuple[Named, ...]) -> Value:
-    """Return the value of an expression; raise FailedError if it has none."""
-    columns = ", ".join(f"{_made(each.type)} AS {_quoted(each.name)}" for each in row)
+    """Return the value of an expression; raise FailedError if it fails."""
+    columns = ", ".join(f"{_cast(each.type)} AS {_quoted(each.name)}" for each in row)
     shown = f"epoch_us({sql})" if _type_text(sql, row) in TIMES else f"({sql})"
     values = [
         str(each.value) if isinstance(each.type, m.DecimalType) and each.value is not None else each.value
@@ -49,13 +49,13 @@ def evaluate(sql: str, row: tuple[Named, ...]) -> Value:
         raise FailedError(str(exc)) from exc
     value: Value = None if found is None else found[0]
     if isinstance(value, float) and not math.isfinite(value):
-        msg = "it is no finite number"
+        msg = "not a finite number"
         raise NotFiniteError(msg)
     return value
 
 
 def type_of(sql: str, fields: Mapping[str, m.DataType]) -> m.DataType:
-    """Return the type that an expression over such fields has."""
+    """Return the type of an expression over these fields."""
     return _type(_type_text(sql, tuple(Named(name, type_, None) for name, type_ in fields.items())))
 
 
@@ -106,8 +106,8 @@ def _name(type_: m.DataType) -> str:
             assert_never(type_)
 
 
-def _made(type_: m.DataType) -> str:
-    """Return the SQL that makes a parameter a value of that type."""
+def _cast(type_: m.DataType) -> str:
+    """Return the SQL that casts a parameter to a type."""
     return "make_timestamptz(?::BIGINT)" if isinstance(type_, m.TimestampType) else f"?::{_name(type_)}"
 
 
@@ -129,19 +129,19 @@ def fields_of(pipeline: WindowedSource) -> dict[str, m.DataType]:
 
 
 def derived(pipeline: WindowedSource, fields: dict[str, Value]) -> dict[str, Value]:
-    """Return the fields that are made of the decoded ones; raise FailedError if one cannot be."""
+    """Return the derived fields; raise FailedError if an expression fails."""
     row = _row({field.name: field.type for field in pipeline.source.decode.fields}, fields)
     return {derive.name: evaluate(derive.sql, row) for derive in pipeline.source.derive}
 
 
 def inputs(pipeline: WindowedSource, fields: dict[str, Value]) -> tuple[Value, ...]:
-    """Return what each aggregate takes of a record, None for nothing; raise FailedError if an expression fails."""
+    """Return each aggregate's input from a record, or None; raise FailedError if an expression fails."""
     row = _row(fields_of(pipeline), fields)
     return tuple(_input(aggregate, fields, row) for aggregate in pipeline.node.aggregates)
 
 
 def own_gap(pipeline: WindowedSource, fields: dict[str, Value]) -> int:
-    """Return the gap of a record in microseconds, 0 if there are no sessions; raise FailedError if it is none."""
+    """Return the gap of a record in microseconds, 0 without sessions; raise FailedError if it is invalid."""
     window = pipeline.node.window
     if not isinstance(window, m.Session):
         return 0
@@ -149,7 +149,7 @@ def own_gap(pipeline: WindowedSource, fields: dict[str, Value]) -> int:
         return window.gap
     seconds = _value(window.by, fields, _row(fields_of(pipeline), fields))
     if not isinstance(seconds, int | float | Decimal):
-        msg = f"{seconds!r} is no gap"
+        msg = f"{seconds!r} is not a gap"
         raise FailedError(msg)
     gap = int(Decimal(str(seconds)) * 1_000_000 + Decimal("0.5"))
     if not 0 < gap <= window.gap:
@@ -163,7 +163,7 @@ def _row(types: dict[str, m.DataType], fields: dict[str, Value]) -> tuple[Named,
 
 
 def _input(aggregate: m.Aggregate, fields: dict[str, Value], row: tuple[Named, ...]) -> Value:
-    # where the condition does not hold the argument is not looked at, so it cannot fail either
+    # if the condition does not hold the argument is not evaluated, so it cannot fail
     if aggregate.where is not None and not evaluate(aggregate.where, row):
         return None
     of = argument(aggregate)
@@ -186,12 +186,12 @@ def _value(of: str, fields: Mapping[str, Value], row: tuple[Named, ...]) -> Valu
 def measured(
     pipeline: WindowedSource, function: m.MaxBy | m.MinBy | m.TopKBy | m.BottomKBy, fields: Mapping[str, Value]
 ) -> Value:
-    """Return what a record is measured by."""
+    """Return the measure of a record."""
     return _value(function.measure, fields, _row(fields_of(pipeline), dict(fields)))
 
 
 def argument(aggregate: m.Aggregate) -> str | None:
-    """Return the argument of an aggregate; None if it has none."""
+    """Return the argument of an aggregate, or None."""
     match aggregate.function:
         case m.Count() | m.Formula() | m.Custom():
             return None
@@ -206,7 +206,7 @@ def argument_type(pipeline: WindowedSource, of: str) -> m.DataType:
 
 
 def result_type(pipeline: WindowedSource, aggregate: m.Aggregate) -> m.DataType:
-    """Return the type of a result, which formulas go by."""
+    """Return the type of a result in formulas."""
     function = aggregate.function
     match function:
         case m.Count() | m.CountDistinct() | m.ApproxCountDistinct():

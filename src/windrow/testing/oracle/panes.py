@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol, assert_never
+from typing import assert_never
 
 from windrow import model as m
 from windrow.testing.oracle.answer import Change, JudgedRecord, WindowedSource
@@ -12,7 +12,7 @@ from windrow.testing.oracle.totals import results
 
 @dataclass
 class Pane:
-    """The records of a window and key: those on time, and the late ones, both in (partition, offset) order."""
+    """The on-time and the late records of a window and key, both in (partition, offset) order."""
 
     start: int
     end: int
@@ -22,7 +22,7 @@ class Pane:
 
 @dataclass
 class _Writing:
-    """The panes written so far; `total` are all records, `new` those since the last pane."""
+    """The panes written; `total` are all records, `new` those since the last pane."""
 
     pipeline: WindowedSource
     changes: list[Change] = field(default_factory=list)
@@ -52,23 +52,23 @@ class _Writing:
 def changelog(pipeline: WindowedSource, pane: Pane, *, fired: bool, reached: float) -> list[Change]:
     """Return early panes, then, if the window has fired, the on-time pane and a revision for each late record.
 
-    `reached` is how far the low watermark has come.
+    `reached` is the low watermark.
     """
     writing = _Writing(pipeline)
     trigger = pipeline.node.emit.early
     if isinstance(trigger, m.EveryEventTime):
         _write_by_event_time(writing, pane, trigger.micros, reached)
         trigger = None
-    early = None if trigger is None else asked(trigger)
+    early = None if trigger is None else trigger_state(trigger)
     for record in pane.on_time:
         if record in writing.total:
             continue
         writing.add(record)
-        if early is not None and early.says(
+        if early is not None and early.fires(
             m.PaneSoFar(pane.start, pane.end, len(writing.total), len(writing.new), writing.panes, record.time)
         ):
             writing.write("early")
-            early.begin_anew()
+            early.reset()
     if not fired:
         return writing.changes
     if writing.total and (writing.new or not isinstance(pipeline.node.window, m.Global)):
@@ -76,7 +76,7 @@ def changelog(pipeline: WindowedSource, pane: Pane, *, fired: bool, reached: flo
     late = pipeline.node.emit.late
     for number, record in enumerate(pane.late, start=1):
         writing.add(record)
-        # how many come in a step is not in the log: as if each were in one of its own
+        # the log does not say which records share a step: as if each had a step of its own
         if not isinstance(late, m.Records) or number % late.number == 0:
             writing.write("late")
     if (
@@ -89,7 +89,7 @@ def changelog(pipeline: WindowedSource, pane: Pane, *, fired: bool, reached: flo
 
 
 def _write_by_event_time(writing: _Writing, pane: Pane, period: int, reached: float) -> None:
-    """Write a pane for each period of the watermark since the start, if there is a record that the last had not."""
+    """Write a pane for each period of the watermark since the start that has a new record."""
 
     def shown_at(record: JudgedRecord) -> int:
         since = max(0, int(max(record.watermark, pane.start)) - pane.start)
@@ -102,25 +102,25 @@ def _write_by_event_time(writing: _Writing, pane: Pane, period: int, reached: fl
             writing.write("early")
 
 
-class Asked(Protocol):
-    """A trigger of one window and key."""
+class TriggerState:
+    """The state of a trigger of one window and key; that of processing time, which is not in the log, never fires."""
 
-    def says(self, pane: m.PaneSoFar) -> bool:
-        """Look at the window as it is after one more record."""
-        ...
+    def fires(self, pane: m.PaneSoFar) -> bool:
+        """Whether it fires for the window after one more record."""
+        del pane
+        return False
 
-    def begin_anew(self) -> None:
-        """A pane was made."""
-        ...
+    def reset(self) -> None:
+        """Start over after a pane."""
 
 
-def asked(trigger: m.Trigger) -> Asked:
-    """Return a trigger at its beginning."""
+def trigger_state(trigger: m.Trigger) -> TriggerState:
+    """Return the initial state of a trigger."""
     match trigger:
         case m.Every():
-            return _Never()
+            return TriggerState()
         case m.EveryEventTime():
-            msg = "it has no part in other triggers"
+            msg = "it cannot be a part of other triggers"
             raise TypeError(msg)
         case m.Records(number):
             return _Records(number)
@@ -136,73 +136,56 @@ def asked(trigger: m.Trigger) -> Asked:
             assert_never(trigger)
 
 
-class _Never:
-    """Processing time, which is not in the log."""
-
-    def says(self, pane: m.PaneSoFar) -> bool:
-        del pane
-        return False
-
-    def begin_anew(self) -> None:
-        pass
-
-
-class _Records:
+class _Records(TriggerState):
     def __init__(self, number: int) -> None:
         self._number = number
 
-    def says(self, pane: m.PaneSoFar) -> bool:
+    def fires(self, pane: m.PaneSoFar) -> bool:
         return pane.since % self._number == 0
 
-    def begin_anew(self) -> None:
-        pass
 
-
-class _When:
+class _When(TriggerState):
     def __init__(self, when: m.When) -> None:
         self._when = when
 
-    def says(self, pane: m.PaneSoFar) -> bool:
+    def fires(self, pane: m.PaneSoFar) -> bool:
         return bool(self._when.predicate(pane))
 
-    def begin_anew(self) -> None:
-        pass
 
-
-class _Several:
-    """Every part is asked at every record, and remembered to have said so until the next pane."""
+class _Several(TriggerState):
+    """Evaluates every part at every record; a part that has fired counts until the next pane."""
 
     def __init__(self, triggers: tuple[m.Trigger, ...], *, all_of_them: bool) -> None:
-        self._parts = [asked(trigger) for trigger in triggers]
-        self._said = [False] * len(triggers)
+        self._parts = [trigger_state(trigger) for trigger in triggers]
+        self._fired = [False] * len(triggers)
         self._enough = all if all_of_them else any
 
-    def says(self, pane: m.PaneSoFar) -> bool:
-        now = [part.says(pane) for part in self._parts]
-        self._said = [before or says for before, says in zip(self._said, now, strict=True)]
-        return self._enough(self._said)
+    def fires(self, pane: m.PaneSoFar) -> bool:
+        now = [part.fires(pane) for part in self._parts]
+        self._fired = [before or fires for before, fires in zip(self._fired, now, strict=True)]
+        return self._enough(self._fired)
 
-    def begin_anew(self) -> None:
-        self._said = [False] * len(self._parts)
+    def reset(self) -> None:
+        self._fired = [False] * len(self._parts)
         for part in self._parts:
-            part.begin_anew()
+            part.reset()
 
 
-class _Repeat:
-    """A pane counts if the trigger has said so since the pane before it."""
+class _Repeat(TriggerState):
+    """Counts a pane if its trigger has fired since the last pane."""
 
     def __init__(self, trigger: m.Trigger, times: int) -> None:
-        self._trigger = asked(trigger)
+        self._trigger = trigger_state(trigger)
         self._left = times
-        self._said = False
+        self._fired = False
 
-    def says(self, pane: m.PaneSoFar) -> bool:
-        says = self._trigger.says(pane) and self._left > 0
-        self._said = self._said or says
-        return says
+    def fires(self, pane: m.PaneSoFar) -> bool:
+        fires = self._trigger.fires(pane) and self._left > 0
+        self._fired = self._fired or fires
+        return fires
 
-    def begin_anew(self) -> None:
-        if self._said:
+    def reset(self) -> None:
+        if self._fired:
             self._left -= 1
-        self._said = False
-        self._trigger.begin_anew()
+        self._fired = False
+        self._trigger.reset()

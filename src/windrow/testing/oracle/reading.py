@@ -1,4 +1,4 @@
-"""Reading of a record: data, a watermark, both, or a reason why it cannot be used."""
+"""Reading of a record: data, a watermark, both, or the reason of a dead letter."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from windrow.testing.oracle.expressions import FailedError, derived, inputs, own
 from windrow.testing.oracle.windows import windows_of
 
 DEEPEST = 256
-"""More brackets inside one another are malformed."""
+"""Deeper nesting is malformed."""
 LONGEST_KEY = 2048
-"""A key's texts have no more bytes of UTF-8 together."""
+"""Maximum bytes of UTF-8 of a key's texts together."""
 
 
 @dataclass(frozen=True)
 class Reading:
-    """A good record: its data (None for a pure mark), its event time then, and its mark if it has one.
+    """A valid record: its data and event time (None and 0 for a pure mark), and its mark if it has one.
 
-    `inputs` is what each aggregate takes of it, `gap` its own gap (microseconds) in a session. What says nothing, as
-    the tombstone behind Debezium's record of a deletion, is neither data nor mark.
+    `inputs` are the inputs of the aggregates, `gap` its own gap (microseconds) in a session. A record without meaning,
+    such as the tombstone after Debezium's record of a deletion, has neither data nor mark.
     """
 
     fields: dict[str, Value] | None
@@ -38,7 +38,7 @@ class Reading:
 
 
 def read(pipeline: WindowedSource, record: LogRecord) -> Reading:
-    """Read one record; raise DeadLetterError if it is not good, or a copy of another one in the log."""
+    """Read a record; raise DeadLetterError if it is invalid, or a copy of another record in the log."""
     envelope = _envelope(record.value)
     if envelope is not None:
         about, value = envelope
@@ -60,7 +60,8 @@ def read(pipeline: WindowedSource, record: LogRecord) -> Reading:
         return _reading(pipeline, fields, _micros(fields[pipeline.source.time.field]), None)
     latest = None if pipeline.source.time.future is None or log_time is None else log_time + pipeline.source.time.future
     mark = _mark(pipeline, content, latest)
-    needed = [pipeline.source.time.field, *(name for name in pipeline.node.key if name not in _derived(pipeline))]
+    derived_names = {derive.name for derive in pipeline.source.derive}
+    needed = [pipeline.source.time.field, *(name for name in pipeline.node.key if name not in derived_names)]
     if mark is not None and any(_found(pipeline, content, name) is None for name in needed):
         return Reading(None, 0, mark)
     fields = _fields(pipeline, content)
@@ -71,7 +72,7 @@ def read(pipeline: WindowedSource, record: LogRecord) -> Reading:
 
 
 def _change(pipeline: WindowedSource, record: LogRecord) -> Reading:
-    """Read a change of a row as Debezium writes it: as a record that has the columns beside the rest."""
+    """Read a change of a row as Debezium writes it: a record with the columns beside the rest."""
     is_log = not isinstance(pipeline.source.source.records, m.KafkaSource)
     is_bare = record.value is None and record.key is not None
     content = {} if is_bare else _json_object(record.value)
@@ -102,7 +103,7 @@ def _change(pipeline: WindowedSource, record: LogRecord) -> Reading:
 
 
 def _changed(pipeline: WindowedSource, field: m.Field, change: dict[str, object], row: dict[str, object]) -> Value:
-    """Return the value of a field: a column of the row, or what the rest has at its path."""
+    """Return the value of a field: a column of the row, or the value at its path in the rest."""
     is_deleted = change["op"] == "d"
     if is_deleted and not field.path and field.name == pipeline.source.time.field:
         moment = _at(change, ("source", "ts_ms"))
@@ -110,11 +111,11 @@ def _changed(pipeline: WindowedSource, field: m.Field, change: dict[str, object]
             raise DeadLetterError(MISSING)
         return value_of(m.TimestampType("millis"), moment)
     found = [_at(change, field.path) if field.path else row.get(field.name), *(row.get(name) for name in field.alias)]
-    found = [one for one in found if one is not None]
-    for one in found:
-        _require_logged(field.type, one)
+    found = [value for value in found if value is not None]
+    for value in found:
+        _require_logged(field.type, value)
     if found:
-        return _agreed([value_of(field.type, one) for one in found])
+        return _require_equal([value_of(field.type, value) for value in found])
     if field.optional or (is_deleted and not field.path and field.name not in pipeline.node.key):
         return None
     is_there = _is_there(change, (field.path,)) if field.path else field.name in row
@@ -122,7 +123,7 @@ def _changed(pipeline: WindowedSource, field: m.Field, change: dict[str, object]
 
 
 def _gone(pipeline: WindowedSource, key: object, log_time: int | None) -> Reading:
-    """Read a tombstone: a deletion of which the log has only the key, if the pipeline wants to know."""
+    """Read a tombstone: a deletion with only the key, if the pipeline reads tombstones."""
     if key is None:
         raise DeadLetterError(MALFORMED)
     marked = _tombstone_field(pipeline)
@@ -144,7 +145,7 @@ def _gone(pipeline: WindowedSource, key: object, log_time: int | None) -> Readin
 
 
 def _require_logged(type_: m.DataType, value: object) -> None:
-    """Raise DeadLetterError for what Debezium writes in place of a value."""
+    """Raise DeadLetterError for Debezium's placeholders of a value."""
     if isinstance(value, list) and "__debezium_unavailable_value" in value:
         raise DeadLetterError(UNAVAILABLE)
     if isinstance(value, str) and not isinstance(value, Literal):
@@ -162,7 +163,7 @@ def _members(value: object) -> dict[str, object]:
 
 
 def _envelope(value: bytes | None) -> tuple[dict[str, Any], bytes | None] | None:
-    """Return what a copy says of itself, and the bytes of its original; None for another record."""
+    """Return the metadata of a copy and the bytes of its original; None for other records."""
     if value is None or not value.startswith(b'{"_redrive":'):
         return None
     try:
@@ -177,7 +178,7 @@ def _envelope(value: bytes | None) -> tuple[dict[str, Any], bytes | None] | None
 
 
 def _reading(pipeline: WindowedSource, fields: dict[str, Value], time: int, mark: int | None) -> Reading:
-    """Return what a record with these fields is, or raise DeadLetterError."""
+    """Return the reading of a record with these fields, or raise DeadLetterError."""
     if any(start < YEAR_0001 or end > YEAR_10000 - 1 for start, end in windows_of(pipeline.node.window, time)):
         raise DeadLetterError(OUT_OF_RANGE)
     try:
@@ -201,7 +202,7 @@ def _tombstone_field(pipeline: WindowedSource) -> m.Field | None:
 
 
 def _tombstone(pipeline: WindowedSource, key: object, log_time: int | None) -> dict[str, Value]:
-    """Return the fields of a record that says that its key is gone."""
+    """Return the fields of a tombstone."""
     named = _tombstone_field(pipeline)
     if key is None or named is None:
         raise DeadLetterError(MALFORMED)
@@ -224,14 +225,14 @@ def _utf8(key: bytes | None) -> str:
 
 
 def _log_time(pipeline: WindowedSource, record: LogRecord, content: dict[str, object]) -> int | None:
-    """Return the log timestamp, if there is one."""
+    """Return the log timestamp, or None."""
     if not isinstance(pipeline.source.source.records, m.KafkaSource) and content.get("_log_time") is not None:
         return _micros(value_of(m.TimestampType("millis"), content["_log_time"]))
     return record.log_time
 
 
 def _event_time(pipeline: WindowedSource, fields: dict[str, Value], log_time: int | None) -> int:
-    """Return the event time, corrected by how far the device's clock was off when it sent the record."""
+    """Return the event time, corrected by the error of the device's clock when it sent the record."""
     time = _micros(fields[pipeline.source.time.field])
     if pipeline.source.time.sent is None:
         return time
@@ -250,17 +251,13 @@ def _micros(value: Value) -> int:
     return value
 
 
-def _derived(pipeline: WindowedSource) -> set[str]:
-    return {derive.name for derive in pipeline.source.derive}
-
-
 def _mark(pipeline: WindowedSource, content: dict[str, object], latest: int | None) -> int | None:
-    """Return the watermark that a record carries, if it does."""
+    """Return the watermark that a record carries, or None."""
     name = _mark_name(pipeline)
     if name is None or _found(pipeline, content, name) is None:
         return None
     type_ = pipeline.source.decode.field(pipeline.source.time.field).type
-    mark = _micros(_agreed([value_of(type_, value) for value in _values(pipeline, content, name)]))
+    mark = _micros(_require_equal([value_of(type_, value) for value in _values(pipeline, content, name)]))
     if latest is not None and mark > latest:
         raise DeadLetterError(FUTURE)
     return mark
@@ -271,12 +268,12 @@ def _mark_name(pipeline: WindowedSource) -> str | None:
 
 
 def _fields(pipeline: WindowedSource, content: dict[str, object]) -> dict[str, Value]:
-    """Return the declared fields; only the watermark's may be lacking."""
+    """Return the declared fields; only the watermark's may be missing."""
     fields: dict[str, Value] = {}
     for field in pipeline.source.decode.fields:
         values = [value_of(field.type, value) for value in _values(pipeline, content, field.name)]
         if values:
-            fields[field.name] = _agreed(values)
+            fields[field.name] = _require_equal(values)
         elif field.optional:
             fields[field.name] = None
         elif field.name != _mark_name(pipeline):
@@ -285,14 +282,14 @@ def _fields(pipeline: WindowedSource, content: dict[str, object]) -> dict[str, V
 
 
 def _values(pipeline: WindowedSource, content: dict[str, object], name: str) -> list[object]:
-    """Return what a record has for a field, at each of its paths."""
+    """Return the values of a field, at each of its paths."""
     paths = next((field.paths for field in pipeline.source.decode.fields if field.name == name), ((name,),))
     found = [_at(content, path) for path in paths]
     return [value for value in found if value is not None]
 
 
 def _at(content: dict[str, object], path: tuple[str, ...]) -> object:
-    """Return what a record has at a path; what leads to it is objects, or is not there."""
+    """Return the value at a path of objects, or None."""
     value: object = content
     for name in path:
         if value is None:
@@ -303,25 +300,25 @@ def _at(content: dict[str, object], path: tuple[str, ...]) -> object:
 
 def _is_there(content: dict[str, object], paths: tuple[tuple[str, ...], ...]) -> bool:
     above = [(_at(content, path[:-1]), path[-1]) for path in paths]
-    return any(isinstance(one, tuple | dict) and name in _members(one) for one, name in above)
+    return any(isinstance(parent, tuple | dict) and name in _members(parent) for parent, name in above)
 
 
 def _found(pipeline: WindowedSource, content: dict[str, object], name: str) -> object:
     return next(iter(_values(pipeline, content, name)), None)
 
 
-def _agreed(values: list[Value]) -> Value:
+def _require_equal(values: list[Value]) -> Value:
     if any(value != values[0] for value in values):
         raise DeadLetterError(CONFLICT)
     return values[0]
 
 
 def _json_object(raw: bytes | None) -> dict[str, object]:
-    """Read strict JSON; of a key that comes twice the first counts."""
+    """Read strict JSON; the first value of a repeated key counts."""
     if raw is None:
         raise DeadLetterError(MALFORMED)
     try:
-        # objects become tuples of pairs, so that nothing is lost before it was looked at
+        # objects become tuples of pairs, so that repeated keys are validated too
         content = json.loads(
             raw.decode("utf-8"),
             parse_int=Literal,
@@ -331,7 +328,7 @@ def _json_object(raw: bytes | None) -> dict[str, object]:
         )
         if _depth(content) > DEEPEST:
             raise DeadLetterError(MALFORMED)
-        # half a surrogate pair is no text
+        # half a surrogate pair is not valid
         json.dumps(content, ensure_ascii=False).encode("utf-8")
     except (ValueError, RecursionError) as exc:
         raise DeadLetterError(MALFORMED) from exc
@@ -385,17 +382,17 @@ ISO_TEXT = re.compile(
 
 
 class Literal(str):
-    """The text of a JSON number, as it was written."""
+    """The text of a JSON number as written."""
 
     __slots__ = ()
 
 
 class DeadLetterError(Exception):
-    """The record is not good; the message is the fixed part of the reason."""
+    """The record is invalid; the message is the fixed part of the reason."""
 
 
 def value_of(type_: m.DataType, json_value: object) -> Value:
-    """Return the value; raise DeadLetterError if the type cannot hold it without losing something."""
+    """Return the value; raise DeadLetterError if the type cannot hold it without loss."""
     match type_:
         case m.StringType():
             return _text(json_value)

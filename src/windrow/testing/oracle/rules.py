@@ -1,4 +1,4 @@
-"""The definition of rules: what each record sees, and the changes of alerts, one record at a time."""
+"""The definition of rules: the history of each record, and the changes of alerts, one record at a time."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Fields = Mapping[str, Any]
 Finding = tuple[str, dict[str, Any]]
 """The text and the evidence of an alert."""
 Condition = Callable[[Fields, Sequence[Fields], Fields | None], Finding | None]
-"""A rule in Python: given a record, those before that it sees, oldest first, and the one after if there is one, what it
-finds; None if it does not hold.
+"""A rule in Python: returns the finding for a record, its visible history, oldest first, and the next record or None.
 
-It raises ConditionError where its condition fails, and EvidenceError where its evidence does.
+It returns None if it does not hold. It raises ConditionError if its condition fails, and EvidenceError if its evidence
+fails.
 """
 
 
@@ -36,7 +36,7 @@ class EvidenceError(Exception):
 
 @dataclass(frozen=True)
 class Purchase:
-    """A good record: its offset, event time (microseconds), key, id (None without one) and fields."""
+    """A valid record: its offset, event time (microseconds), key, id (None without one) and fields."""
 
     offset: int
     time: int
@@ -59,7 +59,7 @@ class AlertChange:
 
 @dataclass
 class RulesAnswer:
-    """The changelog of a partition, and the offsets of records that are not judged, or for which a rule failed."""
+    """The changelog of a partition, and the offsets of records that are not judged or for which a rule failed."""
 
     changes: list[AlertChange] = field(default_factory=list)
     expired: list[int] = field(default_factory=list)
@@ -70,7 +70,7 @@ class RulesAnswer:
 
 @dataclass(frozen=True)
 class Resume:
-    """Records with an offset below `offset` were judged with another `lateness`; what expired by then stays so."""
+    """Records below `offset` were judged with another `lateness`; those that expired stay expired."""
 
     offset: int
     lateness: int
@@ -87,49 +87,49 @@ def judge(
 ) -> RulesAnswer:
     """Judge the records of a partition, in the order of their offsets; `conditions` are the rules in Python."""
     answer, clock = RulesAnswer(), Clock(watermark, (), partition)
-    # as long as a record can be judged again, its id is its own
+    # while a record can be judged again, its id stays reserved
     ahead = _ahead([*rules.journal.versions, m.RulesVersion.of(rules)])
     forgotten = -math.inf
     accepted: list[Purchase] = []
     alerts: dict[tuple[int, str], tuple[int, Finding | None]] = {}
-    for one in log:
-        at = clock.at(one.offset)
-        clock.data(one.offset, one.time)
+    for record in log:
+        at = clock.at(record.offset)
+        clock.data(record.offset, record.time)
         lateness = rules.lateness
-        if resume is not None and one.offset < resume.offset:
+        if resume is not None and record.offset < resume.offset:
             lateness = resume.lateness
             forgotten = max(forgotten, at - lateness)
         expired_until = max(at - lateness, forgotten)
-        if one.time <= expired_until:
-            answer.expired.append(one.offset)
+        if record.time <= expired_until:
+            answer.expired.append(record.offset)
             continue
-        known = [other for other in accepted if other.key == one.key]
-        copies = [other for other in known if other.id == one.id and other.time > expired_until - ahead]
+        known = [other for other in accepted if other.key == record.key]
+        copies = [other for other in known if other.id == record.id and other.time > expired_until - ahead]
         if rules.unique is not None and copies:
-            (answer.repeated if copies[0].fields == one.fields else answer.contradicting).append(one.offset)
+            (answer.repeated if copies[0].fields == record.fields else answer.contradicting).append(record.offset)
             continue
-        accepted.append(one)
-        in_force = {other.offset: _in_force(rules, partition, other.offset) for other in [*known, one]}
+        accepted.append(record)
+        in_force = {other.offset: _in_force(rules, partition, other.offset) for other in [*known, record]}
         behind = [
             other
             for other in known
-            if _order(other) > _order(one) and other.time - in_force[other.offset].recent.within <= one.time
+            if _order(other) > _order(record) and other.time - in_force[other.offset].recent.within <= record.time
         ]
         behind += [
             other
             for other in known
             if _sees_next(in_force[other.offset])
-            and _following(in_force[other.offset].recent, other, [*known, one]) is one
+            and _following(in_force[other.offset].recent, other, [*known, record]) is record
         ]
-        judged = [one, *(sorted(behind, key=_order) if rules.revise else ())]
+        judged = [record, *(sorted(behind, key=_order) if rules.revise else ())]
         for subject in judged:
             version = in_force[subject.offset]
-            history = _history(version.recent, subject, [*known, one])
-            pane = "on_time" if subject is one and at < one.time else "late"
-            following = _following(version.recent, subject, [*known, one])
+            history = _history(version.recent, subject, [*known, record])
+            pane = "on_time" if subject is record and at < record.time else "late"
+            following = _following(version.recent, subject, [*known, record])
             findings, has_failed = _findings(version.rules, conditions, subject, history, following)
-            if has_failed and subject is one:
-                answer.failed.append(one.offset)
+            if has_failed and subject is record:
+                answer.failed.append(record.offset)
             for rule in version.rules:
                 finding, name = findings.get(rule.name), (subject.offset, rule.name)
                 revision, before = alerts.get(name, (-1, None))
@@ -147,7 +147,7 @@ def _findings(
     history: Sequence[Purchase],
     following: Purchase | None,
 ) -> tuple[dict[str, Finding | None], bool]:
-    """Return what each rule finds, and whether one fails."""
+    """Return the finding of each rule, and whether a rule fails."""
     found: dict[str, Finding | None] = {}
     has_failed = False
     seen, after = [other.fields for other in history], None if following is None else following.fields
@@ -162,7 +162,7 @@ def _findings(
 
 
 def _in_force(rules: m.RuleSet, partition: int, offset: int) -> m.RulesVersion:
-    """Return the rules that judge a record: those in force when it was read."""
+    """Return the rules that judge a record, which were in force when it was read."""
     versions = [version for version in rules.journal.versions if version.partition == partition]
     return next(
         (version for version in reversed(versions) if version.offset <= offset),
@@ -175,12 +175,12 @@ def _sees_next(version: m.RulesVersion) -> bool:
 
 
 def _ahead(versions: Sequence[m.RulesVersion]) -> int:
-    """Return how long a record is judged again because of a record after it: for the widest of some versions."""
+    """Return how long a record is judged again because of a later record, for the widest of some versions."""
     return max(version.recent.within for version in versions) if any(map(_sees_next, versions)) else 0
 
 
-def _order(one: Purchase) -> tuple[Any, ...]:
-    return one.time, one.offset if one.id is None else one.id
+def _order(record: Purchase) -> tuple[Any, ...]:
+    return record.time, record.offset if record.id is None else record.id
 
 
 def _history(recent: m.Recent, subject: Purchase, known: Sequence[Purchase]) -> list[Purchase]:

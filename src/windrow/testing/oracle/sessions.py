@@ -1,4 +1,4 @@
-"""Sessions: which on-time panes fire, how late records join them, and the changes that tell it.
+"""Sessions: which on-time panes fire, how late records join them, and the resulting changes.
 
 The own window of a record is [time, time + gap). Records of a key are linked if their windows overlap; a component of
 linked records has the union of their windows.
@@ -34,8 +34,8 @@ def components(records: Iterable[JudgedRecord]) -> list[Component]:
     found: list[Component] = []
     for record in sorted(records, key=lambda record: record.time):
         if found and record.time < found[-1].end:
-            one = found.pop()
-            found.append(Component(one.start, max(one.end, record.end), one.records | {record}))
+            last = found.pop()
+            found.append(Component(last.start, max(last.end, record.end), last.records | {record}))
         else:
             found.append(_alone(record))
     return found
@@ -44,9 +44,9 @@ def components(records: Iterable[JudgedRecord]) -> list[Component]:
 def changelog(
     pipeline: WindowedSource, judged: Sequence[tuple[WindowKey, JudgedRecord]], low: float, *, alone: bool
 ) -> dict[WindowKey, list[Change]]:
-    """Return the changes of all windows and keys; of a partition that is `alone`, as if each record were a step.
+    """Return the changes of all windows and keys; with `alone`, a single partition, as if each record were a step.
 
-    For several partitions the on-time panes and the table are as promised; the order of changes is none.
+    For several partitions the on-time panes and the table are defined, the order of changes is not.
     """
     changes: dict[WindowKey, list[Change]] = {}
     by_key: dict[Key, list[JudgedRecord]] = {}
@@ -64,8 +64,8 @@ def changelog(
 def fired_on_time(on_time: Sequence[JudgedRecord], low: float, *, at_end: bool) -> list[Component]:
     """Return the components that fire on time, in the order of their ends.
 
-    Those that the low watermark has passed are components of the records that came before their end; the end of the
-    input fires the others.
+    Components that the low watermark has passed consist of the records before their end; the end of the input fires the
+    others.
     """
     fired = []
     for end in sorted({record.end for record in on_time}):
@@ -88,7 +88,7 @@ def _is_late(record: JudgedRecord) -> bool:
 
 
 def _all_at_once(table: _Table, records: Sequence[JudgedRecord], low: float) -> None:
-    """Fire all that fires, then join late records with it, but not those that wait for what has not fired."""
+    """Fire components, then join late records with them, except late records that wait for unfired components."""
     late = [record for record in records if _is_late(record)]
     on_time = [record for record in records if not _is_late(record)]
     for component in fired_on_time(on_time, low, at_end=table.fires_at_end):
@@ -101,9 +101,9 @@ def _all_at_once(table: _Table, records: Sequence[JudgedRecord], low: float) -> 
 
 
 def _one_by_one(table: _Table, records: Sequence[JudgedRecord], low: float) -> None:
-    """Go through one partition: before a record, what its watermark has passed fires.
+    """Process one partition: before each record, the components that its watermark has passed fire.
 
-    The session of an on-time record has an early pane if so many of its on-time records have been in no pane.
+    The session of an on-time record gets an early pane once enough of its on-time records have been in no pane.
     """
     count = _early_count(table.pipeline.node.emit.early)
     on_time: list[JudgedRecord] = []
@@ -119,7 +119,7 @@ def _one_by_one(table: _Table, records: Sequence[JudgedRecord], low: float) -> N
     for record in records:
         fire(record.watermark)
         if _is_late(record):
-            table.take_late(record, components([one for one in on_time if one not in table.fired]))
+            table.take_late(record, components([known for known in on_time if known not in table.fired]))
         else:
             on_time.append(record)
             table.hide(_alone(record))
@@ -130,7 +130,7 @@ def _one_by_one(table: _Table, records: Sequence[JudgedRecord], low: float) -> N
 
 
 def _early_count(trigger: m.Trigger | None) -> int | None:
-    """Return how many records make an early pane."""
+    """Return the number of records of an early pane, or None."""
     match trigger:
         case m.Records(number):
             return number
@@ -151,10 +151,10 @@ class _Row:
 
 @dataclass
 class _Table:
-    """The rows of one key, the records that have fired, the late ones that wait, and what has been written.
+    """The rows of one key, the fired records, the waiting late records, and the written changes.
 
-    Late records that are linked with what has not fired, and with nothing that has, wait for it: no row has them.
-    Those that were in a row of their own wait together.
+    Late records that are linked with an unfired component, and with no fired one, wait for it and are in no row. Those
+    that shared a row wait together.
     """
 
     pipeline: WindowedSource
@@ -170,7 +170,7 @@ class _Table:
         return self.pipeline.node.emit.at_end == "fire"
 
     def fire(self, component: Component) -> None:
-        """Write an on-time pane, and after it what late records make of it."""
+        """Write an on-time pane, then the changes by late records."""
         replaced = self._put("on_time", component)
         self.fired |= component.records
         self.seen |= component.records
@@ -184,18 +184,18 @@ class _Table:
         self._join_again(component, self._put("early", component))
 
     def _join_again(self, component: Component, replaced: Sequence[_Row]) -> None:
-        """Join what else the rows had that a pane has replaced."""
+        """Join the records of replaced rows that a pane does not have."""
         before = frozenset[JudgedRecord]().union(*(row.component.records for row in replaced))
         if before - component.records:
             self.join(before | component.records)
 
     def take_late(self, record: JudgedRecord, unfired: Sequence[Component]) -> None:
-        """Apply a late record, or let it wait for an on-time component that has not fired."""
+        """Apply a late record, or let it wait for an unfired on-time component."""
         own = _alone(record)
         if not all(self._is_late_only(row) for row in self._touched(own)):
-            linked = frozenset[JudgedRecord]().union(*(one.records for one in self._waiting_for(own)))
-            (together,) = components([record, *linked])
-            self._apply(together)
+            linked = frozenset[JudgedRecord]().union(*(waiting.records for waiting in self._waiting_for(own)))
+            (joined,) = components([record, *linked])
+            self._apply(joined)
         elif any(own.touches(other) for other in [*unfired, *self.waiting]):
             self.hide(own)
             self.waiting.append(own)
@@ -203,7 +203,7 @@ class _Table:
             self._apply(own)
 
     def hide(self, component: Component) -> None:
-        """Remove rows of late records only that touch a component from the table: they wait with it."""
+        """Remove rows that touch a component and only have late records: they wait with it."""
         for row in self._touched(component):
             if self._is_late_only(row):
                 self._write("delete", "late", row)
@@ -211,7 +211,7 @@ class _Table:
                 self.waiting.append(row.component)
 
     def join(self, records: frozenset[JudgedRecord]) -> None:
-        """Put linked records into one row; it is early as long as on-time records in it have not fired."""
+        """Put linked records into one row; it is early while on-time records in it have not fired."""
         (merged,) = components(records)
         is_early = any(not _is_late(record) and record not in self.fired for record in records)
         self._put("early" if is_early else "late", merged)
@@ -220,26 +220,26 @@ class _Table:
         return all(_is_late(record) for record in row.component.records)
 
     def _apply(self, late: Component) -> None:
-        """Join late records with the rows that they touch."""
+        """Join late records with the rows they touch."""
         self.join(late.records.union(*(row.component.records for row in self._touched(late))))
 
     def _touched(self, component: Component) -> list[_Row]:
         return [row for row in self.rows if row.component.touches(component)]
 
     def _waiting_for(self, component: Component) -> list[Component]:
-        """Remove and return the waiting records linked with a component, also through one another, in log order."""
+        """Remove and return the waiting records linked with a component, directly or indirectly, in log order."""
         linked = [component]
         found: list[Component] = []
-        while more := [one for one in self.waiting if any(one.touches(other) for other in linked)]:
-            self.waiting = [one for one in self.waiting if one not in more]
+        while more := [late for late in self.waiting if any(late.touches(other) for other in linked)]:
+            self.waiting = [late for late in self.waiting if late not in more]
             found += more
             linked += more
-        return sorted(found, key=lambda one: min((record.partition, record.offset) for record in one.records))
+        return sorted(found, key=lambda late: min((record.partition, record.offset) for record in late.records))
 
     def _put(self, pane: str, component: Component) -> list[_Row]:
-        """Put a component in the place of the rows that it touches; return them."""
+        """Replace the rows that a component touches by it; return them."""
         replaced = self._touched(component)
-        values = results(self.pipeline, sorted(component.records, key=lambda one: (one.partition, one.offset)))
+        values = results(self.pipeline, sorted(component.records, key=lambda record: (record.partition, record.offset)))
         bounds = (component.start, component.end)
         if [(row.component.start, row.component.end) for row in replaced] == [bounds]:
             (row,) = replaced

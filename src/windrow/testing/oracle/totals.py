@@ -11,19 +11,11 @@ from fractions import Fraction
 from typing import assert_never
 
 from windrow import model as m
+from windrow.testing.oracle import expressions as e
 from windrow.testing.oracle.answer import Failed, JudgedRecord, Near, Value, WindowedSource
-from windrow.testing.oracle.expressions import (
-    FailedError,
-    Named,
-    NotFiniteError,
-    argument_type,
-    evaluate,
-    measured,
-    result_type,
-)
 
 MEAN_DIGITS = 6
-"""The number of digits after the point that an exact mean has more than its field."""
+"""The number of additional digits after the point of an exact mean."""
 ROUNDING = 1e-9
 """Relative tolerance of doubles that are computed in another order."""
 SKETCH = 0.02
@@ -44,17 +36,17 @@ def results(pipeline: WindowedSource, records: list[JudgedRecord]) -> tuple[Valu
 
 
 def _formula(pipeline: WindowedSource, sql: str, found: dict[str, Value]) -> Value:
-    """Return a formula's value; null where it is no finite number."""
+    """Return a formula's value; null if it is not a finite number."""
     row = tuple(
-        Named(aggregate.name, result_type(pipeline, aggregate), found[aggregate.name])
+        e.Named(aggregate.name, e.result_type(pipeline, aggregate), found[aggregate.name])
         for aggregate in pipeline.node.aggregates
         if not isinstance(aggregate.function, m.Formula)
     )
     try:
-        value = evaluate(sql, row)
-    except NotFiniteError:
+        value = e.evaluate(sql, row)
+    except e.NotFiniteError:
         return None
-    except FailedError as exc:
+    except e.FailedError as exc:
         return Failed(exc)
     return Near(value, ROUNDING) if isinstance(value, float) else value
 
@@ -62,7 +54,7 @@ def _formula(pipeline: WindowedSource, sql: str, found: dict[str, Value]) -> Val
 def _result(
     pipeline: WindowedSource, aggregate: m.Aggregate, records: list[JudgedRecord], values: list[Value]
 ) -> Value:
-    """Return one aggregate of the values that it takes of some records."""
+    """Return the result of an aggregate for its inputs from some records."""
     match aggregate.function:
         case m.Count():
             return len(values)
@@ -102,9 +94,9 @@ def _number_result(
 ) -> Value:
     match function:
         case m.Sum(of):
-            return _sum(values, argument_type(pipeline, of))
+            return _sum(values, e.argument_type(pipeline, of))
         case m.Avg(of):
-            return _mean(values, argument_type(pipeline, of))
+            return _mean(values, e.argument_type(pipeline, of))
         case m.Quantile(_, at):
             return _quantile(values, at)
         case m.ApproxQuantile(_, at):
@@ -138,11 +130,11 @@ def _listed(
     number: int,
     records: list[JudgedRecord],
 ) -> Value:
-    """Return what depends on the order of records or values; `number` is the aggregate's."""
+    """Return a result that depends on the order of records or values; `number` is that of the aggregate."""
     by_log = isinstance(function, m.First | m.Last | m.CollectList) and function.by == "log"
     values = [record.inputs[number] for record in sorted(records, key=_by_log if by_log else _by_time)]
     distinct = sorted_values(set(values))
-    type_ = argument_type(pipeline, function.of)
+    type_ = e.argument_type(pipeline, function.of)
     match function:
         case m.First() | m.Last():
             return values[0 if isinstance(function, m.First) else -1]
@@ -150,8 +142,8 @@ def _listed(
             return _ranked(pipeline, function, records)[0][1].inputs[number]
         case m.TopKBy() | m.BottomKBy():
             best = _ranked(pipeline, function, records)[: function.k]
-            measure_type = argument_type(pipeline, function.measure)
-            pairs = [f"[{_text(one.inputs[number], type_)},{_text(measure, measure_type)}]" for measure, one in best]
+            measure_type = e.argument_type(pipeline, function.measure)
+            pairs = [f"[{_text(record.inputs[number], type_)},{_text(own, measure_type)}]" for own, record in best]
             return f"[{','.join(pairs)}]"
         case m.TopK(_, k):
             # sorting keeps the order of equal counts
@@ -168,8 +160,8 @@ def _listed(
 def _ranked(
     pipeline: WindowedSource, function: m.MaxBy | m.MinBy | m.TopKBy | m.BottomKBy, records: list[JudgedRecord]
 ) -> list[tuple[Value, JudgedRecord]]:
-    """Return records with their measures, in the order of these, those with equal ones by time."""
-    found = [(measured(pipeline, function, record.fields), record) for record in sorted(records, key=_by_time)]
+    """Return records with their measures, ordered by measure, then by time."""
+    found = [(e.measured(pipeline, function, record.fields), record) for record in sorted(records, key=_by_time)]
     in_order = sorted_values({measure for measure, _ in found})
     if isinstance(function, m.MaxBy | m.TopKBy):
         in_order.reverse()
@@ -205,7 +197,7 @@ def _mean(values: list[Value], type_: m.DataType) -> Value:
 
 
 def _quantile(values: list[Value], at: float) -> Value:
-    """Return the least value that at least the fraction `at` (as it is written) of the values do not exceed."""
+    """Return the least value that at least the fraction `at`, as written in decimal, of the values do not exceed."""
     in_order = sorted_values(values)
     enough = Fraction(str(at)) * len(in_order)
     return next(value for number, value in enumerate(in_order, start=1) if number >= enough)
@@ -213,7 +205,7 @@ def _quantile(values: list[Value], at: float) -> Value:
 
 def _variance(values: list[Value]) -> Near | None:
     count = len(values)
-    if count < 2:  # noqa: PLR2004 - of one value there is none
+    if count < 2:  # noqa: PLR2004 - one value has no variance
         return None
     exact = [Fraction(_number(value)) for value in values]
     mean = sum(exact, start=Fraction(0)) / count
@@ -228,8 +220,8 @@ def _number(value: Value) -> int | float | Decimal:
 
 
 def sorted_values(values: Iterable[Value]) -> list[Value]:
-    """Return values of one type in their order; texts are in that of their code points, which is UTF-8's."""
-    return sorted(values, key=lambda value: value)  # type: ignore[arg-type, return-value] # they are of one type
+    """Return values of one type in order; texts by their code points, which is the order of UTF-8."""
+    return sorted(values, key=lambda value: value)  # type: ignore[arg-type, return-value] # they have one type
 
 
 def _exact_sum(values: list[Value]) -> Fraction:
@@ -237,7 +229,7 @@ def _exact_sum(values: list[Value]) -> Fraction:
 
 
 def _decimal(number: Fraction, scale: int) -> Decimal:
-    """Round to so many digits behind the point; what is just between two goes away from zero."""
+    """Round to `scale` digits after the point, halves away from zero."""
     units = math.floor(abs(number) * 10**scale + Fraction(1, 2))
     return Decimal(f"{'-' if number < 0 else ''}{units}E-{scale}")
 
@@ -256,7 +248,7 @@ def counted_text(values: Sequence[tuple[Value, int]], type_: m.DataType) -> str:
 
 
 def _text(value: Value, type_: m.DataType) -> str:
-    """Return a value as JSON holds it whole: decimals as text, times in ISO 8601."""
+    """Return a value as JSON without loss: decimals as text, times in ISO 8601."""
     if isinstance(type_, m.TimestampType) and isinstance(value, int):
         moment = EPOCH + dt.timedelta(microseconds=value)
         return json.dumps(f"{moment:%Y-%m-%dT%H:%M:%S.%f}Z")

@@ -14,7 +14,7 @@ ALL_TIME = (-62_135_596_800_000_000, 253_402_300_799_999_999)
 
 
 def windows_of(window: m.Window, time: int) -> list[tuple[int, int]]:
-    """Return the windows [start, end) that hold the time, earlier ones first; of a session a record's own."""
+    """Return the windows [start, end) of a time, earlier ones first; for sessions the record's own window."""
     match window:
         case m.Tumbling(size, offset):
             start = time - (time - offset) % size
@@ -56,7 +56,7 @@ CYCLE = 146_097 * DAY
 
 @lru_cache(maxsize=1 << 16)
 def boundary(window: m.Calendar, k: int) -> int:
-    """Return where the k-th window begins, in microseconds, UTC."""
+    """Return the beginning of the k-th window in microseconds, UTC."""
     origin = dt.datetime(*window.begins_at.timetuple()[:3])  # noqa: DTZ001 - on the local clock
     begin, number = (origin - EPOCH) // dt.timedelta(microseconds=1), k * window.count
     match window.unit:
@@ -75,12 +75,12 @@ def boundary(window: m.Calendar, k: int) -> int:
 
 
 def to_utc(local: int, zone: ZoneInfo) -> int:
-    """Return the first moment with that local time; if the clock skips it, the first after the gap."""
+    """Return the first moment with a local time; if the clock skips it, the first after the gap."""
     wall = _datetime(local)
     first, second = (local - _difference(wall.replace(tzinfo=zone, fold=fold)) for fold in (0, 1))
     if first <= second:
         return first
-    # skipped: `first` is as the clock went before the gap, `second` as it went after it
+    # skipped: `first` is by the clock before the gap, `second` by the clock after it
     before, after = second, first
     while after - before > 1:
         middle = (before + after) // 2
@@ -92,7 +92,7 @@ def to_utc(local: int, zone: ZoneInfo) -> int:
 
 
 def _at(utc: int, zone: ZoneInfo) -> int:
-    """Return how far the zone's clock is ahead of UTC at a moment."""
+    """Return the offset of the zone's clock from UTC at a moment."""
     return _difference(_datetime(utc).replace(tzinfo=dt.UTC).astimezone(zone))
 
 
@@ -101,7 +101,7 @@ def _difference(moment: dt.datetime) -> int:
 
 
 def _datetime(micros: int) -> dt.datetime:
-    """Return the date and time; beyond the years that Python knows, of the nearest ones that have the same days."""
+    """Return the date and time; outside of Python's years, that of the nearest year with the same days."""
     earliest, latest = (dt.datetime(year, 1, 2) for year in (1, 9999))  # noqa: DTZ001 - either clock
     least, most = ((end - EPOCH) // dt.timedelta(microseconds=1) for end in (earliest, latest))
     while micros < least:

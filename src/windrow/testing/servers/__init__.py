@@ -1,1 +1,1 @@
-"""Servers for play and for tests, which end with the process that starts them."""
+"""Servers for development and tests, which end with the process that starts them."""

@@ -12,13 +12,12 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from windrow.runtime.spark.jars import broker_jars, java
-from windrow.testing.servers.process import ServerError, ServerProcess, free_port
+from windrow.testing.servers.process import Server, ServerError, ServerProcess, free_port
 
-_START_SECONDS = 90.0
 _CALL_SECONDS = 30.0
 _FOREVER = 2**63 - 1
 
-# The broker neither refuses nor forgets a record for the time on it, which stories and tests choose.
+# The broker accepts and keeps records of any time, as stories and tests choose their times.
 _PROPERTIES = f"""\
 process.roles=broker,controller
 node.id=1
@@ -48,70 +47,40 @@ log.segment.delete.delay.ms=0
 _QUICK_START = "-XX:TieredStopAtLevel=1"
 
 
-class Kafka:
+class Kafka(Server):
     """A broker with its data in a folder; it keeps its port and its data from one start to the next.
 
-    `is_short` is for one that does little: its code is compiled for a quick start, not for throughput. A folder may
-    have the data of an earlier broker, which may have had another port.
+    A broker that `is_short` starts quickly: its code is not compiled for throughput. A folder may have the data of an
+    earlier broker, even with another port.
     """
 
+    name = "the broker"
+
     def __init__(self, folder: Path, *, is_short: bool = False, port: int | None = None) -> None:
+        super().__init__(port)
         self._folder = folder.resolve()
         self._options = ["-Xmx512m", *([_QUICK_START] if is_short else [])]
-        self._port = free_port() if port is None else port
         self._properties = self._folder / "server.properties"
         self._is_set_up = False
-        self._process: ServerProcess | None = None
-
-    @property
-    def port(self) -> int:
-        """Where it listens, on 127.0.0.1."""
-        return self._port
 
     @property
     def servers(self) -> str:
         """The address, as clients take it."""
         return f"127.0.0.1:{self._port}"
 
-    def start(self) -> None:
-        """Start it and wait until it takes records. Call it in the main thread."""
-        if self._process is not None:
-            message = "the broker has been started already"
-            raise ServerError(message)
+    def _launch(self) -> ServerProcess:
         if not self._properties.exists():
             self._format()
         elif not self._is_set_up:
             self._properties.write_text(self._settings())
         self._is_set_up = True
-        process = ServerProcess(
-            [*self._java(*self._options), "kafka.Kafka", str(self._properties)], self._folder / "kafka.log"
-        )
-        self._process = process
-        process.wait_until(self._is_ready, _START_SECONDS)
-
-    def watch(self, seconds: float) -> None:
-        """Wait so long; raise ServerError if it ends meanwhile."""
-        if self._process is None:
-            message = "the broker is not running"
-            raise ServerError(message)
-        self._process.watch(seconds)
-
-    def stop(self) -> None:
-        """Shut it down in order."""
-        if self._process is not None:
-            self._process.stop()
-            self._process = None
-
-    def kill(self) -> None:
-        """End it at once, as `kill -9` does."""
-        if self._process is not None:
-            self._process.kill()
-            self._process = None
+        command = [*self._java(*self._options), "kafka.Kafka", str(self._properties)]
+        return ServerProcess(command, self._folder / "kafka.log")
 
     def create_topic(self, name: str, partitions: int, config: Mapping[str, str] | None = None) -> None:
         """Create a topic and wait until each of its partitions has a leader."""
         topic = NewTopic(name, num_partitions=partitions, replication_factor=1, config=dict(config or {}))
-        admin = self._admin()  # it must live until the result is there
+        admin = self._admin()  # it must live until the result arrives
         admin.create_topics([topic])[name].result(_CALL_SECONDS)
         self._wait_for_partitions(name, partitions)
 
@@ -122,14 +91,14 @@ class Kafka:
         self._wait_for_partitions(name, total)
 
     def delete_before(self, topic: str, partition: int, offset: int) -> None:
-        """Delete what a partition holds before an offset, as retention does."""
+        """Delete the records of a partition before an offset, as retention does."""
         admin, at = self._admin(), TopicPartition(topic, partition, offset)
         admin.delete_records([at])[at].result(_CALL_SECONDS)
 
     def produce(self, topic: str, partition: int, values: Iterable[bytes | None]) -> None:
-        """Append values to a partition, in order; return once the broker has them all."""
+        """Append values to a partition, in order; return once the broker has stored them."""
         failed: list[object] = []
-        # without retries nothing is written twice or out of order: it fails
+        # without retries: a fault fails rather than writing records twice or out of order
         producer = Producer({"bootstrap.servers": self.servers, "acks": "all", "retries": 0})
         for value in values:
             producer.produce(
@@ -157,10 +126,7 @@ class Kafka:
             found = admin.list_topics(topic, timeout=_CALL_SECONDS).topics[topic].partitions
             return len(found) == partitions and all(partition.leader >= 0 for partition in found.values())
 
-        if self._process is None:
-            message = "the broker is not running"
-            raise ServerError(message)
-        self._process.wait_until(all_led, _CALL_SECONDS)
+        self._running.wait_until(all_led, _CALL_SECONDS)
 
     def _format(self) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)

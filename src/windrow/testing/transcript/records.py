@@ -14,17 +14,8 @@ from windrow.authoring.sections import StoryGraph, StoryPipeline, StoryRules
 from windrow.authoring.short_form import SOURCE, short_graph
 from windrow.declare.yaml_node import YamlMapping, YamlNode
 from windrow.errors import PipelineError, Place
+from windrow.testing.transcript import values as v
 from windrow.testing.transcript.story import AtEnd, sink_of
-from windrow.testing.transcript.values import (
-    Cell,
-    common_type,
-    each,
-    json_object,
-    lacks_elements,
-    read_field,
-    read_log_time,
-    read_time_cell,
-)
 
 PARTITION = "p"
 RAW = "raw"
@@ -33,11 +24,11 @@ _NUMBER = re.compile(r"0|[1-9][0-9]{0,8}")
 
 
 @dataclass(frozen=True)
-class Written:
-    """A record as the story writes it: its cells by field, or its raw text."""
+class StoryRecord:
+    """A record of a story: its cells by field, or its raw text."""
 
     partition: int
-    cells: Mapping[str, Cell]
+    cells: Mapping[str, v.Cell]
     raw: str | None
     place: Place
 
@@ -46,24 +37,24 @@ class Written:
         """The record's bytes."""
         if self.raw is not None:
             return self.raw.encode()
-        return json_object(self.cells).encode()
+        return v.json_object(self.cells).encode()
 
 
 @dataclass(frozen=True)
 class Sources:
-    """How the sources of a story tell time, by name; the only source of a short form has none."""
+    """The event times of a story's sources, by name; the only source of a short form has the name ""."""
 
     times: Mapping[str, m.EventTime]
 
     @staticmethod
     def of(sections: StoryPipeline | StoryRules | StoryGraph) -> Sources:
-        """Return those of a story's pipeline."""
+        """Return the sources of a story's pipeline."""
         if not isinstance(sections, StoryGraph):
             return Sources({"": sections.time})
         return Sources({source.name: source.time for source in sections.sources})
 
     def partition(self, text: str, node: YamlNode) -> int:
-        """Read the number that a partition has in the graph, of several sources from ``SOURCE/NUMBER``."""
+        """Read the number of a partition in the graph; with several sources it is written ``SOURCE/NUMBER``."""
         if len(self.times) == 1:
             return partition_number(text, node)
         source, _, number = text.rpartition("/")
@@ -74,31 +65,31 @@ class Sources:
         return names.index(source) * m.MAX_PARTITIONS + partition_number(number, node) % m.MAX_PARTITIONS
 
     def number(self, partition: int) -> int:
-        """Return the number of the source that a partition is in."""
+        """Return the number of a partition's source."""
         return m.source_number(partition, len(self.times))
 
     def time(self, partition: int) -> m.EventTime:
-        """Return how a partition tells time."""
+        """Return the event time of a partition."""
         return list(self.times.values())[self.number(partition)]
 
 
-def read_records(node: YamlNode, sources: Sources) -> tuple[Written, ...]:
-    """Read a list of records that is not empty; raise PipelineError for what is wrong with it."""
-    written = each(node.items(), lambda item: _record(item, sources))
+def read_records(node: YamlNode, sources: Sources) -> tuple[StoryRecord, ...]:
+    """Read a list of records that is not empty; raise PipelineError with all problems."""
+    written = v.each(node.items(), lambda item: _record(item, sources))
     if not written:
         msg = f"{node.called} must have a record"
         raise node.error(msg)
     return written
 
 
-def _record(node: YamlNode, sources: Sources) -> Written:
+def _record(node: YamlNode, sources: Sources) -> StoryRecord:
     fields = YamlMapping(node)
     partition = fields.optional(PARTITION, lambda entry: sources.partition(entry.text(), entry), 0)
     time = sources.time(partition.value or 0)
     raw = fields.optional(RAW, _raw, None)
-    readers = dict.fromkeys((time.field, time.sent, mark_field(time)), read_time_cell) | {LOG_TIME: read_log_time}
+    readers = dict.fromkeys((time.field, time.sent, mark_field(time)), v.read_time_cell) | {LOG_TIME: v.read_log_time}
     cells = {
-        name: fields.attempt(readers.get(name, read_field), entry)
+        name: fields.attempt(readers.get(name, v.read_field), entry)
         for name, entry in fields
         if name not in {PARTITION, RAW}
     }
@@ -108,7 +99,7 @@ def _record(node: YamlNode, sources: Sources) -> Written:
     if not cells and raw.value is None:
         msg = f"{node.called} has no field"
         raise node.error(msg)
-    return Written(partition.value, {name: cell.value for name, cell in cells.items()}, raw.value, node.place)
+    return StoryRecord(partition.value, {name: cell.value for name, cell in cells.items()}, raw.value, node.place)
 
 
 def partition_number(text: str, node: YamlNode) -> int:
@@ -127,10 +118,10 @@ def _raw(node: YamlNode) -> str:
     return text
 
 
-def read_marks(node: YamlNode, sources: Sources, partitions: Sequence[int]) -> tuple[Written, ...]:
+def read_marks(node: YamlNode, sources: Sources, partitions: Sequence[int]) -> tuple[StoryRecord, ...]:
     """Read a watermark for all `partitions` that have marks, or a mapping of partitions to watermarks."""
     if node.is_scalar:
-        cell = read_time_cell(node)
+        cell = v.read_time_cell(node)
         marked = [partition for partition in partitions if mark_field(sources.time(partition)) is not None]
         marks = dict.fromkeys(marked or partitions, cell)
     else:
@@ -139,7 +130,7 @@ def read_marks(node: YamlNode, sources: Sources, partitions: Sequence[int]) -> t
         msg = f"{node.called} must have a partition"
         raise node.error(msg)
     return tuple(
-        Written(partition, {_mark_field(node, sources.time(partition)): cell}, None, node.place)
+        StoryRecord(partition, {_mark_field(node, sources.time(partition)): cell}, None, node.place)
         for partition, cell in marks.items()
     )
 
@@ -152,11 +143,11 @@ def _mark_field(node: YamlNode, time: m.EventTime) -> str:
     return name
 
 
-def read_mark_mapping(node: YamlNode, sources: Sources) -> dict[int, Cell]:
+def read_mark_mapping(node: YamlNode, sources: Sources) -> dict[int, v.Cell]:
     """Read ``{0: "10:05"}``."""
     fields = YamlMapping(node)
     numbers = [fields.attempt(partial(sources.partition, name), entry) for name, entry in fields]
-    cells = [fields.attempt(read_time_cell, entry) for _, entry in fields]
+    cells = [fields.attempt(v.read_time_cell, entry) for _, entry in fields]
     fields.check()
     return {number.value: cell.value for number, cell in zip(numbers, cells, strict=True)}
 
@@ -166,11 +157,11 @@ def mark_field(time: m.EventTime) -> str | None:
     return time.watermark.field if isinstance(time.watermark, m.Punctuated) else None
 
 
-def infer_fields(records: Sequence[Written], time: m.EventTime, place: Place) -> m.Decode:
-    """Return the fields with their types; raise PipelineError if the records do not agree on them.
+def infer_fields(records: Sequence[StoryRecord], time: m.EventTime, place: Place) -> m.Decode:
+    """Return the fields with their types; raise PipelineError if records disagree.
 
-    The punctuation's field comes last, a time like the event time. The log timestamp is not among them, nor is what
-    only raw records hold. A decimal is as fine as the finest that is written.
+    The punctuation's field comes last, a time like the event time. The log timestamp and fields of raw records are not
+    among them. A decimal has the largest scale in the story.
     """
     mark = mark_field(time)
     others = {LOG_TIME, mark}
@@ -182,63 +173,54 @@ def infer_fields(records: Sequence[Written], time: m.EventTime, place: Place) ->
             if name in others:
                 continue
             lines.setdefault(name, record.place.line)
-            types[name] = _both(types.get(name, cell.type), cell.type, name, lines[name], record.place)
+            known = types.get(name, cell.type)
+            common = v.common_type(known, cell.type)
+            if common is None:
+                msg = (
+                    f"{name!r} is a {cell.type} here, and a {known} on line {lines[name]}; "
+                    "a field has one type in all of a story (5 is a long, 5.00 a decimal)"
+                )
+                raise PipelineError(msg, record.place)
+            types[name] = common
     _require_complete(data, types, lines)
     if not types:
-        msg = "the story needs a record that is not raw: from it come the fields and their types"
+        msg = "the story needs a record that is not raw, from which its fields and their types are inferred"
         raise PipelineError(msg, place)
     if mark is not None:
         types[mark] = m.TimestampType("micros")
     return m.Decode(tuple(m.Field(name, type_) for name, type_ in types.items()))
 
 
-def _require_complete(data: Sequence[Written], types: Mapping[str, m.DataType], lines: Mapping[str, int]) -> None:
-    """Raise PipelineError if a record lacks a field, or a list has elements in none; `lines` have the first of each."""
+def _require_complete(data: Sequence[StoryRecord], types: Mapping[str, m.DataType], lines: Mapping[str, int]) -> None:
+    """Raise PipelineError if a record lacks a field, or a list never has elements; `lines` are those of the fields."""
     for record in data:
         for name in types:
             if name not in record.cells:
                 msg = (
-                    f"the record has no {name!r}, and the one on line {lines[name]} has; "
-                    "a record that is to be a dead letter is written as `raw: TEXT`"
+                    f"the record has no {name!r}, but the record on line {lines[name]} has; "
+                    "write a dead letter as `raw: TEXT`"
                 )
                 raise PipelineError(msg, record.place)
-    empty = next((name for name, type_ in types.items() if lacks_elements(type_)), None)
+    empty = next((name for name, type_ in types.items() if v.lacks_elements(type_)), None)
     if empty is not None:
-        msg = f"no list of {empty!r} has an element in any record, from which its type would come; write one that has"
+        msg = f"no list of {empty!r} has an element in any record, so its type is unknown; write a list with an element"
         raise PipelineError(msg, Place(data[0].place.file, lines[empty]))
 
 
-def _both(known: m.DataType, new: m.DataType, name: str, line: int, place: Place) -> m.DataType:
-    """Return the type that holds the values of both."""
-    common = common_type(known, new)
-    if common is None:
-        msg = (
-            f"{name!r} is a {new} here, and a {known} on line {line}; "
-            "a field has one type in all of a story (5 is a long, 5.00 a decimal)"
-        )
-        raise PipelineError(msg, place)
-    return common
-
-
 KEY_GROUPS = 2
-"""Few, as a story has few keys and each group costs something in each step."""
+"""Few, as a story has few keys and each key group has a cost in each step."""
 
 
-def story_pipeline(node: YamlNode, sections: StoryPipeline, records: Sequence[Written], at_end: AtEnd) -> m.Graph:
-    """Return the pipeline; raise PipelineError if it means nothing. Its source and sink are names only."""
-    emit = replace(sections.emit, at_end=at_end)
-    result = m.WindowNode("", SOURCE, sections.key, sections.window, sections.aggregates, emit, sections.salt)
-    return _short(node, result, sections, records)
-
-
-def story_rules(node: YamlNode, sections: StoryRules, records: Sequence[Written], at_end: AtEnd) -> m.Graph:
-    """Return the same for a pipeline with rules."""
-    return _short(node, m.RulesNode("", SOURCE, sections.key, sections.rules, at_end), sections, records)
-
-
-def _short(
-    node: YamlNode, result: m.ResultNode, sections: StoryPipeline | StoryRules, records: Sequence[Written]
+def story_pipeline(
+    node: YamlNode, sections: StoryPipeline | StoryRules, records: Sequence[StoryRecord], at_end: AtEnd
 ) -> m.Graph:
+    """Return the pipeline of a short form, with placeholders for source and sink; raise PipelineError if invalid."""
+    result: m.ResultNode
+    if isinstance(sections, StoryRules):
+        result = m.RulesNode("", SOURCE, sections.key, sections.rules, at_end)
+    else:
+        emit = replace(sections.emit, at_end=at_end)
+        result = m.WindowNode("", SOURCE, sections.key, sections.window, sections.aggregates, emit, sections.salt)
     graph = short_graph(
         result,
         name="story",
@@ -253,9 +235,9 @@ def _short(
 
 
 def story_graph(
-    node: YamlNode, sections: StoryGraph, records: Sequence[Written], at_end: AtEnd, streams: Iterable[str]
+    node: YamlNode, sections: StoryGraph, records: Sequence[StoryRecord], at_end: AtEnd, streams: Iterable[str]
 ) -> m.Graph:
-    """Return the graph with a sink of each of some `streams`; raise PipelineError if it means nothing."""
+    """Return the graph with a sink for each of `streams`; raise PipelineError if it is invalid."""
     sources = Sources.of(sections)
     filled = [
         replace(

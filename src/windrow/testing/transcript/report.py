@@ -46,7 +46,7 @@ def to_json(results: Iterable[StoryResult]) -> dict[str, Any]:
 
 
 def _difference(difference: Difference) -> Iterator[str]:
-    """Yield both lists side by side; rows that differ have a mark."""
+    """Yield both lists side by side, with a mark at rows that differ."""
     yield f"  {difference.place}: {difference.what}"
     width = max(map(len, ("expected", *difference.expected)))
     yield f"      {'expected':{width}}   actual"
@@ -61,7 +61,7 @@ def _difference(difference: Difference) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Difference:
-    """Rows that were expected and rows that came, in the story's own form; `what` names them."""
+    """Expected and actual rows, written as in the story; `what` names them."""
 
     what: str
     place: Place
@@ -71,7 +71,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class StoryResult:
-    """A story and where its result differs; `runs` is the number of cuts in which it was run."""
+    """A story and the differences of its result; `runs` is the number of cuts in which it ran."""
 
     story: Story
     host: str

@@ -1,4 +1,4 @@
-"""Rows that a story expects, read from its file, and rows of a host, written as a story would."""
+"""Expected rows, read from a story's file, and rows of a host, written as in a story."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PANES = ("early", "on_time", "late")
 
 
 def read_rows(node: YamlNode, pipeline: Tabled, read: Callable[[YamlNode, Tabled], T]) -> tuple[T, ...]:
-    """Read a list of rows; raise PipelineError for all that are wrong."""
+    """Read a list of rows; raise a PipelineError with all problems."""
     return each(node.items(), lambda item: read(item, pipeline))
 
 
@@ -47,7 +47,7 @@ def read_late(node: YamlNode, pipeline: Tabled) -> LateRow:
 
 
 def read_missed(node: YamlNode, pipeline: Tabled) -> LateRow:
-    """Read the same, or ``[partition, offset]`` of a record that is in no stream."""
+    """Read ``[partition, offset, window]``, or ``[partition, offset]`` of a record without a stream."""
     columns = ["partition", "offset"]
     if len(node.items()) != len(columns):
         return read_late(node, pipeline)
@@ -56,7 +56,7 @@ def read_missed(node: YamlNode, pipeline: Tabled) -> LateRow:
 
 
 def read_dead(node: YamlNode, _: Tabled) -> DeadRow:
-    """Read ``[partition, offset, reason]``, where the reason may be cut short; a row of no record has two nulls."""
+    """Read ``[partition, offset, reason]`` with the beginning of a reason; a row without a record has two nulls."""
     partition, offset, reason = _cells(node, ["partition", "offset", "reason"])
     if partition.is_null and offset.is_null:
         return DeadRow(None, None, reason.text())
@@ -122,7 +122,7 @@ def late_text(pipeline: Tabled, row: LateRow) -> str:
 
 def dead_text(row: DeadRow) -> str:
     """Write a dead letter."""
-    place = ["null" if one is None else str(one) for one in (row.partition, row.offset)]
+    place = ["null" if number is None else str(number) for number in (row.partition, row.offset)]
     return _flow([*place, json.dumps(row.reason)])
 
 
@@ -131,7 +131,7 @@ def _flow(cells: Iterable[str]) -> str:
 
 
 def _cell_texts(pipeline: Tabled, row: ChangeRow | TableRow) -> list[str]:
-    """Write key and values, times as such."""
+    """Write key and values; times in the form of stories."""
     types = [*key_types(pipeline), *result_types(pipeline)]
     return [
         f'"{format_time(value)}"' if isinstance(type_, m.TimestampType) and isinstance(value, int) else _value(value)
@@ -146,7 +146,7 @@ def _value(value: Value) -> str:
         case str():
             return value if _PLAIN.fullmatch(value) and value.lower() not in _NOT_TEXT else json.dumps(value)
         case Decimal() | float():
-            # 7 and 7.00 are the same number; of a double it is the shortest that reads back as it
+            # 7 and 7.00 are the same number; a double is written in the shortest form that reads back as it
             text = f"{Decimal(repr(value)) if isinstance(value, float) else value:f}"
             return text.rstrip("0").rstrip(".") if "." in text else text
         case None:

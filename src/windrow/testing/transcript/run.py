@@ -2,51 +2,36 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from random import Random
 from typing import assert_never
 
 from windrow.engine.changelog import StepOutput
+from windrow.engine.tick import Crash, PlayStep, Tick
 from windrow.errors import Place
+from windrow.testing.transcript import story as s
 from windrow.testing.transcript.changelog_check import fold_changelog, table_rows
-from windrow.testing.transcript.hosts import Play, load_play
 from windrow.testing.transcript.reader import read_story
-from windrow.testing.transcript.rebatch import cuts
 from windrow.testing.transcript.report import Difference, StoryResult
 from windrow.testing.transcript.rows import change_text, dead_text, late_text, table_text
-from windrow.testing.transcript.story import (
-    ChangeRow,
-    DeadRow,
-    End,
-    Expect,
-    ExpectDead,
-    ExpectLate,
-    Final,
-    KillRun,
-    LateRow,
-    MarkWatermark,
-    RecordStep,
-    Story,
-    Tabled,
-    TellTime,
-    sink_of,
-)
+from windrow.testing.transcript.story import ChangeRow, DeadRow, LateRow, Story, Tabled
 from windrow.testing.transcript.views import Observed, by_log, observe, repeated, views
 
 
 def run_story(path: str | Path, *, host: str = "memory", rebatch: int = 0, seed: int = 0) -> StoryResult:
-    """Read a story and run it; raise TranscriptError if it is none."""
-    return check_story(read_story(path), load_play(host), host=host, rebatch=rebatch, seed=seed)
+    """Read a story and run it; raise TranscriptError if the file is not a story."""
+    return check_story(read_story(path), s.load_play(host), host=host, rebatch=rebatch, seed=seed)
 
 
-def check_story(story: Story, play: Play, *, host: str, rebatch: int = 0, seed: int = 0) -> StoryResult:
+def check_story(story: Story, play: s.Play, *, host: str, rebatch: int = 0, seed: int = 0) -> StoryResult:
     """Run a story as written.
 
-    If that went well and `rebatch` is not 0, run it in so many random cuts, all in one step, and one record a step: the
-    on-time panes, the late output, the dead letters and the final table must be the same, and with one partition and
-    ``late: each`` the changelog too (`windrow.testing.transcript.views`).
+    If it passes and `rebatch` is not 0, also run it with its log in `rebatch` random cuts, in a single step, and with
+    one record a step: the on-time panes, the late output, the dead letters and the final table must be the same, and
+    with one partition and ``late: each`` the changelog too (`windrow.testing.transcript.views`).
     """
     at_end = story.pipeline.at_end
     outputs = play(story.pipeline, story.feed, at_end)
@@ -69,14 +54,14 @@ def _observed(story: Story, outputs: Sequence[Mapping[str, StepOutput]]) -> dict
     """Return the output of some steps by stream."""
     has_sources = len(story.pipeline.sources) > 1
     return {
-        stream: observe(pipeline, [output[sink_of(stream)] for output in outputs], has_sources=has_sources)
+        stream: observe(pipeline, [output[s.sink_of(stream)] for output in outputs], has_sources=has_sources)
         for stream, pipeline in story.streams.items()
     }
 
 
 @dataclass
 class _Since:
-    """The output since it was last read."""
+    """The output since the last expectation."""
 
     changes: list[ChangeRow] = field(default_factory=list)
     late: list[LateRow] = field(default_factory=list)
@@ -89,22 +74,22 @@ class _Since:
 
 
 def _as_written(story: Story, outputs: Sequence[Mapping[str, StepOutput]]) -> list[Difference]:
-    """Go through the story beside the outputs of its steps."""
+    """Compare the expectations of a story with the outputs of its steps."""
     coming, streams = iter(outputs), story.streams
     since = {stream: _Since() for stream in streams}
     found: list[Difference | None] = []
     for step in story.steps:
         match step:
-            case RecordStep() | MarkWatermark() | TellTime() | KillRun() | End():
+            case s.RecordStep() | s.MarkWatermark() | s.TellTime() | s.KillRun() | s.End():
                 for stream, observed in _observed(story, [next(coming)]).items():
                     since[stream].add(observed)
-            case Expect(rows, place, stream):
+            case s.Expect(rows, place, stream):
                 found.append(_changes(streams[stream], place, rows, since[stream].changes))
                 since[stream].changes = []
-            case ExpectLate(rows, place, stream):
+            case s.ExpectLate(rows, place, stream):
                 found.append(_late(streams[stream], place, rows, since[stream].late))
                 since[stream].late = []
-            case ExpectDead(rows, place, stream):
+            case s.ExpectDead(rows, place, stream):
                 found.append(_dead(place, rows, since[stream].dead))
                 since[stream].dead = []
             case _:
@@ -128,41 +113,40 @@ def _as_cut(story: Story, stream: str, cut: str, expected: Observed, actual: Obs
 
 
 def _difference(what: str, place: Place, expected: Iterable[str], actual: Iterable[str]) -> Difference | None:
-    """Return the difference of two lists of rows; None if there is none."""
-    one, other = tuple(expected), tuple(actual)
-    return None if one == other else Difference(what, place, one, other)
+    """Return the difference of two lists of rows, or None."""
+    wanted, found = tuple(expected), tuple(actual)
+    return None if wanted == found else Difference(what, place, wanted, found)
 
 
 def _changes(
     pipeline: Tabled, place: Place, expected: Iterable[ChangeRow], actual: Iterable[ChangeRow]
 ) -> Difference | None:
-    """Compare changes in (window, key) order; those of one window and key stay in their own."""
-    one, other = (
+    """Compare changes in (window, key) order; changes of one window and key keep their order."""
+    texts = (
         [change_text(pipeline, row) for row in sorted(rows, key=lambda row: (row.window, row.key))]
         for rows in (expected, actual)
     )
-    return _difference("expect", place, one, other)
+    return _difference("expect", place, *texts)
 
 
 def _late(pipeline: Tabled, place: Place, expected: Sequence[LateRow], actual: Sequence[LateRow]) -> Difference | None:
-    one, other = ([late_text(pipeline, row) for row in by_log(rows)] for rows in (expected, actual))
-    return _difference("late", place, one, other)
+    texts = ([late_text(pipeline, row) for row in by_log(rows)] for rows in (expected, actual))
+    return _difference("late", place, *texts)
 
 
 def _dead(place: Place, expected: Sequence[DeadRow], actual: Sequence[DeadRow]) -> Difference | None:
-    """Compare dead letters; an expected reason is how the actual one begins."""
-    begun: defaultdict[tuple[int | str | None, int | None], list[DeadRow]] = defaultdict(list)
-    for row in expected:
-        begun[row.partition, row.offset].append(row)
-    cut = [
-        next((one for one in begun[row.partition, row.offset] if one.reason and row.reason.startswith(one.reason)), row)
-        for row in actual
-    ]
-    return _difference("dead", place, map(dead_text, by_log(expected)), map(dead_text, by_log(cut)))
+    """Compare dead letters; an expected reason is the beginning of the actual one."""
+
+    def is_beginning(row: DeadRow, of: DeadRow) -> bool:
+        same_place = (row.partition, row.offset) == (of.partition, of.offset)
+        return same_place and bool(row.reason) and of.reason.startswith(row.reason)
+
+    shortened = [next((row for row in expected if is_beginning(row, found)), found) for found in actual]
+    return _difference("dead", place, map(dead_text, by_log(expected)), map(dead_text, by_log(shortened)))
 
 
-def _final(pipeline: Tabled, final: Final, observed: Observed) -> Difference | None:
-    """Compare the table that the changelog makes."""
+def _final(pipeline: Tabled, final: s.Final, observed: Observed) -> Difference | None:
+    """Compare the final table that results from the changelog."""
     expected = sorted(final.rows, key=lambda row: (row.window, row.key))
     return _difference(
         "final",
@@ -173,9 +157,64 @@ def _final(pipeline: Tabled, final: Final, observed: Observed) -> Difference | N
 
 
 def _consistent(pipeline: Tabled, place: Place, observed: Observed, where: str = "") -> Difference | None:
-    """Find what no changelog may have, whatever a story expects."""
+    """Find inconsistencies of the changelog, which no story may have."""
     misfits = [
         f"{change_text(pipeline, entry.row)}  # revision {entry.revision} does not fit what was there"
         for entry in fold_changelog(pipeline, observed.changes).misfits
     ]
     return _difference(f"consistency{where}", place, [], [*misfits, *repeated(observed)])
+
+
+Record = tuple[int, bytes]
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A log cut into steps of (partition, value) and ticks; `name` describes the cut."""
+
+    name: str
+    steps: tuple[PlayStep, ...]
+
+
+def cuts(feed: Sequence[PlayStep | Crash], number: int, seed: int) -> Iterator[Cut]:
+    """Yield the log in a single step, with one record a step, and in `number` random cuts.
+
+    Records between two ticks are cut by themselves, so that ticks keep their place between the records.
+    """
+    rng = Random(f"{seed}")  # noqa: S311 - cuts are no secret
+    yield Cut("all in one step", _recut(feed, lambda records: [tuple(sorted(records, key=lambda record: record[0]))]))
+    yield Cut("one record a step", _recut(feed, lambda records: [(record,) for record in _interleave(records, rng)]))
+    for count in range(1, number + 1):
+        rng = Random(f"{seed}/{count}")  # noqa: S311 - the same
+        yield Cut(f"cut {count} of seed {seed}", _recut(feed, partial(_cut_at_random, rng=rng)))
+
+
+def _recut(
+    feed: Sequence[PlayStep | Crash], cut: Callable[[list[Record]], Sequence[tuple[Record, ...]]]
+) -> tuple[PlayStep, ...]:
+    """Cut the records between ticks; other cuts have no crashes."""
+    steps: list[PlayStep] = []
+    records: list[Record] = []
+    for step in feed:
+        if isinstance(step, Tick):
+            steps += [*(cut(records) if records else []), step]
+            records = []
+        elif not isinstance(step, Crash):
+            records += step
+    return (*steps, *(cut(records) if records else []))
+
+
+def _interleave(records: list[Record], rng: Random) -> list[Record]:
+    """Mix the partitions, each in its own order."""
+    turns = sorted(partition for partition, _ in records)
+    rng.shuffle(turns)
+    values = {turn: iter([value for partition, value in records if partition == turn]) for turn in turns}
+    return [(partition, next(values[partition])) for partition in turns]
+
+
+def _cut_at_random(records: list[Record], rng: Random) -> list[tuple[Record, ...]]:
+    """Mix the partitions, and cut at a random number of random places."""
+    records = _interleave(records, rng)
+    places = range(1, len(records))
+    at = sorted(rng.sample(places, rng.randint(0, len(places))))
+    return [tuple(records[start:end]) for start, end in zip([0, *at], [*at, len(records)], strict=True)]

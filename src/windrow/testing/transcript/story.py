@@ -1,16 +1,24 @@
-"""A story: a log in steps, and what is expected of it. Times are microseconds since the epoch, UTC."""
+"""A story: a log in steps, its expected results, and the hosts that run it.
+
+Times are microseconds since the epoch, UTC. Hosts are imported when they are used, since the command line lists them
+without loading Arrow.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import importlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from windrow import model as m
 from windrow.engine.tick import Crash, PlayStep, Tick
-from windrow.errors import Place
+from windrow.errors import InputError, Place, not_one_of
 from windrow.expressions import OperatorSpec, spec_of
+
+if TYPE_CHECKING:
+    from windrow.engine.changelog import StepOutput
 
 Value = str | bool | int | float | Decimal | None
 """A key's field or a result; times are microseconds, null is None."""
@@ -20,8 +28,8 @@ AtEnd = Literal["fire", "hold"]
 Tabled = OperatorSpec[m.WindowNode | m.RulesNode]
 """A stream that a story has a table of.
 
-A row of windows is known by its window and key, with the results as values. An alert is known by the microsecond of its
-record's event time, and by key, subject and rule, with its text as the value.
+A row of windows is identified by its window and key, with the results as values. An alert is identified by the
+microsecond of its record's event time, and by key, subject and rule, with its text as the value.
 """
 
 
@@ -43,7 +51,7 @@ class MarkWatermark:
 
 @dataclass(frozen=True)
 class TellTime:
-    """One step without records: it is `micros` of processing time."""
+    """One step without records at the processing time `micros`."""
 
     micros: int
     place: Place
@@ -51,7 +59,7 @@ class TellTime:
 
 @dataclass(frozen=True)
 class KillRun:
-    """The run is killed after the step before, and resumes from its checkpoint."""
+    """The run is killed after the last step, and resumes from its checkpoint."""
 
     crash: Crash
     place: Place
@@ -70,7 +78,7 @@ class ChangeRow:
 
 @dataclass(frozen=True)
 class LateRow:
-    """An expired record and the window that it missed; None if no stream has a window for it."""
+    """An expired record and the window that it missed, None if no stream has a window for it."""
 
     partition: int | str
     offset: int
@@ -79,7 +87,7 @@ class LateRow:
 
 @dataclass(frozen=True)
 class DeadRow:
-    """A dead letter; of an expected one, `reason` is how its reason begins. A row of no record has no place."""
+    """A dead letter; `reason` is the beginning of the reason if expected. A row without a record has no place."""
 
     partition: int | str | None
     offset: int | None
@@ -124,7 +132,7 @@ class ExpectDead:
 
 @dataclass(frozen=True)
 class End:
-    """The end of the input: open windows fire, or are held."""
+    """The end of the input: open windows fire, or stay open."""
 
     at_end: AtEnd
     place: Place
@@ -145,7 +153,7 @@ class Final:
 class Story:
     """A whole story; `pipeline` has the types of the story's records, and its `at_end`.
 
-    `streams` are those that the story has tables of, by name; that of a short form has the name "".
+    `streams` are those with a table in the story, by name; that of a short form has the name "".
     """
 
     name: str
@@ -166,7 +174,7 @@ class Story:
 
     @property
     def feed(self) -> list[PlayStep | Crash]:
-        """The log as it is fed: for each step its records as (partition, value), its tick, or a crash."""
+        """The log in steps: for each step its records as (partition, value), its tick, or a crash."""
         feed: list[PlayStep | Crash] = []
         for step in self.steps:
             match step:
@@ -180,10 +188,40 @@ class Story:
 
 
 def tabled(graph: m.Graph) -> dict[str, Tabled]:
-    """Return the streams that a story can have tables of by name, each with what it takes."""
+    """Return the streams that can have tables in a story, by name, each with its operator's inputs."""
     return {node.name: spec_of(graph, node) for node in graph.keyed if isinstance(node, m.WindowNode | m.RulesNode)}
 
 
 def sink_of(stream: str) -> str:
     """Return the name of the sink of a stream."""
     return f"to_{stream}" if stream else ""
+
+
+HOSTS = {
+    "memory": "windrow.runtime.memory",
+    "stream": "windrow.runtime.stream.run",
+    "batch": "windrow.runtime.batch.run",
+}
+"""The module of each host's `play`."""
+
+
+class Play(Protocol):
+    """Runs a log given in steps."""
+
+    def __call__(
+        self, graph: m.Graph, steps: Sequence[PlayStep | Crash], at_end: AtEnd, /
+    ) -> list[dict[str, StepOutput]]:
+        """Return the output by sink of each step of (partition, value), tick or crash, and of the end of the input.
+
+        All partitions exist from the start; offsets count from 0 in each.
+        """
+        ...
+
+
+def load_play(host: str) -> Play:
+    """Return a host's `play`; raise InputError if there is no such host."""
+    if host not in HOSTS:
+        msg = f"the host of a story {not_one_of(host, list(HOSTS))}"
+        raise InputError(msg)
+    play: Play = importlib.import_module(HOSTS[host]).play
+    return play

@@ -40,7 +40,7 @@ def parse_story_time(text: str) -> int:
 
 
 def _midnight(date: str) -> int | None:
-    """Return when a day begins; None if there is no such day."""
+    """Return the beginning of a day, or None if the day does not exist."""
     if not _DATE.fullmatch(date):
         return None
     try:
@@ -50,7 +50,7 @@ def _midnight(date: str) -> int | None:
 
 
 def format_time(micros: int) -> str:
-    """Write a time in the shortest form that `parse_story_time` reads; one of another day has its date before it."""
+    """Write a time in the shortest form that `parse_story_time` reads, on other days with the date."""
     try:
         point = _EPOCH + dt.timedelta(microseconds=micros)
     except OverflowError:
@@ -67,7 +67,7 @@ GLOBAL = "global"
 
 
 def read_window_bounds(node: YamlNode, pipeline: Tabled) -> tuple[int, int]:
-    """Read a window of the pipeline, of an alert its time; raise PipelineError if it has no such window."""
+    """Read a window of the pipeline, or the time of an alert; raise PipelineError if there is no such window."""
     if isinstance(pipeline.node, m.RulesNode):
         at = node.parsed(parse_story_time)
         return at, at + 1
@@ -76,7 +76,9 @@ def read_window_bounds(node: YamlNode, pipeline: Tabled) -> tuple[int, int]:
         if node.text() != GLOBAL:
             msg = f"{node.called} must be {GLOBAL!r}, as there is one window, not {node.text()!r}"
             raise node.error(msg)
-        return _global()
+        from windrow.engine.windows import GLOBAL_END, GLOBAL_START  # noqa: PLC0415 - numpy, which reading does without
+
+        return GLOBAL_START, GLOBAL_END
     start = node.parsed(lambda _: parse_story_time(first))
     end = node.parsed(lambda _: parse_story_time(second)) if slash else None
     if isinstance(pipeline.node.window, m.Session):
@@ -124,14 +126,8 @@ def _cumulate(node: YamlNode, window: m.Cumulate, start: int, end: int | None) -
     return start, end
 
 
-def _global() -> tuple[int, int]:
-    from windrow.engine.windows import GLOBAL_END, GLOBAL_START  # noqa: PLC0415 - numpy, which reading does without
-
-    return GLOBAL_START, GLOBAL_END
-
-
 def _window_from(window: m.Window, start: int) -> int | None:
-    """Return the end of the window that starts then, if one does."""
+    """Return the end of the window that starts at `start`, or None."""
     import numpy as np  # noqa: PLC0415 - only for stories that have rows
 
     from windrow.engine.windows import hops_of, window_bounds, windows_of  # noqa: PLC0415 - as above

@@ -1,4 +1,4 @@
-"""Single values in a story, and the types of its keys and results. All problems are reported at once."""
+"""Values in a story, and the types of its keys and results. All problems are reported at once."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from windrow.testing.transcript.times import parse_story_time
 DECIMAL_DIGITS = 18
 """The precision of decimals in stories."""
 ALERT = ("subject", "rule")
-"""The columns that an alert is known by, behind the key."""
+"""The columns that identify an alert, after the key."""
 _TAG = "tag:yaml.org,2002:"
-# before the point more than any type holds, behind it as much as a story's decimals can
+# more digits before the point than any type holds, after it as many as a story's decimals can have
 _WHOLE = re.compile(r"-?(?:0|[1-9][0-9]{0,99})")
 _POINT = re.compile(r"-?(?:0|[1-9][0-9]{0,99})\.([0-9]{1,18})")
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A value (None for a list), its type, and how it is written in JSON."""
+    """A value (None for a list), its type, and its JSON text."""
 
     type: m.DataType
     value: Value
@@ -67,7 +67,7 @@ def read_field(node: YamlNode) -> Cell:
 
 Element = m.SimpleType | m.StructType
 NOTHING: Final = m.StructType(())
-"""The type of the elements of a list that has none."""
+"""The element type of an empty list."""
 
 
 def _read_list(node: YamlNode) -> Cell:
@@ -83,7 +83,7 @@ def _read_list(node: YamlNode) -> Cell:
 
 
 def _read_element(node: YamlNode) -> tuple[Element, str]:
-    """Read an element of a list; return its type, and how it is written in JSON."""
+    """Read an element of a list; return its type and its JSON text."""
     if not node.is_mapping:
         cell = read_field(node)
         if isinstance(cell.type, m.ArrayType):
@@ -105,36 +105,36 @@ def json_object(cells: Mapping[str, Cell]) -> str:
     return f"{{{', '.join(f'{json.dumps(name)}: {cell.json}' for name, cell in cells.items())}}}"
 
 
-def common_type(one: m.DataType, other: m.DataType) -> m.DataType | None:
-    """Return the type that has the values of both, or None. A decimal is as fine as the finest."""
-    match one, other:
+def common_type(left: m.DataType, right: m.DataType) -> m.DataType | None:
+    """Return the type that holds the values of both, or None. A decimal has the larger scale."""
+    match left, right:
         case m.ArrayType(element), m.ArrayType(another):
             common = _common_element(element, another)
             return None if common is None else m.ArrayType(common)
         case m.DecimalType(_, scale), m.DecimalType(_, another_scale):
             return m.DecimalType(DECIMAL_DIGITS, max(scale, another_scale))
         case _:
-            return one if one == other else None
+            return left if left == right else None
 
 
-def _common_element(one: Element, other: Element) -> Element | None:
-    if NOTHING in {one, other}:
-        return other if one == NOTHING else one
-    if isinstance(one, m.StructType) and isinstance(other, m.StructType):
-        types = {field.name: field.type for field in other.fields}
-        if types.keys() != {field.name for field in one.fields}:
+def _common_element(left: Element, right: Element) -> Element | None:
+    if NOTHING in {left, right}:
+        return right if left == NOTHING else left
+    if isinstance(left, m.StructType) and isinstance(right, m.StructType):
+        types = {field.name: field.type for field in right.fields}
+        if types.keys() != {field.name for field in left.fields}:
             return None
-        fields = [(field.name, common_type(field.type, types[field.name])) for field in one.fields]
-        made = tuple(m.Field(name, type_) for name, type_ in fields if type_ is not None)
-        return m.StructType(made) if len(made) == len(fields) else None
-    if isinstance(one, m.StructType) or isinstance(other, m.StructType):
+        common_fields = [(field.name, common_type(field.type, types[field.name])) for field in left.fields]
+        fields = tuple(m.Field(name, type_) for name, type_ in common_fields if type_ is not None)
+        return m.StructType(fields) if len(fields) == len(common_fields) else None
+    if isinstance(left, m.StructType) or isinstance(right, m.StructType):
         return None
-    common = common_type(one, other)
+    common = common_type(left, right)
     return None if isinstance(common, m.ArrayType) else common
 
 
 def lacks_elements(type_: m.DataType) -> bool:
-    """Return whether no list was seen to have an element, here or in the elements."""
+    """Return whether the element type of a list is unknown, here or within its elements."""
     if not isinstance(type_, m.ArrayType):
         return False
     element = type_.element
@@ -158,7 +158,7 @@ def read_log_time(node: YamlNode) -> Cell:
 
 
 def read_value(node: YamlNode, type_: m.DataType | None) -> Value:
-    """Read a value that a key's field of that type can have (None: any)."""
+    """Read a value of a key's field of that type (None: any type)."""
     if isinstance(type_, m.TimestampType):
         return read_time_cell(node).value
     cell = read_cell(node)
@@ -173,9 +173,9 @@ def read_value(node: YamlNode, type_: m.DataType | None) -> Value:
 
 
 def read_result(node: YamlNode, type_: m.DataType | None) -> Value:
-    """Read a result: null, or a value of that type (a number for any number; None: any value; a time is a text).
+    """Read a result: null, or a value of that type (any number for a number; None: any value; a time is a text).
 
-    A list is the JSON text that the aggregates with lists give, where a decimal is a text as well.
+    A list is read as the JSON text that aggregates with lists return, in which a decimal is a text too.
     """
     if node.is_null:
         return None
@@ -213,7 +213,7 @@ def key_types(pipeline: Tabled) -> list[m.DataType | None]:
 
 
 def result_types(pipeline: Tabled) -> list[m.DataType | None]:
-    """Return the types of the results: any number's for a number, None for what may be anything."""
+    """Return the types of the results: any numeric type for a number, None for any type."""
     if isinstance(pipeline.node, m.RulesNode):
         return [m.StringType()]
     return [_result_type(pipeline, aggregate) for aggregate in pipeline.node.aggregates]
@@ -238,14 +238,14 @@ T = TypeVar("T")
 
 
 def each(items: Iterable[S], read: Callable[[S], T]) -> tuple[T, ...]:
-    """Read every item; raise one PipelineError that holds the problems of all."""
-    done: list[T] = []
+    """Read every item; raise a PipelineError with the problems of all items."""
+    values: list[T] = []
     errors: list[PipelineError] = []
     for item in items:
         try:
-            done.append(read(item))
+            values.append(read(item))
         except PipelineError as exc:
             errors.append(exc)
     if errors:
         raise join_errors(errors)
-    return tuple(done)
+    return tuple(values)

@@ -1,4 +1,4 @@
-"""Output of a host as plain Python values, and the parts of it that must be the same in every cut of a log."""
+"""Output of a host as plain Python values, and views of it that must be the same for every cut of a log."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from windrow.testing.transcript.story import ChangeRow, DeadRow, LateRow, Story,
 from windrow.testing.transcript.values import ALERT
 
 PUTS = frozenset({"insert", "update_after"})
-"""The changes that put a row into the table; the others take one out."""
+"""The changes that put a row into the table; the others remove a row."""
 
 
 @dataclass(frozen=True)
 class Observed:
-    """The output of one step or several: rows in the order in which they were emitted."""
+    """The output of some steps: rows in the order in which they were emitted."""
 
     changes: tuple[Entry, ...]
     late: tuple[LateRow, ...]
@@ -34,7 +34,7 @@ class Observed:
 
 
 def observe(pipeline: Tabled, outputs: Iterable[StepOutput], *, has_sources: bool = False) -> Observed:
-    """Read the outputs of some steps; partitions have the name of their source before them where it has several."""
+    """Read the outputs of some steps; with several sources, partitions start with the name of their source."""
     steps = list(outputs)
     late = [row for step in steps for row in _rows(step.late)]
 
@@ -53,13 +53,13 @@ def observe(pipeline: Tabled, outputs: Iterable[StepOutput], *, has_sources: boo
 
 
 def _window(row: dict[str, Any]) -> tuple[int, int] | None:
-    """Return the window that a record missed; None for its own microsecond."""
+    """Return the window that a record missed; None for the microsecond of an alert."""
     start, end = row["window_start"], row["window_end"]
     return None if end - start == 1 else (start, end)
 
 
 def answer(pipeline: WindowSpec, observed: Observed) -> Answer:
-    """Return what was observed in the oracle's form."""
+    """Return the output in the oracle's form."""
     changelog: dict[Any, list[Change]] = {}
     for entry in observed.changes:
         row = entry.row
@@ -79,15 +79,15 @@ def answer(pipeline: WindowSpec, observed: Observed) -> Answer:
 
 
 def on_time_panes(observed: Observed) -> list[Entry]:
-    """Return the on-time panes, as they were written first."""
+    """Return the on-time panes, as they were first written."""
     return [entry for entry in observed.changes if entry.row.pane == "on_time" and entry.row.op in PUTS]
 
 
 def repeated(observed: Observed) -> list[str]:
-    """Return what was emitted twice and must be emitted once: on-time panes, expired records, their dead letters."""
+    """Return messages about duplicates among on-time panes, expired records and dead letters."""
     panes = Counter(str(entry.window_key) for entry in on_time_panes(observed))
     missed = Counter(str((row.partition, row.offset, row.window)) for row in observed.late)
-    # those without a place are of rows, which can fail in each of their revisions
+    # dead letters without a place are of rows, which can fail in each revision
     dead = Counter(str((row.partition, row.offset)) for row in observed.dead if row.partition is not None)
     return [
         f"{what} {row} came {times} times"
@@ -132,11 +132,10 @@ View = Callable[[Tabled, Observed], list[str]]
 
 
 def views(story: Story, pipeline: Tabled) -> list[tuple[str, View]]:
-    """Return what to compare of a stream, by name.
+    """Return the views of a stream to compare, by name.
 
-    With several partitions, ``late: batch``, or early panes by processing time the changelog is no promise, nor are
-    dead letters of its rows, and what late records make of single panes in mode discard is none either, nor which of
-    them are in a revision by count.
+    With several partitions, ``late: batch``, or early panes by processing time the changelog may differ, and so may
+    dead letters of its rows, single panes of late records in mode discard, and the late records of a revision by count.
     """
     found: list[tuple[str, View]] = [("on-time panes", _on_time), ("late", _late)]
     if isinstance(pipeline.node, m.RulesNode):
@@ -152,12 +151,12 @@ def views(story: Story, pipeline: Tabled) -> list[tuple[str, View]]:
 
 
 def by_log(rows: Iterable[R]) -> list[R]:
-    """Return rows in (partition, offset) order; those without a place come last, by their text."""
+    """Return rows in (partition, offset) order; rows without a place are last, in the order of their text."""
     return sorted(rows, key=lambda row: (row.offset is None, str(row.partition), row.offset or 0, str(row)))
 
 
 def _on_time(pipeline: Tabled, observed: Observed) -> list[str]:
-    """Return windows, keys and values: whether a pane replaces an early one is another matter."""
+    """Return windows, keys and values, whether or not a pane replaces an early one."""
     rows = [entry.row for entry in _in_order(on_time_panes(observed))]
     return [table_text(pipeline, TableRow(row.window, row.key, row.values)) for row in rows]
 
@@ -175,7 +174,7 @@ def _dead_records(_: Tabled, observed: Observed) -> list[str]:
 
 
 def _final(pipeline: Tabled, observed: Observed) -> list[str]:
-    """Return the table, without early panes where they depend on processing time."""
+    """Return the table, without early panes if they depend on processing time."""
     early_too = isinstance(pipeline.node, m.RulesNode) or not has_every(pipeline.node.emit.early)
     entries = _in_order(fold_changelog(pipeline, observed.changes).rows.values())
     rows = [entry.row for entry in entries if early_too or entry.row.pane != "early"]

@@ -18,7 +18,7 @@ from typing import Any, Final, assert_never
 
 from windrow import model as m
 from windrow.errors import CheckpointError, InputError, RunError
-from windrow.runtime.command_lines import PLACEHOLDER, CommandLines
+from windrow.runtime.run import PLACEHOLDER, CommandLines
 from windrow.telemetry.facts import PartitionName
 from windrow.telemetry.health import CONDITIONS, span_of
 from windrow.telemetry.numbers import duration, first_line, format_time

@@ -29,8 +29,7 @@ from windrow.model.references import (
     resolve_arguments,
     resolve_references,
 )
-from windrow.runtime.command_lines import PLACEHOLDER, CommandLines
-from windrow.runtime.launch import OnAlert, Options
+from windrow.runtime.run import PLACEHOLDER, CommandLines, OnAlert, RunSettings
 from windrow.telemetry.history import RunRecord, history_of, read_alerts, read_last_savepoint, read_runs
 from windrow.telemetry.reports import Alert, Observer, now_micros
 from windrow.tools.alerts.conditions import AlertEvaluator, Past
@@ -49,8 +48,8 @@ _WEEK: Final = 7 * 86_400_000_000
 
 
 @contextmanager
-def watch_run(graph: m.Graph, options: Options, record: RunRecord) -> Iterator[Observer]:
-    """Raise the alerts of a live run until the block ends (`windrow.runtime.launch.Options.watch`)."""
+def watch_run(graph: m.Graph, options: RunSettings, record: RunRecord) -> Iterator[Observer]:
+    """Raise the alerts of a live run until the block ends (`windrow.runtime.launch.RunSettings.watch`)."""
     past = partial(read_past, history_of(options.checkpoint), record)
     with AlertWatch(
         graph, options.every, past, options.on_alert, options.on_warning, commands=options.commands

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from windrow import model as m
-from windrow.runtime.stream.trigger import Trigger
+from windrow.runtime.stream.steps import Trigger
 from windrow.telemetry.reports import counted
 from windrow.tools.capacity.demand import MACHINE, Demand, reading
 from windrow.tools.capacity.expected import NodeExpected

@@ -30,7 +30,7 @@ from windrow.tools.doctor.facts import LEAST_FREE, Finding, Machine, Unknown, ad
 
 if TYPE_CHECKING:
     from windrow.connectors.sink import Follows, Run, Sink
-    from windrow.runtime.launch import HostName
+    from windrow.runtime.run import HostName
 
 _REACH: Final = 3.0
 """Seconds to connect to a cluster."""

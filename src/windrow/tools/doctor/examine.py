@@ -27,7 +27,7 @@ from windrow import model as m
 from windrow.authoring.checks import validate
 from windrow.errors import CheckpointError, EngineError, InputError, WindrowError
 from windrow.model.references import resolve_references
-from windrow.runtime.command_lines import CommandLines
+from windrow.runtime.run import CommandLines
 from windrow.runtime.spark.jars import java_version
 from windrow.telemetry.folders import Folder, is_remote
 from windrow.telemetry.health import GOING

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from windrow import model as m
 from windrow.errors import HIDDEN_VALUES
 from windrow.model.references import MASK, mask_arguments, mask_option, mask_url, mask_webhook, references_in
-from windrow.runtime.command_lines import CommandLines
+from windrow.runtime.run import CommandLines
 from windrow.telemetry.health import GOING
 from windrow.telemetry.history import RunRecord
 from windrow.telemetry.reports import StepReport

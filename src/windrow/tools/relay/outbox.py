@@ -28,7 +28,7 @@ from windrow.connectors.open_sources import open_appender, open_source
 from windrow.connectors.postgres.outbox import Outbox, OutboxLag, OutboxRow, Sending, open_outbox
 from windrow.connectors.source import Appender, NewRecord, Source
 from windrow.errors import InputError, RunError, SourceError
-from windrow.runtime.stream.run import RetryPolicy
+from windrow.runtime.stream.following import RetryPolicy
 
 Target = m.LogSource | m.KafkaSource
 """The log that receives the rows."""
