@@ -287,7 +287,7 @@ def test_a_join_and_a_deduplication_hold_what_can_be_met() -> None:
         pairs += sum(output.by_sink["to_made"].changes.num_rows for output in outputs)
     load = Load({"a": 10.0, "b": 10.0}, {"a": 50.0, "b": 50.0}, {"": Keys.even(keys)}, Behind.stated({0.99: 2.3}))
     found = {one.node.name: one for one in expected(graph, load, Setting(step, graph.key_groups))}
-    left, right = (one.rows for one in found["made"].held)
+    left, right = (one.rows for one in found["made"].state)
     assert near(left, rows["made/left"] / steps)
     assert near(right, rows["made/right"] / steps)
     assert near(found["unique"].rows, rows["unique/keys"] / steps)

@@ -1,7 +1,6 @@
 """Capacity of a pipeline under a load: cores, memory, state, checkpoint, partitions, latency, network, storage, cost.
 
-Each figure has the law that it comes from, as a formula with its inputs. The laws are over the work of
-`windrow.tools.capacity.demand`.
+Each figure has its law, as a formula with its inputs. The laws are over the work of `windrow.tools.capacity.demand`.
 """
 
 from __future__ import annotations
@@ -9,16 +8,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Final
 
 from windrow import model as m
 from windrow.runtime.stream.trigger import Trigger
 from windrow.telemetry.reports import counted
-from windrow.tools.capacity.demand import MACHINE, Demand, reading
+from windrow.tools.capacity.demand import BLOB_BYTES, MACHINE, Demand, grows, reading
 from windrow.tools.capacity.expected import NodeExpected
 from windrow.tools.capacity.load import SECOND, Load
 from windrow.tools.capacity.nodes import delay_of
-from windrow.tools.capacity.sizes import BLOB_BYTES, grows
 
 GIB: Final = 1 << 30
 MONTH: Final = 730.0
@@ -35,9 +33,9 @@ CLOSE, ABOUT = 0.25, 2.0
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure in its unit, the law that it comes from, and the inputs of the law by name.
+    """A figure in its unit, its law, and the inputs of the law by name.
 
-    `within` is how far it can be off: a share (0.25), or 2 for a factor of 2; None if it is a choice or exact.
+    `within` is its error at most: a share (0.25), or 2 for a factor of 2; None if it is a choice or exact.
     """
 
     name: str
@@ -50,9 +48,9 @@ class Figure:
 
 @dataclass(frozen=True)
 class Wishes:
-    """Requirements: seconds between steps, headroom (a factor), the seconds that each kind of data is kept.
+    """Requirements: seconds between steps, headroom (a factor), and the retention of each kind of data in seconds.
 
-    `partitions` are those of the logs that are there, by source. `copies` is how often the log is stored.
+    `partitions` are those of existing logs, by source; `copies` is the number of copies of the log.
     """
 
     every: float = 1.0
@@ -66,7 +64,7 @@ class Wishes:
 
 @dataclass(frozen=True)
 class Capacity:
-    """A plan: figures by name, what each node takes and holds, and what is to be known of them.
+    """A plan: its figures, and the rates and state of each node.
 
     `doubts` say what was assumed, `unknown` what cannot be planned.
     """
@@ -75,24 +73,22 @@ class Capacity:
     nodes: tuple[NodeExpected, ...]
     doubts: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
-    by_name: dict[str, Figure] = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "by_name", {figure.name: figure for figure in self.figures})
 
     def value(self, name: str) -> float:
-        """Return a figure's value."""
-        return self.by_name[name].value
+        """Return the value of a figure."""
+        return next(figure.value for figure in self.figures if figure.name == name)
 
 
 def plan(graph: m.Graph, load: Load, wishes: Wishes) -> Capacity:
     """Plan a pipeline under a load."""
     reads = reading(load)
     needed = {name: max(1, math.ceil(wishes.headroom * work)) for name, work in reads.items()}
-    cores, there = 1, {**(load.partitions or {}), **wishes.partitions}
+    cores, existing = 1, {**(load.partitions or {}), **wishes.partitions}
     while True:
-        enough = {name: max(number, _part(cores, reads, name)) for name, number in needed.items()}
-        demand = _demand(graph, load, wishes.every, enough | there, cores)
+        # each source has a task for its part of the cores
+        parts = {name: math.ceil(cores * work / sum(reads.values()) - 1e-9) for name, work in reads.items()}
+        enough = {name: max(number, parts[name]) for name, number in needed.items()}
+        demand = _demand(graph, load, wishes.every, enough | existing, cores)
         wanted = math.ceil(wishes.headroom * demand.processors / MACHINE.busy - 1e-9)
         if wanted <= cores or cores == _MOST_CORES:
             break
@@ -106,27 +102,20 @@ def plan(graph: m.Graph, load: Load, wishes: Wishes) -> Capacity:
         *_network(demand),
         *_storage(demand, wishes),
     )
-    doubts = [*(doubt for node in demand.nodes for doubt in node.doubts), *_growing(demand), *_behind(demand, needed)]
+    growing = (
+        f"{', '.join(names)}: its state grows with the records of a window; what that adds is left out"
+        for node in demand.nodes
+        if (names := grows(node.node))
+    )
+    doubts = [*(doubt for node in demand.nodes for doubt in node.doubts), *growing, *_bottlenecks(demand, needed)]
     unknown = tuple(
         f"{node.node.name or graph.name}: {node.unknown}" for node in demand.nodes if node.unknown is not None
     )
     return Capacity(figures, demand.nodes, tuple(dict.fromkeys(doubts)), unknown)
 
 
-def _part(cores: int, reads: Mapping[str, float], name: str) -> int:
-    """Return of how many cores a source has the work, as its part of that of all sources."""
-    return math.ceil(cores * reads[name] / sum(reads.values()) - 1e-9)
-
-
-def _growing(demand: Demand) -> Iterator[str]:
-    for node in demand.nodes:
-        found = grows(node.node)
-        if found:
-            yield f"{', '.join(found)}: its state grows with the records of a window; what that adds is left out"
-
-
-def _behind(demand: Demand, needed: Mapping[str, int]) -> Iterator[str]:
-    """Say which part of a step cannot keep up, or has no use for all of the cores."""
+def _bottlenecks(demand: Demand, needed: Mapping[str, int]) -> Iterator[str]:
+    """Yield the parts of a step that cannot keep up, or cannot use all of the cores."""
     tasks, sink, groups = demand.tasks.state, demand.parts["sink"], demand.graph.key_groups
     logs = demand.tasks.logs
     for name, number in needed.items():
@@ -138,22 +127,22 @@ def _behind(demand: Demand, needed: Mapping[str, int]) -> Iterator[str]:
     if demand.tasks.log < demand.cores and all(logs[name] >= number for name, number in needed.items()):
         yield (
             f"{'all logs have' if len(logs) > 1 else 'the log has'} {counted(demand.tasks.log, 'partition')}: of "
-            f"{demand.cores} cores, so many read at a time; add some"
+            f"{demand.cores} cores, as many read at a time; add some"
         )
     if groups < demand.cores:
         yield f"key_groups: {groups} is the limit: of {demand.cores} cores, {tasks} keep state at a time; take more"
     if demand.in_groups > tasks * demand.machine.busy:
         yield (
-            f"{demand.cores} cores, of which key groups use {tasks}: their {demand.in_groups:.3g} s/s are more than "
-            "these do, so the run falls behind; take more key_groups (up to 16 state partitions), or a longer --every"
+            f"key groups use {tasks} of {demand.cores} cores: their {demand.in_groups:.3g} s/s are more than these "
+            "do, so the run falls behind; take more key_groups (up to 16 state partitions), or a longer --every"
         )
     if sink > 1:
         yield f"one sink for all: its {sink:.3g} s/s are more than the driver does, so the run falls behind; divide it"
 
 
 def _processors(demand: Demand, wishes: Wishes) -> Iterator[Figure]:
-    parts, machine, rate = {name: one for name, one in demand.parts.items() if one}, demand.machine, demand.load.rate
-    within = ABOUT if demand.is_doubtful else CLOSE
+    machine, rate, within = demand.machine, demand.load.rate, ABOUT if demand.is_doubtful else CLOSE
+    parts = {name: seconds for name, seconds in demand.parts.items() if seconds}
     yield Figure(
         "processor time", demand.processors, "s/s", " + ".join([*parts, "step / every"]),
         {**parts, "step": demand.of_step, "every": demand.step}, within,
@@ -168,7 +157,7 @@ def _processors(demand: Demand, wishes: Wishes) -> Iterator[Figure]:
          "log partitions": tasks.log, "levels": tasks.levels, "task": machine.task / SECOND,
          "state partitions": tasks.state, "group": machine.group / SECOND, "key groups": tasks.groups},
     )  # fmt: skip
-    if rate * _DAY >= _MILLION:  # of fewer records it would be the time of the steps of days
+    if rate * _DAY >= _MILLION:  # with fewer records the steps of days would count
         yield Figure(
             "processor time a million records", _MILLION * demand.processors / rate, "s",
             "1,000,000 x processor time / rate", {"processor time": demand.processors, "rate": rate}, within,
@@ -185,13 +174,12 @@ def _processors(demand: Demand, wishes: Wishes) -> Iterator[Figure]:
 
 
 def _saturation(demand: Demand) -> float:
-    """Return the records a second that take all of the cores, by bisection; 0 if the steps alone do."""
-    load, able = demand.load, demand.cores * demand.machine.busy
+    """Return the records a second that saturate the cores, by bisection; 0 if the steps alone do."""
+    load, able, step = demand.load, demand.cores * demand.machine.busy, max(_LONGEST, demand.step)
     least, most = 0.0, able * SECOND / demand.machine.record
     while load.rate and most - least > most / 100:
         rate = (least + most) / 2
-        more = replace(load, rates={name: one * rate / load.rate for name, one in load.rates.items()})
-        step = max(_LONGEST, demand.step)
+        more = replace(load, rates={name: own * rate / load.rate for name, own in load.rates.items()})
         if Demand.of(demand.graph, more, step, demand.tasks.logs, demand.cores).processors > able:
             most = rate
         else:
@@ -237,18 +225,18 @@ def _parallelism(demand: Demand, wishes: Wishes, enough: Mapping[str, int]) -> I
 def _state(demand: Demand) -> Iterator[Figure]:
     within, machine = ABOUT if demand.is_doubtful else CLOSE, demand.machine
     kinds = {
-        f"{node.node.name} {kind.kind}".strip(): kind.rows for node in demand.nodes for kind in node.held if kind.rows
+        f"{node.node.name} {kind.kind}".strip(): kind.rows for node in demand.nodes for kind in node.state if kind.rows
     }
     yield Figure("state rows", demand.rows, "rows", " + ".join(kinds) or "none", kinds, within)
-    row = (demand.held - demand.blobs * BLOB_BYTES) / demand.rows if demand.rows else 0.0
+    row = (demand.state - demand.blobs * BLOB_BYTES) / demand.rows if demand.rows else 0.0
     yield Figure(
-        "state", demand.held, "bytes", "rows x bytes of a row + blobs x bytes of a blob",
+        "state", demand.state, "bytes", "rows x bytes of a row + blobs x bytes of a blob",
         {"rows": demand.rows, "bytes of a row": row, "blobs": demand.blobs, "bytes of a blob": BLOB_BYTES}, within,
     )  # fmt: skip
-    on_disk = demand.held * machine.compressed
+    on_disk = demand.state * machine.compressed
     yield Figure(
         "state on disk", on_disk, "bytes", "state x compressed",
-        {"state": demand.held, "compressed": machine.compressed}, ABOUT,
+        {"state": demand.state, "compressed": machine.compressed}, ABOUT,
     )  # fmt: skip
     rows_written, records_written, blobs_written = demand.written
     yield Figure(
@@ -270,7 +258,7 @@ def _state(demand: Demand) -> Iterator[Figure]:
         for name in ("inserts", "updates", "deletes")
     }
     yield Figure(
-        "changes", sum(one.changelog for _, one in demand.sunk), "rows/s",
+        "changes", sum(writer.changelog for _, writer in demand.sinks), "rows/s",
         "rows of the changelogs: inserts + updates (each 2 rows where the mode is retract) + deletes", rows, within,
     )  # fmt: skip
     for name, meaning in (("late", "revise a window that has fired"), ("expired", "are in no result")):
@@ -279,7 +267,7 @@ def _state(demand: Demand) -> Iterator[Figure]:
 
 
 def _demand(graph: m.Graph, load: Load, every: float, logs: Mapping[str, int], cores: int) -> Demand:
-    """Return the demand in the shortest steps that begin at this rate and end before the next one begins."""
+    """Return the demand with the shortest steps that begin at this rate and end before the next step begins."""
     *shorter, longest = Trigger(round(every * SECOND)).intervals(load.rate)
     for step in shorter:
         demand = Demand.of(graph, load, step, logs, cores)
@@ -298,7 +286,7 @@ def _memory(demand: Demand, wishes: Wishes) -> Iterator[Figure]:
     yield Figure(
         "executor memory", wishes.headroom * demand.executors, "bytes",
         "headroom x (jvm + workers + worker x cores + row x rows of a step + 2 x state), of all executors together",
-        {**both, "workers": machine.workers, "worker": machine.worker, "cores": demand.cores, "state": demand.held},
+        {**both, "workers": machine.workers, "worker": machine.worker, "cores": demand.cores, "state": demand.state},
         ABOUT,
     )  # fmt: skip
 
@@ -351,7 +339,7 @@ def _network(demand: Demand) -> Iterator[Figure]:
 _PACKED: Final = 60
 """Bytes of a record on its way to its key group beside a text: its place, two times, and two values."""
 _PROGRESS: Final = 20
-"""Bytes of what a key group is told of a partition in a step (docs/scale.md)."""
+"""Bytes that a key group receives about a partition in a step (docs/scale.md)."""
 
 
 def _storage(demand: Demand, wishes: Wishes) -> Iterator[Figure]:
@@ -384,7 +372,7 @@ class Prices:
 
 
 def cost(found: Capacity, prices: Prices) -> Iterator[Figure]:
-    """Yield what the figures cost a month, of 730 hours; the last is the total."""
+    """Yield the cost of the figures a month, of 730 hours; the last is the total."""
     memory = (found.value("driver memory") + found.value("executor memory")) / GIB
     stored = sum(found.value(f"{name} storage") for name in ("log", "table", "changelog"))
     stored = (stored + found.value("checkpoint")) / GIB
@@ -401,19 +389,5 @@ def cost(found: Capacity, prices: Prices) -> Iterator[Figure]:
     unit = f"{prices.currency} a month"
     for name, value, law, inputs in parts:
         yield Figure(f"cost of {name}", value, unit, law, inputs, 2.0)
-    yield Figure(
-        "cost", sum(value for _, value, _, _ in parts), unit, " + ".join(f"cost of {name}" for name, *_ in parts),
-        {name: value for name, value, _, _ in parts}, 2.0,
-    )  # fmt: skip
-
-
-def as_plain(figure: Figure) -> dict[str, Any]:
-    """Return a figure as plain JSON."""
-    return {
-        "name": figure.name,
-        "value": figure.value,
-        "unit": figure.unit,
-        "law": figure.law,
-        "inputs": dict(figure.inputs),
-        "within": figure.within,
-    }
+    costs = {name: value for name, value, _, _ in parts}
+    yield Figure("cost", sum(costs.values()), unit, " + ".join(f"cost of {name}" for name in costs), costs, 2.0)

@@ -1,17 +1,17 @@
-"""Expected state and changes of windows under a load: by model, for records that come at random (Poisson).
+"""Expected state and changes of windows under a load, for records that arrive at random (Poisson).
 
-With the clock T, a window that began `age` = T - start seconds ago has had, of the records of its span w, those that
-are not too far behind to have come: M(age) = rate * integral of F(age - u) over u from 0 to w, where F is the share of
-records at most so far behind (`Behind.within`). It has a row for each key with one or more records: A(M), the sum of
-1 - exp(-share * M) over the keys (`Keys.active`). Windows begin every p seconds and are held until the low watermark
+With the clock T, a window that began `age` = T - start seconds ago has received the records of its span w that are not
+too far behind to have arrived: M(age) = rate * integral of F(age - u) over u from 0 to w, where F(x) is the share of
+records that are at most x behind (`Behind.within`). It has a row for each key with one or more records: A(M), the sum
+of 1 - exp(-share * M) over the keys (`Keys.active`). Windows begin every p seconds and are held until the low watermark
 T - delay - skew has passed the end and the lateness, so the rows are the integral of A(M(age)) / p over the ages that
-are held. What a step writes is the same integral over the windows that it touches.
+are held. A step writes the same integral over the windows that it touches.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, assert_never
 
@@ -19,28 +19,28 @@ import numpy as np
 
 from windrow import model as m
 from windrow.expressions import stream_of
-from windrow.tools.capacity.expected import Held, Inflow, NodeExpected, Setting
+from windrow.tools.capacity.expected import Input, NodeExpected, Setting, StateRows
 from windrow.tools.capacity.load import SECOND, Floats, Keys, Load
 
 _POINTS: Final = 3000
 """Ages at which an integral is computed."""
 _DAYS: Final = {"hour": 1 / 24, "day": 1.0, "week": 7.0, "month": 30.44}
 _FANOUT: Final = 4
-"""Of the tree of slices (`windrow.engine.operators.window.slices`)."""
+"""Fanout of the tree of slices (`windrow.engine.operators.window.slices`)."""
 _BUCKETS: Final = 64
-"""Of the sessions of a key group (`windrow.engine.operators.session.operator`)."""
+"""Buckets of the sessions of a key group (`windrow.engine.operators.session.operator`)."""
 _DAY: Final = 86_400.0
 _ENDLESS: Final = 50.0
-"""Of so many records expected in each gap, a session does not end."""
-_SOME: Final = 32
-"""Of windows, slices and nodes that differ, so many are looked at, for all of them."""
+"""Expected records in a gap from which on a session does not end."""
+_SAMPLED: Final = 32
+"""Windows, slices or nodes of slices that are computed, in place of all that differ."""
 
 
 @dataclass(frozen=True)
 class _Ages:
-    """Windows of a width, one begun `every` so often, that are held from an age until another; seconds.
+    """Windows of a `width` that begin `every` so often and are held from the age `first` until `until`; seconds.
 
-    At the age `made` a step fires them, or makes them of others; None if neither.
+    At the age `made` a step fires them, or merges them from others; None if it does neither.
     """
 
     width: float
@@ -51,17 +51,17 @@ class _Ages:
 
 
 class WindowModel:
-    """Expects the windows of nodes that aggregate."""
+    """Computes what is expected of nodes with windows."""
 
     def __init__(self, graph: m.Graph, load: Load, setting: Setting) -> None:
         self._graph = graph
         self._load = load
         self._setting = setting
 
-    def of(self, node: m.WindowNode, flow: Inflow, keys: Keys) -> NodeExpected:
-        """Return what is expected of a node, given its input and its keys."""
+    def of(self, node: m.WindowNode, flow: Input, keys: Keys) -> NodeExpected:
+        """Return what is expected of a node, by its input and its keys."""
         if stream_of(self._graph, node.input).is_changelog:
-            return self._rows_of_rows(node, flow, keys)
+            return self._changelog_windows(node, flow, keys)
         match node.window:
             case m.Session():
                 return self._session(node, node.window, flow, keys)
@@ -71,12 +71,13 @@ class WindowModel:
                 return self._spans(node, window, flow, keys)
 
     def _spans(
-        self, node: m.WindowNode, window: m.Tumbling | m.Hopping | m.Cumulate | m.Calendar, flow: Inflow, keys: Keys
+        self, node: m.WindowNode, window: m.Tumbling | m.Hopping | m.Cumulate | m.Calendar, flow: Input, keys: Keys
     ) -> NodeExpected:
-        emit, total = node.emit, _Sum()
-        lateness, low = emit.lateness / SECOND, flow.delay + self._load.skew
-        held: list[Held] = []
+        emit, low = node.emit, flow.delay + self._load.skew
+        lateness = emit.lateness / SECOND
+        state: list[StateRows] = []
         doubts = list(flow.doubts)
+        total = dict.fromkeys(_TOTALS, 0.0)
         for width, every in spans(window):
             late, expired = flow.behind.past(flow.delay, width), flow.behind.past(flow.delay + lateness, width)
             pairs = flow.rate * width / every
@@ -85,48 +86,48 @@ class WindowModel:
             late_pairs = pairs * (late - expired)
             begun = self._late_revisions(emit, flow, keys, (width, every), late_pairs)
             early = _early(emit.early, flow.rate, keys, width, ontime * every)
-            total.pairs += pairs
-            total.late += late_pairs
-            total.expired += pairs * expired
-            total.inserts += inserts
-            total.updates += max(0.0, begun - (inserts - ontime)) + early / every
+            total["pairs"] += pairs
+            total["late"] += late_pairs
+            total["expired"] += pairs * expired
+            total["inserts"] += inserts
+            total["updates"] += max(0.0, begun - (inserts - ontime)) + early / every
             fired = width + low
             if isinstance(window, m.Sliced):
-                held.append(self._parts(window, flow, keys, (width, every), fired))
+                state.append(self._parts(window, flow, keys, (width, every), fired))
             first = fired if isinstance(window, m.Sliced) else 0.0
-            held.append(self._held("panes", flow, keys, _Ages(width, every, first, fired + lateness, fired)))
+            state.append(self._held("panes", flow, keys, _Ages(width, every, first, fired + lateness, fired)))
         if isinstance(window, m.Sliced):
-            held += self._slices(window, flow, keys, low)
+            state += self._slices(window, flow, keys, low)
         if emit.early is not None:
             doubts.append(f"{node.name or 'early'}: early panes depend on when records come within a window")
-        return total.of(node, flow, _merged(held), doubts, emit)
+        return _expected(node, flow, total, state, doubts)
 
-    def _slices(self, window: m.Hopping | m.Cumulate, flow: Inflow, keys: Keys, low: float) -> Iterator[Held]:
-        """Yield the slices of windows that overlap, and the nodes above them: each until its last window has fired."""
+    def _slices(self, window: m.Hopping | m.Cumulate, flow: Input, keys: Keys, low: float) -> Iterator[StateRows]:
+        """Yield the slices of overlapping windows, and the nodes above them: each until its last window has fired."""
         width, size = window.slice / SECOND, window.size / SECOND
         every = (window.slide if isinstance(window, m.Hopping) else window.size) / SECOND
         slices, step = window.size // window.slice, round(every / width)
-        for number, weight in _some(range(step)):
+        for number, weight in _sample(range(step)):
             yield self._held("slices", flow, keys, _Ages(width, every / weight, 0.0, size - number * width + low))
         node = _FANOUT
         while node <= slices:
             starts = range(0, math.lcm(node, step), node)
-            for start, weight in _some(starts):
-                # in slices: the ends of the first window that has all of the node, and of the last that has its start
+            for start, weight in _sample(starts):
+                # in slices: the ends of the first window that has the whole node, and of the last that has its start
                 last = start // step * step + slices
                 first = start + node if isinstance(window, m.Cumulate) else last - (last - start - node) // step * step
                 if first < last:
-                    made, gone = ((end - start) * width + low for end in (first, last))
-                    ages = _Ages(node * width, len(starts) * node * width / weight, made, gone, made)
+                    made, until = ((end - start) * width + low for end in (first, last))
+                    ages = _Ages(node * width, len(starts) * node * width / weight, made, until, made)
                     yield self._held("nodes of slices", flow, keys, ages)
             node *= _FANOUT
 
     def _parts(
-        self, window: m.Hopping | m.Cumulate, flow: Inflow, keys: Keys, span: tuple[float, float], fired: float
-    ) -> Held:
-        """Return the panes of windows that have not fired, of records that are on time for some of their windows only.
+        self, window: m.Hopping | m.Cumulate, flow: Input, keys: Keys, span: tuple[float, float], fired: float
+    ) -> StateRows:
+        """Return the panes of windows that have not fired, of records that are late for some of their windows.
 
-        Those are too far behind for the first of their windows: their share 1 - G is in no slice.
+        These are too far behind for the first of their windows: their share 1 - `whole` is in no slice.
         """
         width, every = span
         whole = 1 - flow.behind.past(
@@ -140,35 +141,35 @@ class WindowModel:
         before = age - self._setting.step
         coming = flow.rate * (flow.behind.integral(age) - flow.behind.integral(np.maximum(before, least)))
         coming = np.minimum(np.maximum(records, 0.0), coming)
-        return self._integrated("panes", keys, np.maximum(records, 0.0), coming, np.diff(edges) / every)
+        return self._integrate("panes", keys, np.maximum(records, 0.0), coming, np.diff(edges) / every)
 
-    def _held(self, kind: str, flow: Inflow, keys: Keys, ages: _Ages) -> Held:
+    def _held(self, kind: str, flow: Input, keys: Keys, ages: _Ages) -> StateRows:
         """Return the rows of windows by their ages.
 
-        A step writes those to which it brings records, and those that it fires, or makes of others.
+        A step writes the windows that receive records, and those that it fires or merges from others.
         """
         width, first, until, made, step = ages.width, ages.first, ages.until, ages.made, self._setting.step
         ends = [np.linspace(first, until, _POINTS), np.linspace(first, min(until, first + width), _POINTS)]
         if made is not None:
-            ends.append(np.array([one for one in (made, made + step) if first < one < until]))
+            ends.append(np.array([age for age in (made, made + step) if first < age < until]))
         edges = np.unique(np.concatenate(ends))
         age = (edges[1:] + edges[:-1]) / 2
 
-        def come(at: Floats) -> Floats:
+        def arrived(at: Floats) -> Floats:
             found: Floats = flow.rate * (flow.behind.integral(at) - flow.behind.integral(at - width))
             return found
 
-        coming = come(age) - come(age - step)
+        coming = arrived(age) - arrived(age - step)
         if made is not None:
             coming = np.where((age >= made) & (age < made + step), np.inf, coming)
-        return self._integrated(kind, keys, come(age), coming, np.diff(edges) / ages.every)
+        return self._integrate(kind, keys, arrived(age), coming, np.diff(edges) / ages.every)
 
-    def _integrated(self, kind: str, keys: Keys, records: Floats, coming: Floats, weights: Floats) -> Held:
-        """Add up windows by age, that have had so many records, so many of them in the last step."""
+    def _integrate(self, kind: str, keys: Keys, records: Floats, coming: Floats, weights: Floats) -> StateRows:
+        """Sum windows over their ages, by the records that they have, and those of the last step (`coming`)."""
         groups, step = self._setting.groups, self._setting.step
         rows, blobs = keys.active(records), groups * -np.expm1(-records / groups)
         touched = -np.expm1(-coming / groups) / step
-        return Held(
+        return StateRows(
             kind,
             float((rows * weights).sum()),
             float((blobs * weights).sum()),
@@ -177,9 +178,9 @@ class WindowModel:
         )
 
     def _late_revisions(
-        self, emit: m.Emit, flow: Inflow, keys: Keys, span: tuple[float, float], late_pairs: float
+        self, emit: m.Emit, flow: Input, keys: Keys, span: tuple[float, float], late_pairs: float
     ) -> float:
-        """Return the revisions a second that late records make."""
+        """Return the revisions a second by late records."""
         width, every = span
         match emit.late:
             case "each":
@@ -196,13 +197,13 @@ class WindowModel:
             case _:
                 assert_never(emit.late)
 
-    def _session(self, node: m.WindowNode, window: m.Session, flow: Inflow, keys: Keys) -> NodeExpected:
-        """Sessions of records that come at random: a renewal process, whose gaps are longer than the gap by chance."""
+    def _session(self, node: m.WindowNode, window: m.Session, flow: Input, keys: Keys) -> NodeExpected:
+        """Compute sessions of records that arrive at random: a renewal process, where a longer gap ends a session."""
         gap, lateness, low = window.gap / SECOND, node.emit.lateness / SECOND, flow.delay + self._load.skew
         late = float(1 - flow.behind.within(flow.delay + gap))
         expired = float(1 - flow.behind.within(flow.delay + gap + lateness))
-        # an on-time record that is so far behind that a session before it, which it touches, has fired by then: none
-        # of that session's key is in the gap around it, and the last one of the session is `ago` or less before it
+        # an on-time record can be so far behind that an earlier session, which it touches, has fired already: no other
+        # record of the key is in the gap around it, and the last record of that session is `ago` or less before it
         span = np.linspace(0, gap, _POINTS // 10)
         coming = np.diff(flow.behind.within(flow.delay + span))
         begun = held = changes = inserts = deletes = waiting = 0.0
@@ -217,7 +218,7 @@ class WindowModel:
             first = number * rate * (1 - late) * alone
             touched = 2 * (1 - apart) - (1 - apart * (1 + kept * gap))
             revised = number * rate * (late - expired)
-            # a late record waits for its session to fire: by renewal theory, for as long as one lasts
+            # a late record waits for its session to fire: by renewal theory, for as long as a session lasts
             waiting += revised * (1 - apart) * math.expm1(min(kept * gap, _ENDLESS)) / kept if kept else 0.0
             inserts += first + again + revised
             deletes += again + revised * touched
@@ -228,7 +229,7 @@ class WindowModel:
         touched_share = -float(np.expm1(-flow.rate * step / buckets))
         due = -float(np.expm1(-2 * begun * step / buckets))
         touched_share = touched_share + (1 - touched_share) * due
-        rows = Held("sessions", held, filled, held * touched_share / step, filled * touched_share / step)
+        rows = StateRows("sessions", held, filled, held * touched_share / step, filled * touched_share / step)
         doubts = list(flow.doubts)
         if waiting > held / 10:
             doubts.append(f"{node.name or 'window'}: late records wait in long sessions for these to fire; not counted")
@@ -241,92 +242,83 @@ class WindowModel:
             flow.rate * expired + flow.expired, changes, tuple(doubts), None, changes,
         )  # fmt: skip
 
-    def _global(self, node: m.WindowNode, flow: Inflow, keys: Keys) -> NodeExpected:
+    def _global(self, node: m.WindowNode, flow: Input, keys: Keys) -> NodeExpected:
         step = self._setting.step
-        # without a trigger it is read by other streams, which see each record change its row
+        # without a trigger, other streams read it and see each record change its row
         updates = flow.rate
         if node.emit.early is not None:
             updates = _early(node.emit.early, flow.rate, keys, _DAY, keys.number) / _DAY
         touched = -float(np.expm1(-flow.rate * step / self._setting.groups))
         groups = float(min(self._setting.groups, keys.number))
-        held = Held("panes", keys.number, groups, keys.number * touched / step, groups * touched / step)
+        state = StateRows("panes", keys.number, groups, keys.number * touched / step, groups * touched / step)
         doubts = (*flow.doubts, f"{node.name or 'window'}: the global window keeps every key that was ever seen")
         rows = 2 if node.emit.mode == "retract" else 1
         return NodeExpected(
-            node, flow.rate, flow.rate, (held,), updates=updates, given=updates * rows, doubts=doubts,
+            node, flow.rate, flow.rate, (state,), updates=updates, output=updates * rows, doubts=doubts,
             changelog=updates * rows,
         )  # fmt: skip
 
-    def _rows_of_rows(self, node: m.WindowNode, flow: Inflow, keys: Keys) -> NodeExpected:
-        """Windows over rows that change keep these rows; they come when the window before them has fired."""
+    def _changelog_windows(self, node: m.WindowNode, flow: Input, keys: Keys) -> NodeExpected:
+        """Compute windows over a changelog: they keep its rows, which arrive when the window before them has fired."""
         stream = stream_of(self._graph, node.input)
         name = node.name
         if isinstance(node.window, m.Session | m.Global):
             doubts = (*flow.doubts, f"{name}: a window over rows that change is taken to hold a row a key")
-            return self._global(node, Inflow(flow.rate, flow.behind, flow.delay, 0.0, doubts), keys)
+            return self._global(node, Input(flow.rate, flow.behind, flow.delay, 0.0, doubts), keys)
         kept = (stream.hold + (stream.bound or 0)) / SECOND + flow.delay + self._load.skew
-        total, held = _Sum(), []
+        total, state = dict.fromkeys(_TOTALS, 0.0), []
+        groups, step = min(self._setting.groups, keys.number), self._setting.step
         for width, every in spans(node.window):
             rows = float(flow.rate * (width / 2 + kept) * width / every)
-            fired = float(keys.active(flow.rate * width)) / every
-            groups, step = min(self._setting.groups, keys.number), self._setting.step
             # a step writes the windows that have begun and not ended
             touched = -math.expm1(-flow.rate * step / groups) / step * width / every
-            held.append(
-                Held("rows", rows, groups * (width + kept) / every, flow.rate * width / 2 * touched, groups * touched)
-            )
-            total.pairs += flow.rate * width / every
-            total.inserts += fired
-            total.updates += flow.rate * width / every * flow.behind.past(flow.delay, width)
-        more = [*flow.doubts, f"{name}: its input are rows of other windows, which change"]
-        return total.of(node, flow, _merged(held), more, node.emit)
+            blobs, written = groups * (width + kept) / every, flow.rate * width / 2 * touched
+            state.append(StateRows("rows", rows, blobs, written, groups * touched))
+            total["pairs"] += flow.rate * width / every
+            total["inserts"] += float(keys.active(flow.rate * width)) / every
+            total["updates"] += flow.rate * width / every * flow.behind.past(flow.delay, width)
+        return _expected(
+            node, flow, total, state, [*flow.doubts, f"{name}: its input are rows of other windows, which change"]
+        )
 
 
-class _Sum:
-    """Adds up the windows of a node."""
-
-    def __init__(self) -> None:
-        self.pairs = self.late = self.expired = self.inserts = self.updates = 0.0
-
-    def of(
-        self, node: m.WindowNode, flow: Inflow, held: tuple[Held, ...], doubts: list[str], emit: m.Emit
-    ) -> NodeExpected:
-        """Return them as those of the node."""
-        changelog = self.inserts + self.updates * (2 if emit.mode == "retract" else 1)
-        return NodeExpected(
-            node, flow.rate, self.pairs, held, self.inserts, self.updates, 0.0, self.late,
-            self.expired + flow.expired, changelog, tuple(doubts), None, changelog,
-        )  # fmt: skip
+_TOTALS: Final = ("pairs", "inserts", "updates", "late", "expired")
 
 
-def _merged(held: list[Held]) -> tuple[Held, ...]:
-    """Add up state of one kind."""
-    kinds = dict.fromkeys(one.kind for one in held)
-    return tuple(
-        Held(kind, *(sum(getattr(one, name) for one in held if one.kind == kind) for name in _NUMBERS))
-        for kind in kinds
+def _expected(
+    node: m.WindowNode, flow: Input, total: Mapping[str, float], state: Sequence[StateRows], doubts: Sequence[str]
+) -> NodeExpected:
+    """Return the sums over the windows of a node (`_TOTALS`) as its rates; state of one kind is added up."""
+    changelog = total["inserts"] + total["updates"] * (2 if node.emit.mode == "retract" else 1)
+    by_kind = tuple(
+        StateRows(kind, *(sum(getattr(part, name) for part in state if part.kind == kind) for name in _NUMBERS))
+        for kind in dict.fromkeys(part.kind for part in state)
     )
+    return NodeExpected(
+        node, flow.rate, total["pairs"], by_kind, total["inserts"], total["updates"], 0.0, total["late"],
+        total["expired"] + flow.expired, changelog, tuple(doubts), None, changelog,
+    )  # fmt: skip
 
 
 _NUMBERS: Final = ("rows", "blobs", "written_rows", "written_blobs")
 
 
-def _some(numbers: range) -> list[tuple[int, float]]:
-    """Return some of many numbers, evenly spread, each with how many of them it stands for."""
-    number = min(_SOME, len(numbers))
+def _sample(numbers: range) -> list[tuple[int, float]]:
+    """Return some of the numbers, evenly spread, each with how many of them it stands for."""
+    number = min(_SAMPLED, len(numbers))
     weight = len(numbers) / number
     return [(numbers[int((place + 0.5) * weight)], weight) for place in range(number)]
 
 
 def spans(window: m.Tumbling | m.Hopping | m.Cumulate | m.Calendar) -> list[tuple[float, float]]:
-    """Return the windows as pairs of a width and how often one begins, in seconds; of many, some for all of them."""
+    """Return pairs of a width and how often a window of that width begins, in seconds; at most `_SAMPLED` pairs."""
     match window:
         case m.Tumbling(size):
             return [(size / SECOND, size / SECOND)]
         case m.Hopping(size, slide):
             return [(size / SECOND, slide / SECOND)]
         case m.Cumulate(size, step):
-            numbers = _some(range(1, size // step + 1))
+            numbers = _sample(range(1, size // step + 1))
             return [(number * step / SECOND, size / SECOND / weight) for number, weight in numbers]
         case m.Calendar(number, unit):
             days = number * _DAYS[unit]
@@ -336,32 +328,22 @@ def spans(window: m.Tumbling | m.Hopping | m.Cumulate | m.Calendar) -> list[tupl
 
 
 def _early(trigger: m.Trigger | None, rate: float, keys: Keys, width: float, windows: float) -> float:
-    """Return how many early panes the windows of all keys that begin at once have, beside the first row of each."""
-    records = rate * width
-
-    def panes(one: m.Trigger | None) -> float:  # noqa: PLR0911 - a case for each trigger
-        match one:
-            case None:
-                return 0.0
-            case m.Records(number):
-                return sum(
-                    n * (share * records / number) for n, share in zip(keys.numbers, keys.shares, strict=True)
-                ) * (1 if number == 1 else float(min(1.0, records / max(windows, 1e-9) / number)))
-            case m.Every(micros) | m.EveryEventTime(micros):
-                often = micros / SECOND
-                return sum(
-                    n * width / (often + 1 / max(share * rate, 1e-12))
-                    for n, share in zip(keys.numbers, keys.shares, strict=True)
-                )
-            case m.AnyOf(triggers):
-                return sum(map(panes, triggers))
-            case m.AllOf(triggers):
-                return min(map(panes, triggers))
-            case m.Repeat(inner, times):
-                return min(panes(inner), times * windows)
-            case m.When():
-                return 0.0
-            case _:
-                assert_never(one)
-
-    return panes(trigger)
+    """Return the early panes of all windows that begin at once (one a key), beside the first row of each."""
+    records, classes = rate * width, list(zip(keys.numbers, keys.shares, strict=True))
+    match trigger:
+        case None | m.When():
+            return 0.0
+        case m.Records(number):
+            full = 1 if number == 1 else float(min(1.0, records / max(windows, 1e-9) / number))
+            return sum(n * (share * records / number) for n, share in classes) * full
+        case m.Every(micros) | m.EveryEventTime(micros):
+            often = micros / SECOND
+            return sum(n * width / (often + 1 / max(share * rate, 1e-12)) for n, share in classes)
+        case m.AnyOf(triggers):
+            return sum(_early(part, rate, keys, width, windows) for part in triggers)
+        case m.AllOf(triggers):
+            return min(_early(part, rate, keys, width, windows) for part in triggers)
+        case m.Repeat(inner, times):
+            return min(_early(inner, rate, keys, width, windows), times * windows)
+        case _:
+            assert_never(trigger)

@@ -298,6 +298,14 @@ def read_log(graph: m.Graph) -> Disorder:
     return measure(graph, open_sources(graph).read_all())
 
 
+def decode_records(graph: m.Graph, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, pa.Table]]:
+    """Yield the good records of raw records, each table with the name of the operator that reads it."""
+    for packet in Ingest(graph).run(batches):
+        message = packet.message
+        if isinstance(message, Records):
+            yield message.to, unpack(message.blob)
+
+
 def measure(graph: m.Graph, batches: Iterable[pa.RecordBatch]) -> Disorder:
     """Measure raw records (`windrow.engine.schema.RAW`) of a log, each partition's in the order of its offsets."""
     graph = _without_delays(graph)
@@ -305,18 +313,16 @@ def measure(graph: m.Graph, batches: Iterable[pa.RecordBatch]) -> Disorder:
     numbers = {one.node.name: number for number, one in enumerate(known)}
     behind = {one.node.name: _judges_behind(graph, one.node) for one in known}
     exact, least, most = _Total(), _Total(), _Total()
-    for packet in Ingest(graph).run(batches):
-        message = packet.message
-        if isinstance(message, Records):
-            number, judges, records = numbers[message.to], behind[message.to], unpack(message.blob)
-            if known[number].judges or not judges:
-                exact.add(_measured(known[number], number, records))
-            else:
-                exact.add([_read(records, number, pairs=0)])
-            for name, is_earlier in judges.items():
-                pairs = _pairs(known[numbers[name]], numbers[name], records, is_earlier=is_earlier)
-                most.add([pairs])
-                least.add([_never_late(pairs)])
+    for reader, records in decode_records(graph, batches):
+        number, judges = numbers[reader], behind[reader]
+        if known[number].judges or not judges:
+            exact.add(_measured(known[number], number, records))
+        else:
+            exact.add([_read(records, number, pairs=0)])
+        for name, is_earlier in judges.items():
+            pairs = _pairs(known[numbers[name]], numbers[name], records, is_earlier=is_earlier)
+            most.add([pairs])
+            least.add([_never_late(pairs)])
     if not any(one.is_behind for one in known):
         counts = exact.counts()
         return Disorder(known, counts, counts, by_operator=True)
