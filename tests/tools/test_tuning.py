@@ -17,9 +17,10 @@ from windrow.errors import InputError
 from windrow.model import Graph, SinkNode, parse_duration
 from windrow.runtime.memory import MemoryHost
 from windrow.telemetry.histogram import Histogram
+from windrow.telemetry.numbers import percent
 from windrow.telemetry.probe import step_probe
 from windrow.telemetry.reports import StepReport
-from windrow.tools.tune.choose import Goals, Tuning, percent, tune, with_settings
+from windrow.tools.tune.choose import Goals, Tuning, tune, with_settings
 from windrow.tools.tune.disorder import Counts, Disorder, fed_operators, measure, read_recorded
 
 RECORDS = """

@@ -16,6 +16,7 @@ from typing import Final
 from windrow import model as m
 from windrow.errors import InputError
 from windrow.telemetry.histogram import BOUNDS
+from windrow.telemetry.numbers import percent
 from windrow.tools.tune.disorder import Bounds, Disorder, Missed
 
 ENOUGH: Final = 10
@@ -361,14 +362,6 @@ def _share(number: int, total: int) -> float:
 def _sum(bounds: Iterator[Bounds]) -> Bounds:
     known = list(bounds)
     return Bounds(sum(one.least for one in known), sum(one.most for one in known))
-
-
-def percent(share: float) -> str:
-    """Write a share with two significant digits: 12 %, 0.34 %, 0.0012 %."""
-    if not share:
-        return "0 %"
-    number = float(f"{share * 100:.1e}")
-    return f"{number:.{max(0, 1 - math.floor(math.log10(number)))}f} %"
 
 
 def with_settings(graph: m.Graph, changes: Mapping[str, int]) -> m.Graph:

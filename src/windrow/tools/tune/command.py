@@ -19,6 +19,7 @@ from windrow.authoring.yaml_edit import set_values
 from windrow.errors import InputError, PipelineError
 from windrow.model.time import UNITS
 from windrow.telemetry.folders import Folder, default_checkpoint
+from windrow.telemetry.numbers import percent
 from windrow.terminal.common import DIFFERENT, OK, json_option, print_json
 from windrow.terminal.options import DURATION, SHARE, STATE_FOLDER
 from windrow.terminal.pipelines import given, open_pipeline, pipeline_argument
@@ -276,8 +277,6 @@ def _missed(row: WhatIf) -> tuple[str, str]:
 
 
 def _shares(bounds: Bounds, total: int) -> str:
-    from windrow.tools.tune.choose import percent  # noqa: PLC0415 - help needs no Arrow
-
     least, most = (percent(number / total if total else 0.0) for number in (bounds.least, bounds.most))
     number = f"{bounds.most:,}" if bounds.least == bounds.most else f"{bounds.least:,} to {bounds.most:,}"
     return f"{number} ({most})" if least == most else f"{number} ({least} to {most})"
