@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from windrow.tools.capacity.load import Keys, Load
     from windrow.tools.capacity.plan import Figure, Prices, Wishes
 
+N = TypeVar("N", int, float)
 _SECOND = 1_000_000
 _NUMBER = re.compile(r"([0-9]+(?:\.[0-9]+)?)([kmg]?)", re.IGNORECASE)
 _FACTORS = {"": 1, "k": 1_000, "m": 1_000_000, "g": 1_000_000_000}
@@ -68,6 +69,14 @@ def _seconds(text: str, option: str) -> float:
     except PipelineError as exc:
         msg = f"{option}: {exc.message}"
         raise InputError(msg) from exc
+
+
+def _whole(text: str, option: str) -> int:
+    number = int(text) if text.isdecimal() else 0
+    if number < 1:
+        msg = f"{option}: {text!r} is not a number of partitions; write one such as 12"
+        raise InputError(msg)
+    return number
 
 
 def _named(texts: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -172,7 +181,7 @@ def command(*, pipeline: str, as_json: bool, prices: Path | None, **given: Any) 
         keep_table=given["keep_table"] / _SECOND,
         keep_changelog=given["keep_changelog"] / _SECOND,
         copies=given["copies"],
-        partitions=_partitions(graph, given["partitions"]),
+        partitions=_by_name(given, "partitions", [source.name for source in graph.sources], _whole, every=True),
     )
     found = plan(graph, load, wishes)
     costs = [] if priced is None else list(cost(found, priced))
@@ -208,19 +217,6 @@ def _load(graph: m.Graph, given: Mapping[str, Any]) -> tuple[Load, list[str]]:
     empty = [name for name, rate in load.rates.items() if not rate]
     notes += [f"taken: no records of {name}, as there were none; say --rate {name}=RATE" for name in empty]
     return load, notes
-
-
-def _partitions(graph: m.Graph, texts: Sequence[str]) -> dict[str, int]:
-    """Return the stated partitions of logs, by source."""
-    found, sources = dict[str, int](), [source.name for source in graph.sources]
-    for name, text in _named(texts):
-        number = int(text) if text.isdecimal() else 0
-        if number < 1:
-            msg = f"--partitions: {text!r} is not a number of partitions; write one such as 12"
-            raise InputError(msg)
-        for source in sources if not name else [_known_name(name, sources, "--partitions", "source")]:
-            found[source] = number
-    return found
 
 
 def _unstated_load(graph: m.Graph, given: Mapping[str, Any], notes: list[str]) -> Load:
@@ -275,30 +271,19 @@ def _with_options(load: Load, graph: m.Graph, given: Mapping[str, Any]) -> Load:
 
     sources = [source.name for source in graph.sources]
     nodes = [node.name for node in graph.computed if node.name]
-    rates, sizes = dict(load.rates), dict(load.record_bytes)
-    for name, text in _named(given["rate"]):
-        rates[_known_name(name, sources, "--rate", "source")] = _rate(text, "--rate")
-    for name, text in _named(given["record_bytes"]):
-        for source in sources if not name else [_known_name(name, sources, "--record-bytes", "source")]:
-            sizes[source] = _number(text, "--record-bytes")
+    rates = {**load.rates, **_by_name(given, "rate", sources, _rate)}
     if not sum(rates.values()):
         msg = "--rate: 0 records a second are no load to plan for; state a rate such as 20000/s"
         raise InputError(msg)
-    shares = dict(load.shares)
-    for name, text in _named(given["share"]):
-        shares["", _known_name(name, nodes, "--share", "stream")] = _share(text, "--share")
-    partners = {
-        _known_name(name, nodes, "--partners", "stream"): _number(text, "--partners")
-        for name, text in _named(given["partners"])
-    }
+    shares = {("", name): share for name, share in _by_name(given, "share", nodes, _share, kind="stream").items()}
     return replace(
         load,
         rates=rates,
-        record_bytes=sizes,
+        record_bytes={**load.record_bytes, **_by_name(given, "record_bytes", sources, _number, every=True)},
         keys=_stated_keys(load.keys, nodes, given),
         behind=load.behind if given["disorder"] is None else Behind.stated(_quantiles(given["disorder"])),
-        shares=shares,
-        partners=partners,
+        shares={**load.shares, **shares},
+        partners=_by_name(given, "partners", nodes, _number, kind="stream"),
         accepted={} if given["keys"] or given["hot_key"] or given["duplicates"] else load.accepted,
         duplicates=0.0 if given["duplicates"] is None else _share(given["duplicates"], "--duplicates"),
         skew=load.skew if given["skew"] is None else given["skew"] / _SECOND,
@@ -323,6 +308,23 @@ def _stated_keys(measured: Mapping[str, Keys], nodes: Sequence[str], given: Mapp
     return keys
 
 
+def _by_name(
+    given: Mapping[str, Any],
+    name: str,
+    known: Sequence[str],
+    read: Callable[[str, str], N],
+    *,
+    kind: str = "source",
+    every: bool = False,
+) -> dict[str, N]:
+    """Return the values of an option by the names of sources or streams; with `every`, no name stands for all."""
+    option, found = f"--{name.replace('_', '-')}", dict[str, N]()
+    for own, text in _named(given[name]):
+        value = read(text, option)
+        found |= dict.fromkeys(known if every and not own else [_known_name(own, known, option, kind)], value)
+    return found
+
+
 def _known_name(name: str, known: Sequence[str], option: str, kind: str) -> str:
     if not name and len(known) == 1:
         return known[0]
@@ -335,7 +337,7 @@ def _known_name(name: str, known: Sequence[str], option: str, kind: str) -> str:
 
 def _sample_notes(load: Load, graph: m.Graph) -> Iterator[str]:
     """Yield the size of the sample, and the figures for which it is too small."""
-    from windrow.tools.capacity.windows import spans  # noqa: PLC0415 - help needs no Arrow
+    from windrow.tools.capacity.nodes import spans  # noqa: PLC0415 - help needs no Arrow
 
     sample = load.sample
     if sample is None:
@@ -369,12 +371,7 @@ def _sample_notes(load: Load, graph: m.Graph) -> Iterator[str]:
         )
 
 
-_PRICES = {
-    "core_hour": "core_hour",
-    "memory_gb_hour": "memory_hour",
-    "storage_gb_month": "storage_month",
-    "network_gb": "network",
-}
+_PRICES = ("core_hour", "memory_gb_hour", "storage_gb_month", "network_gb")
 
 
 def _read_prices(path: Path) -> Prices:
@@ -395,9 +392,9 @@ def _read_prices(path: Path) -> Prices:
     if missing:
         msg = f"{', '.join(missing)}: missing; write a price, or 0 if it costs nothing"
         raise node.error(msg)
-    values = {field: items[name].fraction() for name, field in _PRICES.items()}
-    for name, field in _PRICES.items():
-        if values[field] < 0:
+    values = {name: items[name].fraction() for name in _PRICES}
+    for name, value in values.items():
+        if value < 0:
             msg = f"{name} is below 0: write a price, or 0 if it costs nothing"
             raise items[name].error(msg)
     return Prices(items["currency"].text() if "currency" in items else "units", **values)

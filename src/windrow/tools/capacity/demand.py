@@ -8,24 +8,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Final, assert_never
-
-import pyarrow as pa
+from typing import Final
 
 from windrow import model as m
 from windrow.connectors.base import load as load_function
 from windrow.connectors.registry import sink_connector
 from windrow.connectors.row_bytes import arrow_bytes
 from windrow.connectors.tables import Table, layout
-from windrow.engine import duckdb_sql, schema
-from windrow.engine.columns import unscale
-from windrow.engine.operators.route import side_schema, stream_schema
-from windrow.engine.operators.session.fragments import FRAGMENT_FIELDS
-from windrow.engine.operators.window.sql import window_sql
-from windrow.expressions import join_sides, sink_spec, spec_of, stream_of
-from windrow.tools.capacity.expected import NodeExpected, Setting
+from windrow.engine.state.inspect import state_schema
+from windrow.expressions import sink_spec
+from windrow.tools.capacity.expected import NodeExpected
 from windrow.tools.capacity.load import SECOND, Load
 from windrow.tools.capacity.nodes import expected
 
@@ -102,21 +96,6 @@ class Machine:
 MACHINE: Final = Machine()
 
 
-@dataclass(frozen=True)
-class Tasks:
-    """How a run is divided: partitions of the log of each source, state partitions, key groups, levels."""
-
-    logs: Mapping[str, int]
-    state: int
-    groups: int
-    levels: int
-
-    @property
-    def log(self) -> int:
-        """The partitions of all logs."""
-        return sum(self.logs.values())
-
-
 def reading(load: Load, machine: Machine = MACHINE) -> dict[str, float]:
     """Return the seconds of each second to read and decode the records of each source."""
     return {
@@ -127,15 +106,17 @@ def reading(load: Load, machine: Machine = MACHINE) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Demand:
-    """Work of a pipeline under a load, in steps of `step` seconds, divided into `tasks`, on a number of cores.
+    """Work of a pipeline under a load, in steps of `step` seconds on a number of cores.
 
-    `nodes` are the rates and state of its nodes by the model. Times are seconds of processor time, sizes bytes.
+    `logs` are the partitions of the log of each source, `state_tasks` the state partitions at each level, `nodes` the
+    rates and state of the nodes by the model. Times are seconds of processor time, sizes bytes.
     """
 
     graph: m.Graph
     load: Load
     step: float
-    tasks: Tasks
+    logs: Mapping[str, int]
+    state_tasks: int
     cores: int
     nodes: tuple[NodeExpected, ...]
     machine: Machine = MACHINE
@@ -144,9 +125,12 @@ class Demand:
     def of(graph: m.Graph, load: Load, step: float, logs: Mapping[str, int], cores: int) -> Demand:
         """Return the demand with these partitions of each log, and a state partition a core, up to a limit."""
         limit = graph.key_groups if cores <= _MOST_STATE_PARTITIONS else m.state_partitions(graph.key_groups)
-        tasks = Tasks(logs, min(cores, limit), graph.key_groups, len(graph.levels))
-        nodes = tuple(expected(graph, load, Setting(step, graph.key_groups)))
-        return Demand(graph, load, step, tasks, cores, nodes)
+        return Demand(graph, load, step, logs, min(cores, limit), cores, tuple(expected(graph, load, step)))
+
+    @property
+    def partitions(self) -> int:
+        """The partitions of all logs."""
+        return sum(self.logs.values())
 
     @cached_property
     def operators(self) -> tuple[NodeExpected, ...]:
@@ -186,10 +170,10 @@ class Demand:
     @cached_property
     def of_step(self) -> float:
         """The fixed seconds of a step, whatever it reads."""
-        machine, tasks = self.machine, self.tasks
-        level = machine.task * tasks.state + machine.group * tasks.groups
-        read = machine.log_task * self.readers + machine.partition * tasks.log
-        return (machine.step + read + tasks.levels * level) / SECOND
+        machine = self.machine
+        level = machine.task * self.state_tasks + machine.group * self.graph.key_groups
+        read = machine.log_task * self.readers + machine.partition * self.partitions
+        return (machine.step + read + len(self.graph.levels) * level) / SECOND
 
     @property
     def processors(self) -> float:
@@ -204,12 +188,12 @@ class Demand:
     @property
     def readers(self) -> int:
         """The tasks that read at a time: one for each partition of a log, up to the cores."""
-        return min(self.tasks.log, self.cores)
+        return min(self.partitions, self.cores)
 
     @cached_property
     def slowest_reading(self) -> tuple[float, int]:
         """The slowest reading, of all sources or of one: its seconds of each second, and its tasks."""
-        by_source = [(work, min(self.tasks.logs[name], self.cores)) for name, work in self.reads.items()]
+        by_source = [(work, min(self.logs[name], self.cores)) for name, work in self.reads.items()]
         return max((sum(self.reads.values()), self.readers), *by_source, key=lambda reading: reading[0] / reading[1])
 
     @cached_property
@@ -218,7 +202,7 @@ class Demand:
         busy, (read, tasks) = self.machine.busy, self.slowest_reading
         shares = (
             self.processors / (self.cores * busy), read / (tasks * busy),
-            self.in_groups / (self.tasks.state * busy), self.parts["sink"],
+            self.in_groups / (self.state_tasks * busy), self.parts["sink"],
         )  # fmt: skip
         return max(self.machine.least_step, max(shares) * self.step)
 
@@ -263,14 +247,14 @@ class Demand:
     @cached_property
     def notes(self) -> float:
         """The bytes that the key groups write in each step: the clocks, and windows or buckets of sessions."""
-        machine, tasks = self.machine, self.tasks
+        machine, levels, groups = self.machine, len(self.graph.levels), self.graph.key_groups
         windows = sum(
             (machine.bucket if kind.kind == "sessions" else machine.window) * kind.blobs
             for node in self.nodes
             for kind in node.state
         )
-        stores = tasks.levels * tasks.state * machine.store
-        return tasks.groups * tasks.levels * (machine.summary + machine.clock * tasks.log) + windows + stores
+        stores = levels * self.state_tasks * machine.store
+        return groups * levels * (machine.summary + machine.clock * self.partitions) + windows + stores
 
     @property
     def step_bytes(self) -> float:
@@ -322,7 +306,7 @@ class Demand:
 
 def state_bytes(graph: m.Graph, node: m.KeyedNode | m.SinkNode, kind: str, text_bytes: float) -> float:
     """Return the bytes of a row of a kind of state of a node in its blob."""
-    return arrow_bytes(_state_schema(graph, node, kind), text_bytes)
+    return arrow_bytes(state_schema(graph, node, kind), text_bytes)
 
 
 def grows(node: m.KeyedNode | m.SinkNode) -> list[str]:
@@ -330,36 +314,6 @@ def grows(node: m.KeyedNode | m.SinkNode) -> list[str]:
     if not isinstance(node, m.WindowNode):
         return []
     return [aggregate.name for aggregate in node.aggregates if isinstance(aggregate.function, _GROWING)]
-
-
-def _state_schema(graph: m.Graph, node: m.KeyedNode | m.SinkNode, kind: str) -> pa.Schema:
-    match node:
-        case m.WindowNode():
-            spec = spec_of(graph, node)
-            if stream_of(graph, node.input).is_changelog:
-                return schema.record_schema(spec).append(pa.field(schema.DIFF, pa.int64()))
-            records = unscale(schema.record_schema(spec).empty_table())
-            for name in (schema.WINDOW, schema.END):
-                records = records.append_column(name, pa.array([], pa.int64()))
-            # the accumulators of a session are those of any window
-            begin = window_sql(replace(spec, node=replace(node, window=m.Tumbling(1)))).begin
-            panes = duckdb_sql.query(duckdb_sql.Connection(), begin, records=records).schema
-            more = FRAGMENT_FIELDS if isinstance(node.window, m.Session) else ()
-            columns = [column for column in panes if column.name != schema.WINDOW]
-            return pa.schema([*columns, *(pa.field(name, pa.int64()) for name in more)])
-        case m.JoinNode() | m.LookupNode() | m.TableJoinNode():
-            left, right = join_sides(graph, node)
-            side = side_schema(left if kind == "left" else right)
-            return pa.schema([column for column in side if column.name != schema.SIDE])
-        case m.DeduplicateNode():
-            records = schema.record_schema(spec_of(graph, node))
-            return pa.schema([*(records.field(name) for name in node.key), records.field(schema.TIME)])
-        case m.TableNode():
-            return stream_schema(stream_of(graph, node.input), schema.record_schema(spec_of(graph, node)))
-        case m.RulesNode() | m.ProcessNode() | m.SinkNode():
-            return schema.record_schema(spec_of(graph, node))
-        case _:
-            assert_never(node)
 
 
 def _row_bytes(sink: m.Sink, table: Table, text_bytes: float) -> float:

@@ -58,14 +58,6 @@ class NodeExpected:
 
 
 @dataclass(frozen=True)
-class Setting:
-    """How a pipeline is run: seconds of a step, and key groups."""
-
-    step: float
-    groups: int
-
-
-@dataclass(frozen=True)
 class Input:
     """Records on their way to a node: how many a second, how far behind, with the delay of their source (seconds).
 

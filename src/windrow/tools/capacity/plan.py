@@ -116,17 +116,17 @@ def plan(graph: m.Graph, load: Load, wishes: Wishes) -> Capacity:
 
 def _bottlenecks(demand: Demand, needed: Mapping[str, int]) -> Iterator[str]:
     """Yield the parts of a step that cannot keep up, or cannot use all of the cores."""
-    tasks, sink, groups = demand.tasks.state, demand.parts["sink"], demand.graph.key_groups
-    logs = demand.tasks.logs
+    tasks, sink, groups = demand.state_tasks, demand.parts["sink"], demand.graph.key_groups
+    logs = demand.logs
     for name, number in needed.items():
         if logs[name] < number:
             yield (
                 f"the log{f' of {name}' if len(logs) > 1 else ''} has {logs[name]} of the {number} partitions that its "
                 "tasks need to keep up: one task reads each; add partitions, or the run falls behind"
             )
-    if demand.tasks.log < demand.cores and all(logs[name] >= number for name, number in needed.items()):
+    if demand.partitions < demand.cores and all(logs[name] >= number for name, number in needed.items()):
         yield (
-            f"{'all logs have' if len(logs) > 1 else 'the log has'} {counted(demand.tasks.log, 'partition')}: of "
+            f"{'all logs have' if len(logs) > 1 else 'the log has'} {counted(demand.partitions, 'partition')}: of "
             f"{demand.cores} cores, as many read at a time; add some"
         )
     if groups < demand.cores:
@@ -147,15 +147,15 @@ def _processors(demand: Demand, wishes: Wishes) -> Iterator[Figure]:
         "processor time", demand.processors, "s/s", " + ".join([*parts, "step / every"]),
         {**parts, "step": demand.of_step, "every": demand.step}, within,
     )  # fmt: skip
-    tasks = demand.tasks
+    graph = demand.graph
     yield Figure(
         "step", demand.of_step, "s",
         "step + log_task x tasks that read + partition x log partitions + levels x (task x state partitions + group x "
         "key groups)",
         {"step": machine.step / SECOND, "log_task": machine.log_task / SECOND,
-         "tasks that read": min(tasks.log, demand.cores), "partition": machine.partition / SECOND,
-         "log partitions": tasks.log, "levels": tasks.levels, "task": machine.task / SECOND,
-         "state partitions": tasks.state, "group": machine.group / SECOND, "key groups": tasks.groups},
+         "tasks that read": demand.readers, "partition": machine.partition / SECOND,
+         "log partitions": demand.partitions, "levels": len(graph.levels), "task": machine.task / SECOND,
+         "state partitions": demand.state_tasks, "group": machine.group / SECOND, "key groups": graph.key_groups},
     )  # fmt: skip
     if rate * _DAY >= _MILLION:  # with fewer records the steps of days would count
         yield Figure(
@@ -180,7 +180,7 @@ def _saturation(demand: Demand) -> float:
     while load.rate and most - least > most / 100:
         rate = (least + most) / 2
         more = replace(load, rates={name: own * rate / load.rate for name, own in load.rates.items()})
-        if Demand.of(demand.graph, more, step, demand.tasks.logs, demand.cores).processors > able:
+        if Demand.of(demand.graph, more, step, demand.logs, demand.cores).processors > able:
             most = rate
         else:
             least = rate
@@ -208,9 +208,9 @@ def _parallelism(demand: Demand, wishes: Wishes, enough: Mapping[str, int]) -> I
         {"key_groups": graph.key_groups}, None,
     )  # fmt: skip
     yield Figure(
-        "state partitions", demand.tasks.state, "tasks",
+        "state partitions", demand.state_tasks, "tasks",
         "at each level the cores, up to key_groups; on more than 16 the greatest divisor of 5040 up to 16",
-        {"cores": cores, "key_groups": graph.key_groups, "levels": demand.tasks.levels}, None,
+        {"cores": cores, "key_groups": graph.key_groups, "levels": len(graph.levels)}, None,
     )  # fmt: skip
     hottest = max(
         (operator.taken * load.keys_of(operator.node.name).greatest for operator in demand.operators), default=0.0
@@ -301,7 +301,7 @@ def _latency(demand: Demand) -> Iterator[Figure]:
         "sources or one, key groups / (state partitions x busy) and sink; least_step at least",
         {"processor time": demand.processors, "every": step, "cores": demand.cores, "busy": machine.busy,
          "read and decode": read, "tasks that read": tasks,
-         "key groups": demand.in_groups, "state partitions": demand.tasks.state, "sink": demand.parts["sink"],
+         "key groups": demand.in_groups, "state partitions": demand.state_tasks, "sink": demand.parts["sink"],
          "least_step": machine.least_step}, ABOUT,
     )  # fmt: skip
     (half, most), inputs = demand.latency, {"delay": delay, "every": step, "step time": took}
@@ -313,7 +313,7 @@ def _latency(demand: Demand) -> Iterator[Figure]:
 
 
 def _network(demand: Demand) -> Iterator[Figure]:
-    load, tasks = demand.load, demand.tasks
+    load, groups = demand.load, demand.graph.key_groups
     yield Figure(
         "network, log", load.rate * load.mean_bytes, "bytes/s", "rate x bytes of a record",
         {"rate": load.rate, "bytes of a record": load.mean_bytes},
@@ -321,10 +321,10 @@ def _network(demand: Demand) -> Iterator[Figure]:
     taken = sum(operator.taken for operator in demand.operators)
     width = _PACKED + load.text_bytes
     yield Figure(
-        "network, shuffle", taken * width + tasks.log * tasks.groups * _PROGRESS / demand.step, "bytes/s",
+        "network, shuffle", taken * width + demand.partitions * groups * _PROGRESS / demand.step, "bytes/s",
         f"records taken x bytes of a packed record + log partitions x key groups x {_PROGRESS} / every",
-        {"records taken": taken, "bytes of a packed record": width, "log partitions": tasks.log,
-         "key groups": tasks.groups, "every": demand.step}, ABOUT,
+        {"records taken": taken, "bytes of a packed record": width, "log partitions": demand.partitions,
+         "key groups": groups, "every": demand.step}, ABOUT,
     )  # fmt: skip
     yield Figure(
         "network, sink", sum(demand.sink_bytes.values()), "bytes/s", " + ".join(demand.sink_bytes), demand.sink_bytes,
@@ -366,9 +366,9 @@ class Prices:
 
     currency: str
     core_hour: float
-    memory_hour: float
-    storage_month: float
-    network: float
+    memory_gb_hour: float
+    storage_gb_month: float
+    network_gb: float
 
 
 def cost(found: Capacity, prices: Prices) -> Iterator[Figure]:
@@ -380,11 +380,12 @@ def cost(found: Capacity, prices: Prices) -> Iterator[Figure]:
     parts = [
         ("cores", found.value("cores") * prices.core_hour * MONTH, "cores x core_hour x 730",
          {"cores": found.value("cores"), "core_hour": prices.core_hour}),
-        ("memory", memory * prices.memory_hour * MONTH, "GiB x memory_hour x 730",
-         {"GiB": memory, "memory_hour": prices.memory_hour}),
-        ("storage", stored * prices.storage_month, "GiB x storage_month",
-         {"GiB": stored, "storage_month": prices.storage_month}),
-        ("network", sent * prices.network, "GiB a month x network", {"GiB a month": sent, "network": prices.network}),
+        ("memory", memory * prices.memory_gb_hour * MONTH, "GiB x memory_hour x 730",
+         {"GiB": memory, "memory_hour": prices.memory_gb_hour}),
+        ("storage", stored * prices.storage_gb_month, "GiB x storage_month",
+         {"GiB": stored, "storage_month": prices.storage_gb_month}),
+        ("network", sent * prices.network_gb, "GiB a month x network",
+         {"GiB a month": sent, "network": prices.network_gb}),
     ]  # fmt: skip
     unit = f"{prices.currency} a month"
     for name, value, law, inputs in parts:

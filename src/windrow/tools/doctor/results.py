@@ -183,30 +183,28 @@ def delay(x: Examined) -> Iterator[Finding]:
 
     tunes = x.command("tune {c}")
     for choice in tune(x.graph, x.disorder, Goals(quantile=0.999)).delays:
-        setting, own = choice.setting, x.disorder.of(choice.setting.partitions)
+        own = x.disorder.of([part.partition for part in choice.partitions])
         if own.records < _ENOUGH:
-            yield unknown(f"{setting.path}: {own.records:,} records are too few to judge a delay by")
+            yield unknown(f"{choice.path}: {own.records:,} records are too few to judge a delay by")
             continue
         high, most = own.high.quantile(_QUANTILE), own.high.quantile(0.999)
-        beyond = own.high.out(setting.delay + 1) / own.records
-        lateness = setting.source_lateness or max(
+        beyond = own.high.out(choice.now + 1) / own.records
+        lateness = choice.source_lateness or max(
             (operator.lateness for operator in own.operators if operator.path), default=0
         )
         found = (
-            f"{setting.path} is {m.format_duration(setting.delay)}: {percent(beyond)} of {own.records:,} records are "
+            f"{choice.path} is {m.format_duration(choice.now)}: {percent(beyond)} of {own.records:,} records are "
             f"farther behind the clock; 99 % are at most {duration(high)} behind, 99.9 % at most {duration(most)}"
         )
-        if high > setting.delay + lateness:
+        if high > choice.now + lateness:
             why = f"with a lateness of {m.format_duration(lateness)}, 1 % of the records and more can be in no row"
-            yield serious(found, why, tunes, where=setting.path)
-        elif high > setting.delay:
+            yield serious(found, why, tunes, where=choice.path)
+        elif high > choice.now:
             why = "rows that someone has read change: more than 1 % of the records can be late"
-            yield advice(found, why, tunes, where=setting.path)
-        elif setting.delay >= MINUTE and most * _GENEROUS <= setting.delay:
-            why = (
-                f"each row is written at least {m.format_duration(setting.delay)} after its window, mostly for nothing"
-            )
-            yield advice(found, why, x.command("tune --quantile 99.9 {c}"), where=setting.path)
+            yield advice(found, why, tunes, where=choice.path)
+        elif choice.now >= MINUTE and most * _GENEROUS <= choice.now:
+            why = f"each row is written at least {m.format_duration(choice.now)} after its window, mostly for nothing"
+            yield advice(found, why, x.command("tune --quantile 99.9 {c}"), where=choice.path)
         else:
             yield fine(found)
 

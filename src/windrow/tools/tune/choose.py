@@ -83,30 +83,21 @@ class PartitionDisorder:
 
 
 @dataclass(frozen=True)
-class DelayChoice:
-    """The choice of a delay (None without a goal for it, or if none meets all goals), and the effect of others."""
+class Choice:
+    """The choice of a delay or a lateness by its path in the file, in place of `now`, and the effect of others.
 
-    setting: DelaySetting
-    records: int
-    chosen: int | None
-    problem: str | None
-    table: tuple[WhatIf, ...]
-    partitions: tuple[PartitionDisorder, ...]
-
-
-@dataclass(frozen=True)
-class LatenessChoice:
-    """The choice of a lateness, by its path in the file, in place of `lateness`, and the effect of others.
-
-    `chosen` is as in `DelayChoice`; the shares are those under the chosen delays.
+    `chosen` is None without a goal for it, or if no value meets all goals. A delay has `partitions`, and the lateness
+    of their source; the shares of a lateness are those under the chosen delays.
     """
 
     path: str
-    lateness: int
+    now: int
     records: int
     chosen: int | None
     problem: str | None
     table: tuple[WhatIf, ...]
+    partitions: tuple[PartitionDisorder, ...] = ()
+    source_lateness: int | None = None
 
 
 @dataclass(frozen=True)
@@ -116,8 +107,8 @@ class Tuning:
     Their counts are exact or bounds, of a log or of the history of a run; `is_log_exact` if those of the log are exact.
     """
 
-    delays: tuple[DelayChoice, ...]
-    latenesses: tuple[LatenessChoice, ...]
+    delays: tuple[Choice, ...]
+    latenesses: tuple[Choice, ...]
     skipped: tuple[str, ...]
     is_exact: bool
     is_of_log: bool
@@ -126,17 +117,15 @@ class Tuning:
     @property
     def changes(self) -> dict[str, int]:
         """The values of settings that change, by path."""
-        choices = [(delay.setting.path, delay.setting.delay, delay.chosen) for delay in self.delays]
-        choices += [(lateness.path, lateness.lateness, lateness.chosen) for lateness in self.latenesses]
-        return {path: chosen for path, now, chosen in choices if chosen not in {None, now}}
+        choices = ((choice, choice.chosen) for choice in (*self.delays, *self.latenesses))
+        return {choice.path: chosen for choice, chosen in choices if chosen is not None and chosen != choice.now}
 
     @property
     def problems(self) -> list[str]:
         """The reasons why goals are not met."""
         if not self.skipped and not any(delay.records for delay in self.delays):
             return ["there are no records to choose by: run the pipeline, or let its log have some"]
-        problems = [*(delay.problem for delay in self.delays), *(lateness.problem for lateness in self.latenesses)]
-        return [problem for problem in problems if problem is not None]
+        return [choice.problem for choice in (*self.delays, *self.latenesses) if choice.problem is not None]
 
 
 def tune(graph: m.Graph, disorder: Disorder, goals: Goals) -> Tuning:
@@ -150,7 +139,7 @@ def tune(graph: m.Graph, disorder: Disorder, goals: Goals) -> Tuning:
     settings = [setting for source in fitting for setting in _settings(graph, source, disorder.partitions)]
     now = {setting.path: setting.delay for setting in settings}
     delays = tuple(_choose_delay(setting, disorder, goals) for setting in settings)
-    then = now | {delay.setting.path: delay.chosen for delay in delays if delay.chosen is not None}
+    then = now | {delay.path: delay.chosen for delay in delays if delay.chosen is not None}
     # operators that read a skipped source have unknown verdicts
     latenesses = () if skipped else tuple(_choose_latenesses(graph, disorder, settings, then, goals))
     return Tuning(delays, latenesses, skipped, disorder.is_exact, disorder.by_operator, disorder.is_log_exact)
@@ -201,7 +190,7 @@ def _settings(graph: m.Graph, source: m.SourceNode, partitions: list[int]) -> It
         yield DelaySetting(f"{prefix}time.delay{path}", source.name, micros, source.lateness, numbers)
 
 
-def _choose_delay(setting: DelaySetting, disorder: Disorder, goals: Goals) -> DelayChoice:
+def _choose_delay(setting: DelaySetting, disorder: Disorder, goals: Goals) -> Choice:
     own = disorder.of(setting.partitions)
     found: int | str | None = None
     if own.records and goals.choose_delay:
@@ -213,7 +202,9 @@ def _choose_delay(setting: DelaySetting, disorder: Disorder, goals: Goals) -> De
         WhatIf(delay, None, own.missed(delay, setting.source_lateness, {}), _ratio(_held(own, delay, {}), held))
         for delay in sorted(candidates)
     )
-    return DelayChoice(setting, own.records, chosen, problem, table, tuple(_partitions(own, setting, goals)))
+    partitions = tuple(_partitions(own, setting, goals))
+    lateness = setting.source_lateness
+    return Choice(setting.path, setting.delay, own.records, chosen, problem, table, partitions, lateness)
 
 
 def _needed_delay(own: Disorder, source_lateness: int | None, goals: Goals) -> int | str:
@@ -262,7 +253,7 @@ def _partitions(own: Disorder, setting: DelaySetting, goals: Goals) -> Iterator[
 
 def _choose_latenesses(
     graph: m.Graph, disorder: Disorder, settings: list[DelaySetting], delays: Mapping[str, int], goals: Goals
-) -> Iterator[LatenessChoice]:
+) -> Iterator[Choice]:
     """Choose the latenesses of sources, then those of operators, each independently of the others."""
     for source in graph.sources:
         own = [setting for setting in settings if setting.source == source.name]
@@ -291,7 +282,7 @@ def _choose_latenesses(
 
 def _choose_lateness(
     path: str, now: int, count: Callable[[int], Missed], held: Callable[[int], float], goals: Goals
-) -> LatenessChoice:
+) -> Choice:
     pairs, wanted = count(now).pairs, goals.expired
     found: int | str | None = None
     if pairs and wanted is not None:
@@ -308,7 +299,7 @@ def _choose_lateness(
         missed = count(lateness)
         if lateness in candidates or not table or missed.expired != table[-1].missed.expired:
             table.append(WhatIf(0, lateness, missed, _ratio(held(lateness), held(now))))
-    return LatenessChoice(path, now, pairs, chosen, problem, tuple(table))
+    return Choice(path, now, pairs, chosen, problem, tuple(table))
 
 
 def _split(found: int | str | None, path: str) -> tuple[int | None, str | None]:

@@ -26,7 +26,7 @@ from windrow.terminal.pipelines import given, open_pipeline, pipeline_argument
 
 if TYPE_CHECKING:
     from windrow.runtime.compatibility import PipelineChange
-    from windrow.tools.tune.choose import DelayChoice, LatenessChoice, Tuning, WhatIf
+    from windrow.tools.tune.choose import Choice, PartitionDisorder, Tuning, WhatIf
     from windrow.tools.tune.disorder import Bounds, Disorder
 
 _DEFAULT_LATE = 0.001
@@ -79,14 +79,11 @@ _HELP = {
 def command(
     *,
     pipeline: str,
-    late: float | None,
-    quantile: float | None,
-    within: int | None,
-    expired: float | None,
     checkpoint: Folder | None,
     log: bool,
     write: bool,
     as_json: bool,
+    **options: Any,  # noqa: ANN401 - goals
 ) -> int:
     """Choose the delay and the lateness by the disorder of the records.
 
@@ -109,7 +106,7 @@ def command(
     if log and checkpoint is not None:
         msg = "--log reads the log and no history: leave out --checkpoint"
         raise InputError(msg)
-    goals = Goals(late, within, quantile, expired)
+    goals = Goals(**options)
     if goals == Goals():
         goals = Goals(late=_DEFAULT_LATE, expired=_DEFAULT_EXPIRED)
     disorder, origin = _read_disorder(valid, checkpoint, log=log)
@@ -189,14 +186,14 @@ def _show(graph: m.Graph, found: Tuning, origin: str, diff: str, effects: Sequen
     for line in _head(graph, found, origin):
         click.echo(line)
     for delay in found.delays:
-        click.echo(f"\n{delay.setting.path}: {_words(delay.setting.delay, delay.chosen)}; {delay.records:,} records")
+        click.echo(f"\n{delay.path}: {_words(delay.now, delay.chosen)}; {delay.records:,} records")
         if delay.records:
             console.print(_delay_table(delay))
             console.print(_partition_table(graph, delay))
-    has_changes = any(delay.chosen not in {None, delay.setting.delay} for delay in found.delays)
+    has_changes = any(delay.chosen not in {None, delay.now} for delay in found.delays)
     under = ", under the choices above" if has_changes else ""
     for lateness in found.latenesses:
-        click.echo(f"\n{lateness.path}: {_words(lateness.lateness, lateness.chosen)}; of {lateness.records:,}{under}")
+        click.echo(f"\n{lateness.path}: {_words(lateness.now, lateness.chosen)}; of {lateness.records:,}{under}")
         if lateness.records:
             console.print(_lateness_table(lateness))
     click.echo("")
@@ -243,21 +240,21 @@ def _meaning(effects: Sequence[PipelineChange]) -> Iterator[str]:
     yield "  existing rows stay as they are; windrow run --fresh rebuilds them all from the log"
 
 
-def _delay_table(found: DelayChoice) -> Table:
+def _delay_table(found: Choice) -> Table:
     table = _table("delay", "not on time", "expired", "rows later by", "state")
     for row in found.table:
-        moved = row.delay - found.setting.delay
+        moved = row.delay - found.now
         by = "" if not moved else f"{'-' if moved < 0 else '+'}{m.format_duration(abs(moved))}"
-        value = _mark(row.delay, found.setting.delay, found.chosen)
+        value = _mark(row.delay, found.now, found.chosen)
         late, expired = (_shares(bounds, row.missed.pairs) for bounds in (row.missed.late, row.missed.expired))
         table.add_row(value, late, expired, by, f"{row.held:.2f} x")
     return table
 
 
-def _lateness_table(found: LatenessChoice) -> Table:
+def _lateness_table(found: Choice) -> Table:
     table = _table("lateness", "expired", "state")
     for row in found.table:
-        value = _mark(row.lateness or 0, found.lateness, found.chosen)
+        value = _mark(row.lateness or 0, found.now, found.chosen)
         table.add_row(value, _shares(row.missed.expired, row.missed.pairs), f"{row.held:.2f} x")
     return table
 
@@ -273,7 +270,7 @@ def _shares(bounds: Bounds, total: int) -> str:
     return f"{number} ({most})" if least == most else f"{number} ({least} to {most})"
 
 
-def _partition_table(graph: m.Graph, found: DelayChoice) -> Table:
+def _partition_table(graph: m.Graph, found: Choice) -> Table:
     table = _table("partition", "records", "P50", "P99", "P99.9", "most behind", "delay by the goals")
     for partition in found.partitions:
         needed = "" if partition.needed is None else m.format_duration(partition.needed)
@@ -302,37 +299,26 @@ def _plain(graph: m.Graph, found: Tuning) -> dict[str, Any]:
     return {
         "exact": found.is_exact,
         "delays": [
-            {
-                "path": delay.setting.path,
-                "records": delay.records,
-                "now": delay.setting.delay,
-                "chosen": delay.chosen,
-                "what_if": [_plain_row(row) for row in delay.table],
-                "partitions": [
-                    {
-                        "partition": graph.partition_name(part.partition),
-                        "records": part.records,
-                        "behind": {f"p{share * 100:g}": micros for share, micros in part.quantiles.items()},
-                        "delay": part.needed,
-                    }
-                    for part in delay.partitions
-                ],
-            }
+            {**_plain_choice(delay, "records"), "partitions": [_plain_partition(graph, p) for p in delay.partitions]}
             for delay in found.delays
         ],
-        "latenesses": [
-            {
-                "path": lateness.path,
-                "pairs": lateness.records,
-                "now": lateness.lateness,
-                "chosen": lateness.chosen,
-                "what_if": [_plain_row(row) for row in lateness.table],
-            }
-            for lateness in found.latenesses
-        ],
+        "latenesses": [_plain_choice(lateness, "pairs") for lateness in found.latenesses],
         "skipped": list(found.skipped),
         "problems": found.problems,
     }
+
+
+def _plain_choice(choice: Choice, unit: str) -> dict[str, Any]:
+    rows = [_plain_row(row) for row in choice.table]
+    return {
+        "path": choice.path, unit: choice.records, "now": choice.now, "chosen": choice.chosen, "what_if": rows,
+    }  # fmt: skip
+
+
+def _plain_partition(graph: m.Graph, part: PartitionDisorder) -> dict[str, Any]:
+    behind = {f"p{share * 100:g}": micros for share, micros in part.quantiles.items()}
+    name = graph.partition_name(part.partition)
+    return {"partition": name, "records": part.records, "behind": behind, "delay": part.needed}
 
 
 def _plain_row(row: WhatIf) -> dict[str, Any]:

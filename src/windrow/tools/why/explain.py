@@ -290,7 +290,7 @@ def _differences(row: Mapping[str, Any] | None, replayed: Mapping[str, Any] | No
     ]
 
 
-def _is_same(one: object, other: object) -> bool:
-    if isinstance(one, float) and isinstance(other, float):
-        return math.isclose(one, other, rel_tol=1e-9)
-    return one == other
+def _is_same(value: object, other: object) -> bool:
+    if isinstance(value, float) and isinstance(other, float):
+        return math.isclose(value, other, rel_tol=1e-9)
+    return value == other
