@@ -270,10 +270,10 @@ def predicted(point: Point, graph: Graph, steps: int) -> dict[str, float]:
     return {
         "CPU s a million": 1e6 * (sum(parts.values()) / load.rate + demand.of_step / point.step),
         "rows of state": demand.rows,
-        "MB of state": demand.held / 1e6,
+        "MB of state": demand.state / 1e6,
         "KB a step": demand.step_bytes / 1e3,
         "MB of checkpoint": demand.checkpoint(steps) / 1e6,
-        "changes": sum(one.inserts + one.updates for _, one in demand.sunk) * span,
+        "changes": sum(one.inserts + one.updates for _, one in demand.sinks) * span,
         "MB of tables": written * span / 1e6 if point.sink else 0.0,
         "MiB of memory": one_jvm / MIB,
     }

@@ -19,7 +19,7 @@ from windrow.engine.columns import unpack
 from windrow.engine.schema import RAW
 from windrow.model import MAX_PARTITIONS
 from windrow.runtime.memory import MemoryHost
-from windrow.tools.capacity.expected import NodeExpected, Setting
+from windrow.tools.capacity.expected import NodeExpected
 from windrow.tools.capacity.load import Behind, Keys, Load, measure_load
 from windrow.tools.capacity.nodes import expected
 
@@ -152,7 +152,7 @@ def expectation(case: Case, raw: pa.Table) -> NodeExpected:
     measured = measure_load(as_graph(case.pipeline), raw.to_batches(), "it")
     load = replace(measured, keys={"": Keys.even(case.keys, case.hot)})
     graph = as_graph(case.pipeline)
-    (found,) = expected(graph, load, Setting(case.step, graph.key_groups))
+    (found,) = expected(graph, load, case.step)
     return found
 
 
@@ -232,7 +232,7 @@ sinks:
   to: {from: counts, sink: {sqlite: {path: a.db, table: a}}}
 """
     graph = as_graph(read_document(text, "g.yaml").pipeline)
-    (found,) = expected(graph, load, Setting(1.0, 8))
+    (found,) = expected(graph, load, 1.0)
     assert found.taken == pytest.approx(9.0)
     assert found.expired == pytest.approx(1.0)
 
@@ -286,8 +286,8 @@ def test_a_join_and_a_deduplication_hold_what_can_be_met() -> None:
                 rows[kind] += unpack(blob).num_rows
         pairs += sum(output.by_sink["to_made"].changes.num_rows for output in outputs)
     load = Load({"a": 10.0, "b": 10.0}, {"a": 50.0, "b": 50.0}, {"": Keys.even(keys)}, Behind.stated({0.99: 2.3}))
-    found = {one.node.name: one for one in expected(graph, load, Setting(step, graph.key_groups))}
-    left, right = (one.rows for one in found["made"].held)
+    found = {one.node.name: one for one in expected(graph, load, step)}
+    left, right = (one.rows for one in found["made"].state)
     assert near(left, rows["made/left"] / steps)
     assert near(right, rows["made/right"] / steps)
     assert near(found["unique"].rows, rows["unique/keys"] / steps)
@@ -320,7 +320,7 @@ def test_a_deduplication_of_keys_that_come_in_bursts_is_measured() -> None:
             rows += sum(unpack(blob).num_rows for state in host.states for _, blob in state.items())
     load = measure_load(graph, raw.to_batches(), "a log")
     assert near(load.accepted["unique"] * number, accepted, 0.01)
-    found = {one.node.name: one for one in expected(graph, load, Setting(step, graph.key_groups))}
+    found = {one.node.name: one for one in expected(graph, load, step)}
     assert near(found["unique"].rows, rows / steps)
-    stated = {one.node.name: one for one in expected(graph, replace(load, accepted={}), Setting(step, 8))}
+    stated = {one.node.name: one for one in expected(graph, replace(load, accepted={}), step)}
     assert stated["unique"].rows > 1.5 * found["unique"].rows

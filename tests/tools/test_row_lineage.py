@@ -58,8 +58,8 @@ from windrow.model import (
     WindowNode,
 )
 from windrow.tools.why.explain import Explanation, explain_row
-from windrow.tools.why.row_replay import RowTarget
 from windrow.tools.why.row_trace import Trace
+from windrow.tools.why.target import RowTarget
 
 LATENESS = 3 * MINUTE
 SUMS = (Aggregate("total", Sum("v")), Aggregate("n", Count()))

@@ -17,9 +17,10 @@ from windrow.errors import InputError
 from windrow.model import Graph, SinkNode, parse_duration
 from windrow.runtime.memory import MemoryHost
 from windrow.telemetry.histogram import Histogram
+from windrow.telemetry.numbers import percent
 from windrow.telemetry.probe import step_probe
 from windrow.telemetry.reports import StepReport
-from windrow.tools.tune.choose import Goals, Tuning, percent, tune, with_settings
+from windrow.tools.tune.choose import Goals, Tuning, tune, with_settings
 from windrow.tools.tune.disorder import Counts, Disorder, fed_operators, measure, read_recorded
 
 RECORDS = """
@@ -216,7 +217,7 @@ def test_the_least_value_that_meets_the_goals_is_chosen() -> None:
 
 def test_each_setting_of_a_graph_is_chosen() -> None:
     found = choose(GRAPH, late=0.05, expired=0.01)
-    assert [one.setting.path for one in found.delays] == ["sources.purchases.time.delay"]
+    assert [one.path for one in found.delays] == ["sources.purchases.time.delay"]
     assert [one.path for one in found.latenesses] == [
         "sources.purchases.lateness",
         "streams.minutes.emit.lateness",
@@ -236,7 +237,7 @@ def test_each_delay_by_partition_is_chosen_by_its_own_records() -> None:
     mixed = pa.array(np.where(numbers == 1, times.to_numpy(zero_copy_only=False)[::-1], times))
     records = records.set_column(4, records.schema.field(4), mixed.cast(RAW.field(4).type))
     found = tune(as_graph(given), measure(as_graph(given), records.to_batches()), Goals(late=0.05))
-    assert {one.setting.path: one.chosen for one in found.delays} == {
+    assert {one.path: one.chosen for one in found.delays} == {
         "time.delay.by_partition.default": 0,
         "time.delay.by_partition.1": 0,  # windows of 5 minutes hold all of its records
         "time.delay.by_partition.7": None,

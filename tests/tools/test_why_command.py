@@ -95,7 +95,7 @@ def test_records_that_are_lost_are_missed() -> None:
     ("words", "message"),
     [
         (["--where", "user_id=u17"], "--where window_start=2026-11-20T10:10:00Z"),
-        (["--where", "user_id=eve"], "none has that key"),
+        (["--where", "user_id=eve"], "no row has that key"),
         (["--key", "user_id=u17", "--window", "2026-11-20T10:21"], "--where window_start=2026-11-20T10:10:00Z"),
         ([*ROW, "--since", "2026-11-20"], "--where, --key and --window alone"),
         (["--where", "window_start=noon"], "is a time, such as"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime, timedelta
 
 from windrow import model as m
@@ -34,6 +35,14 @@ def short_bytes(number: float) -> str:
             return f"{number:.0f} {unit}" if is_whole else f"{number:.1f} {unit}"
         number /= _THOUSAND
     return f"{number:,.1f} TB"
+
+
+def percent(share: float) -> str:
+    """Write a share with two significant digits: 12 %, 0.34 %, 0.0012 %."""
+    if not share:
+        return "0 %"
+    number = float(f"{share * 100:.1e}")
+    return f"{number:.{max(0, 1 - math.floor(math.log10(number)))}f} %"
 
 
 def short_duration(seconds: float) -> str:

@@ -251,7 +251,7 @@ def test_other_settings_count_as_tune_does() -> None:
         assert made["then"]["not_on_time"] == [missed.late.least, missed.late.most]
         assert made["then"]["expired"] == [missed.expired.least, missed.expired.most]
         assert made["state_ratio"] == pytest.approx(row.held, abs=1e-4)
-        assert made["later_seconds"] == (row.delay - choice.setting.delay) / 1e6
+        assert made["later_seconds"] == (row.delay - choice.now) / 1e6
     (other,) = tune(as_graph(pipeline), disorder, Goals(expired=0.01)).latenesses
     for row in other.table:
         made = lateness(found, {"lateness": f"{row.lateness}us"})["what_if"]

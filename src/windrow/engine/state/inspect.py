@@ -5,20 +5,26 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow import model as m
-from windrow.engine.columns import unpack
+from windrow.engine import schema
+from windrow.engine.columns import unpack, unscale
+from windrow.engine.duckdb_sql import Connection, query
 from windrow.engine.operators.registry import build_operator
+from windrow.engine.operators.route import side_schema, stream_schema
+from windrow.engine.operators.session.fragments import FRAGMENT_FIELDS
 from windrow.engine.operators.window.slices import windows_of_slices
+from windrow.engine.operators.window.sql import window_sql
 from windrow.engine.state.store import MemoryState
 from windrow.engine.watermarks.clocks import PartitionClocks
 from windrow.engine.watermarks.sources import sources_of
 from windrow.errors import InputError
+from windrow.expressions import join_sides, spec_of, stream_of
 
 
 @dataclass(frozen=True)
@@ -153,3 +159,32 @@ def _count_rows(tables: list[pa.Table]) -> int:
         return int(any(table.num_rows for table in tables))
     rows = pa.concat_tables(tables)
     return int(rows.group_by(rows.column_names).aggregate([]).num_rows)
+
+
+def state_schema(graph: m.Graph, node: m.KeyedNode | m.SinkNode, kind: str) -> pa.Schema:
+    """Return the schema of the rows of a kind of state of a node, such as ``panes`` or the ``left`` side of a join."""
+    match node:
+        case m.WindowNode():
+            spec = spec_of(graph, node)
+            if stream_of(graph, node.input).is_changelog:
+                return schema.record_schema(spec).append(pa.field(schema.DIFF, pa.int64()))
+            records = unscale(schema.record_schema(spec).empty_table())
+            for name in (schema.WINDOW, schema.END):
+                records = records.append_column(name, pa.array([], pa.int64()))
+            # the accumulators of a session are those of any window
+            begin = window_sql(replace(spec, node=replace(node, window=m.Tumbling(1)))).begin
+            panes = query(Connection(), begin, records=records).schema
+            more = FRAGMENT_FIELDS if isinstance(node.window, m.Session) else ()
+            columns = [column for column in panes if column.name != schema.WINDOW]
+            return pa.schema([*columns, *(pa.field(name, pa.int64()) for name in more)])
+        case m.JoinNode() | m.LookupNode() | m.TableJoinNode():
+            left, right = join_sides(graph, node)
+            side = side_schema(left if kind == "left" else right)
+            return pa.schema([column for column in side if column.name != schema.SIDE])
+        case m.TableNode():
+            return stream_schema(stream_of(graph, node.input), schema.record_schema(spec_of(graph, node)))
+        case m.RulesNode() | m.ProcessNode() | m.SinkNode():
+            return schema.record_schema(spec_of(graph, node))
+        case _:  # a row for each key
+            records = schema.record_schema(spec_of(graph, node))
+            return pa.schema([*(records.field(name) for name in node.key), records.field(schema.TIME)])

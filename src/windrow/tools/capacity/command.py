@@ -1,12 +1,12 @@
-"""`windrow capacity`: what a pipeline needs under a load, and what that costs, each figure with its law."""
+"""`windrow capacity`: the resources of a pipeline under a load and their cost, each figure with its law."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -20,16 +20,17 @@ from windrow.terminal.pipelines import open_pipeline, pipeline_argument
 
 if TYPE_CHECKING:
     from windrow.tools.capacity.expected import NodeExpected
-    from windrow.tools.capacity.load import Behind, Keys, Load
+    from windrow.tools.capacity.load import Keys, Load
     from windrow.tools.capacity.plan import Figure, Prices, Wishes
 
+N = TypeVar("N", int, float)
 _SECOND = 1_000_000
 _NUMBER = re.compile(r"([0-9]+(?:\.[0-9]+)?)([kmg]?)", re.IGNORECASE)
 _FACTORS = {"": 1, "k": 1_000, "m": 1_000_000, "g": 1_000_000_000}
 _PER = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 _RECORD_BYTES = 100
 _ENOUGH = 10
-"""Records that a share must be of all there are to be measured."""
+"""Records that a share must comprise to be measured."""
 _COVERED = 0.9
 _THOUSAND = 1000
 
@@ -70,6 +71,14 @@ def _seconds(text: str, option: str) -> float:
         raise InputError(msg) from exc
 
 
+def _whole(text: str, option: str) -> int:
+    number = int(text) if text.isdecimal() else 0
+    if number < 1:
+        msg = f"{option}: {text!r} is not a number of partitions; write one such as 12"
+        raise InputError(msg)
+    return number
+
+
 def _named(texts: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yield (name, value) of ``NAME=VALUE``; the name is empty where there is none."""
     for text in texts:
@@ -96,7 +105,7 @@ def _quantiles(text: str) -> dict[float, float]:
 _HELP = {
     "rate": "Records a second, such as 20000/s or 5m/h; with several sources NAME=RATE for each. May be repeated.",
     "keys": "Number of keys, such as 1m; of one stream NAME=NUMBER. May be repeated.",
-    "hot": "Share of all records that the most frequent key has.  [default: as all others]",
+    "hot": "Share of the most frequent key in all records.  [default: as all others]",
     "record_bytes": "Bytes of a record; of one source NAME=BYTES. May be repeated.  [default: 100]",
     "disorder": "How far records are behind the newest of their partition.  [default: in order]",
     "share": "NAME=SHARE of its input that a stream takes, after conditions. May be repeated.  [default: all]",
@@ -104,14 +113,14 @@ _HELP = {
     "duplicates": "Share of records that are duplicates.  [default: none]",
     "skew": "How far the slowest partition is behind the others.  [default: 0s]",
     "text_bytes": "Mean length of texts, such as those of keys.  [default: 10, or as measured]",
-    "log": "Measure the load on the first records of the source's log; what is stated besides wins.",
+    "log": "Measure the load on the first records of the source's log; other options override it.",
     "sample": "Number of records to read with --log.",
     "checkpoint": "Checkpoint of the run in whose history the load is measured.  [default: .windrow/NAME]",
     "every": "Time between the starts of two steps; shorter when 8,000 records wait.",
-    "headroom": "Factor by which cores and memory are more than the load takes.",
+    "headroom": "Factor by which cores and memory exceed the load.",
     "partitions": (
-        "Number of partitions of the log; of the log of one source NAME=NUMBER. May be repeated.  [default: with --log "
-        "as it has, else as are needed]"
+        "Number of partitions of the log; of the log of one source NAME=NUMBER. May be repeated.  [default: those of "
+        "the log with --log, else as needed]"
     ),
     "keep_log": "Retention of the log.",
     "keep_table": "Retention of rows of the tables.",
@@ -150,17 +159,17 @@ def command(*, pipeline: str, as_json: bool, prices: Path | None, **given: Any) 
 
     PIPELINE is YAML or SQL, or FILE.py[:VARIABLE] for a pipeline written in Python. The load is stated (--rate,
     --keys, --record-bytes, --disorder), measured on the log (--log), or taken from the history of a run, where keys and
-    sizes have to be stated. Each figure comes with the law that it follows, its inputs, and how far it can be off:
-    within 25 %, or within a factor of 2. The laws and their measurements are in docs/guides/capacity.md.
+    sizes have to be stated. Each figure comes with its law, its inputs, and how far it can be off: within 25 %, or
+    within a factor of 2. The laws and their measurements are in docs/guides/capacity.md.
 
-    Cores and memory have the headroom that is said. With --prices the cost a month is added: a YAML file with
-    currency, core_hour, memory_gb_hour, storage_gb_month and network_gb.
+    Cores and memory include the headroom. With --prices the cost a month is added: a YAML file with currency,
+    core_hour, memory_gb_hour, storage_gb_month and network_gb.
     """
     from windrow.tools.capacity.demand import MACHINE  # noqa: PLC0415 - help needs no Arrow
-    from windrow.tools.capacity.plan import Wishes, as_plain, cost, plan  # noqa: PLC0415 - the same
+    from windrow.tools.capacity.plan import Wishes, cost, plan  # noqa: PLC0415 - the same
 
     if given["every"] <= 0:
-        msg = "--every: there is no plan for steps of no length; say a duration such as 1s"
+        msg = "--every: steps cannot have no length; give a duration such as 1s"
         raise InputError(msg)
     graph = open_pipeline(pipeline).runnable()
     priced = None if prices is None else _read_prices(prices)
@@ -172,14 +181,14 @@ def command(*, pipeline: str, as_json: bool, prices: Path | None, **given: Any) 
         keep_table=given["keep_table"] / _SECOND,
         keep_changelog=given["keep_changelog"] / _SECOND,
         copies=given["copies"],
-        partitions=_partitions(graph, given["partitions"]),
+        partitions=_by_name(given, "partitions", [source.name for source in graph.sources], _whole, every=True),
     )
     found = plan(graph, load, wishes)
     costs = [] if priced is None else list(cost(found, priced))
-    notes += [f"cannot be planned: {one}" for one in found.unknown]
+    notes += [f"cannot be planned: {reason}" for reason in found.unknown]
     notes += [f"taken: {doubt}" for doubt in found.doubts]
     if as_json:
-        figures = [as_plain(figure) for figure in (*found.figures, *costs)]
+        figures = [asdict(figure) for figure in (*found.figures, *costs)]
         plain = {"load": load.plain(), "headroom": wishes.headroom, "figures": figures, "notes": notes}
         print_json({"pipeline": graph.name, **plain, "constants": vars(MACHINE)})
         return OK
@@ -190,7 +199,7 @@ def command(*, pipeline: str, as_json: bool, prices: Path | None, **given: Any) 
 
 
 def _load(graph: m.Graph, given: Mapping[str, Any]) -> tuple[Load, list[str]]:
-    """Return the load by the options, and what is to be said of it."""
+    """Return the load by the options, and notes about it."""
     from windrow.tools.capacity.load import read_sample  # noqa: PLC0415 - help needs no Arrow
 
     notes: list[str] = []
@@ -199,43 +208,29 @@ def _load(graph: m.Graph, given: Mapping[str, Any]) -> tuple[Load, list[str]]:
         raise InputError(msg)
     if given["log"]:
         measured = read_sample(graph, given["sample"])
-        notes += _said_of_sample(measured, graph)
+        notes += _sample_notes(measured, graph)
     elif given["rate"] and given["checkpoint"] is None:
-        measured = _nothing(graph, given, notes)
+        measured = _unstated_load(graph, given, notes)
     else:
-        measured = _recorded(graph, given)
-    load = _stated(measured, graph, given)
+        measured = _recorded_load(graph, given)
+    load = _with_options(measured, graph, given)
     empty = [name for name, rate in load.rates.items() if not rate]
     notes += [f"taken: no records of {name}, as there were none; say --rate {name}=RATE" for name in empty]
     return load, notes
 
 
-def _partitions(graph: m.Graph, texts: Sequence[str]) -> dict[str, int]:
-    """Return the stated partitions of logs, by source."""
-    found, sources = dict[str, int](), [source.name for source in graph.sources]
-    for name, text in _named(texts):
-        number = int(text) if text.isdecimal() else 0
-        if number < 1:
-            msg = f"--partitions: {text!r} is not a number of partitions; write one such as 12"
-            raise InputError(msg)
-        for source in sources if not name else [_one_of(name, sources, "--partitions", "source")]:
-            found[source] = number
-    return found
-
-
-def _nothing(graph: m.Graph, given: Mapping[str, Any], notes: list[str]) -> Load:
-    """Return a load of which all is still to be stated."""
+def _unstated_load(graph: m.Graph, given: Mapping[str, Any], notes: list[str]) -> Load:
+    """Return a load whose rates, keys and disorder the options state; add notes about those that they do not."""
     from windrow.tools.capacity.load import Behind, Keys, Load  # noqa: PLC0415 - help needs no Arrow
 
-    if not any(not name for name, _ in _named(given["keys"])):
+    if not _states_all_keys(given):
         msg = "the number of keys is not stated: say --keys, such as --keys 1m, or measure it on the log with --log"
         raise InputError(msg)
     if not given["record_bytes"]:
         notes.append(f"taken: records of {_RECORD_BYTES} bytes; say --record-bytes")
     if given["disorder"] is None:
         notes.append("taken: records in the order of event time, so none are late; say --disorder")
-    names = [source.name for source in graph.sources]
-    stated = {name for name, _ in _named(given["rate"])}
+    names, stated = [source.name for source in graph.sources], {name for name, _ in _named(given["rate"])}
     missing = [name for name in names if name not in stated]
     if missing and len(names) > 1:
         msg = f"the rate of {', '.join(missing)} is not stated: say --rate {missing[0]}=RATE, such as 20000/s"
@@ -248,7 +243,11 @@ def _nothing(graph: m.Graph, given: Mapping[str, Any], notes: list[str]) -> Load
     )
 
 
-def _recorded(graph: m.Graph, given: Mapping[str, Any]) -> Load:
+def _states_all_keys(given: Mapping[str, Any]) -> bool:
+    return any(not name for name, _ in _named(given["keys"]))
+
+
+def _recorded_load(graph: m.Graph, given: Mapping[str, Any]) -> Load:
     from windrow.telemetry.history import history_of, read_history  # noqa: PLC0415 - the same
     from windrow.tools.capacity.load import Keys, recorded_load  # noqa: PLC0415 - help needs no Arrow
 
@@ -258,51 +257,33 @@ def _recorded(graph: m.Graph, given: Mapping[str, Any]) -> Load:
     except InputError as exc:
         msg = f"no load is known: {exc.message}; state it with --rate and --keys, or give --log, which reads the log"
         raise InputError(msg) from exc
-    missing = [
-        option
-        for option, is_there in (
-            ("--keys", any(not name for name, _ in _named(given["keys"]))),
-            ("--record-bytes", bool(given["record_bytes"])),
-        )
-        if not is_there
-    ]
+    stated = {"--keys": _states_all_keys(given), "--record-bytes": bool(given["record_bytes"])}
+    missing = [option for option, is_stated in stated.items() if not is_stated]
     if missing:
         msg = f"the history of a run does not have this: say {' and '.join(missing)}, or give --log"
         raise InputError(msg)
     return recorded_load(graph, reports, Keys.even(1), float(_RECORD_BYTES))
 
 
-def _stated(load: Load, graph: m.Graph, given: Mapping[str, Any]) -> Load:
-    """Put what is stated in the place of what was measured."""
+def _with_options(load: Load, graph: m.Graph, given: Mapping[str, Any]) -> Load:
+    """Return the load with the values that the options state."""
     from windrow.tools.capacity.load import Behind  # noqa: PLC0415 - help needs no Arrow
 
     sources = [source.name for source in graph.sources]
     nodes = [node.name for node in graph.computed if node.name]
-    rates, sizes = dict(load.rates), dict(load.record_bytes)
-    for name, text in _named(given["rate"]):
-        rates[_one_of(name, sources, "--rate", "source")] = _rate(text, "--rate")
-    for name, text in _named(given["record_bytes"]):
-        for source in sources if not name else [_one_of(name, sources, "--record-bytes", "source")]:
-            sizes[source] = _number(text, "--record-bytes")
+    rates = {**load.rates, **_by_name(given, "rate", sources, _rate)}
     if not sum(rates.values()):
         msg = "--rate: 0 records a second are no load to plan for; state a rate such as 20000/s"
         raise InputError(msg)
-    shares = dict(load.shares)
-    for name, text in _named(given["share"]):
-        shares["", _one_of(name, nodes, "--share", "stream")] = _share(text, "--share")
-    partners = {
-        _one_of(name, nodes, "--partners", "stream"): _number(text, "--partners")
-        for name, text in _named(given["partners"])
-    }
-    behind: Behind = load.behind if given["disorder"] is None else Behind.stated(_quantiles(given["disorder"]))
+    shares = {("", name): share for name, share in _by_name(given, "share", nodes, _share, kind="stream").items()}
     return replace(
         load,
         rates=rates,
-        record_bytes=sizes,
+        record_bytes={**load.record_bytes, **_by_name(given, "record_bytes", sources, _number, every=True)},
         keys=_stated_keys(load.keys, nodes, given),
-        behind=behind,
-        shares=shares,
-        partners=partners,
+        behind=load.behind if given["disorder"] is None else Behind.stated(_quantiles(given["disorder"])),
+        shares={**load.shares, **shares},
+        partners=_by_name(given, "partners", nodes, _number, kind="stream"),
         accepted={} if given["keys"] or given["hot_key"] or given["duplicates"] else load.accepted,
         duplicates=0.0 if given["duplicates"] is None else _share(given["duplicates"], "--duplicates"),
         skew=load.skew if given["skew"] is None else given["skew"] / _SECOND,
@@ -314,22 +295,37 @@ def _stated_keys(measured: Mapping[str, Keys], nodes: Sequence[str], given: Mapp
     from windrow.tools.capacity.load import Keys  # noqa: PLC0415 - help needs no Arrow
 
     hot = 0.0 if given["hot_key"] is None else _share(given["hot_key"], "--hot-key")
-    keys = dict(measured)
     stated = dict(_named(given["keys"]))
-    if "" in stated:
-        keys = {}
+    keys = {} if "" in stated else dict(measured)
     for name, text in stated.items():
         number = _number(text, "--keys")
         if number < 1:
             msg = f"--keys: {text} is less than one key"
             raise InputError(msg)
-        keys[name if not name else _one_of(name, nodes, "--keys", "stream")] = Keys.even(number, hot)
+        keys[name if not name else _known_name(name, nodes, "--keys", "stream")] = Keys.even(number, hot)
     if hot and not stated:
-        keys = {name: Keys.even(max(1.0, one.number), hot) for name, one in keys.items()}
+        keys = {name: Keys.even(max(1.0, known.number), hot) for name, known in keys.items()}
     return keys
 
 
-def _one_of(name: str, known: Sequence[str], option: str, kind: str) -> str:
+def _by_name(
+    given: Mapping[str, Any],
+    name: str,
+    known: Sequence[str],
+    read: Callable[[str, str], N],
+    *,
+    kind: str = "source",
+    every: bool = False,
+) -> dict[str, N]:
+    """Return the values of an option by the names of sources or streams; with `every`, no name stands for all."""
+    option, found = f"--{name.replace('_', '-')}", dict[str, N]()
+    for own, text in _named(given[name]):
+        value = read(text, option)
+        found |= dict.fromkeys(known if every and not own else [_known_name(own, known, option, kind)], value)
+    return found
+
+
+def _known_name(name: str, known: Sequence[str], option: str, kind: str) -> str:
     if not name and len(known) == 1:
         return known[0]
     if name not in known:
@@ -339,9 +335,9 @@ def _one_of(name: str, known: Sequence[str], option: str, kind: str) -> str:
     return name
 
 
-def _said_of_sample(load: Load, graph: m.Graph) -> Iterator[str]:
-    """Say how much was read, and what it is too little for."""
-    from windrow.tools.capacity.windows import spans  # noqa: PLC0415 - help needs no Arrow
+def _sample_notes(load: Load, graph: m.Graph) -> Iterator[str]:
+    """Yield the size of the sample, and the figures for which it is too small."""
+    from windrow.tools.capacity.nodes import spans  # noqa: PLC0415 - help needs no Arrow
 
     sample = load.sample
     if sample is None:
@@ -375,16 +371,11 @@ def _said_of_sample(load: Load, graph: m.Graph) -> Iterator[str]:
         )
 
 
-_PRICES = {
-    "core_hour": "core_hour",
-    "memory_gb_hour": "memory_hour",
-    "storage_gb_month": "storage_month",
-    "network_gb": "network",
-}
+_PRICES = ("core_hour", "memory_gb_hour", "storage_gb_month", "network_gb")
 
 
 def _read_prices(path: Path) -> Prices:
-    """Read a price list; raise InputError for what is missing, PipelineError with the line for what is wrong."""
+    """Read a price list; raise InputError if the file cannot be read, PipelineError with the line of an error."""
     from windrow.authoring.pipeline_file import read_file  # noqa: PLC0415 - only with prices
     from windrow.declare.yaml_node import compose  # noqa: PLC0415 - the same
     from windrow.tools.capacity.plan import Prices  # noqa: PLC0415 - help needs no Arrow
@@ -401,9 +392,9 @@ def _read_prices(path: Path) -> Prices:
     if missing:
         msg = f"{', '.join(missing)}: missing; write a price, or 0 if it costs nothing"
         raise node.error(msg)
-    values = {field: items[name].fraction() for name, field in _PRICES.items()}
-    for name, field in _PRICES.items():
-        if values[field] < 0:
+    values = {name: items[name].fraction() for name in _PRICES}
+    for name, value in values.items():
+        if value < 0:
             msg = f"{name} is below 0: write a price, or 0 if it costs nothing"
             raise items[name].error(msg)
     return Prices(items["currency"].text() if "currency" in items else "units", **values)
@@ -412,7 +403,7 @@ def _read_prices(path: Path) -> Prices:
 def _lines(
     load: Load, wishes: Wishes, figures: Sequence[Figure], notes: Sequence[str], nodes: Sequence[NodeExpected]
 ) -> Iterator[str]:
-    keys = " and ".join(f"{fromkey.number:,.0f}" for fromkey in dict.fromkeys(load.keys.values()))
+    keys = " and ".join(f"{known.number:,.0f}" for known in dict.fromkeys(load.keys.values()))
     every = m.format_duration(round(wishes.every * _SECOND))
     yield (
         f"load: {load.rate:,.6g} records/s of {load.mean_bytes:,.0f} bytes, {keys} keys, 99 % at most "
@@ -422,10 +413,10 @@ def _lines(
     yield ""
     width, values = max(len(figure.name) for figure in figures), [_value(figure) for figure in figures]
     value_width = max(map(len, values))
-    for one, value in zip(figures, values, strict=True):
-        yield f"  {one.name:{width}}  {value:>{value_width}}  {_within(one):6} {one.law}"
-        if one.inputs:
-            inputs = ", ".join(f"{name} {_plain_number(number)}" for name, number in one.inputs.items())
+    for figure, value in zip(figures, values, strict=True):
+        yield f"  {figure.name:{width}}  {value:>{value_width}}  {_within(figure):6} {figure.law}"
+        if figure.inputs:
+            inputs = ", ".join(f"{name} {_plain_number(number)}" for name, number in figure.inputs.items())
             yield f"  {'':{width + value_width}}           {inputs}"
     if len(nodes) > 1:
         yield ""

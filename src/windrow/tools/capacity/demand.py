@@ -1,7 +1,7 @@
 """Work of a pipeline under a load, in processor time and bytes.
 
-The laws are functions over what `windrow.tools.capacity.nodes` expects of the pipeline, and over `Machine`: what one
-core does, by measurement.
+The laws are functions over the rates and state that `windrow.tools.capacity.nodes` expects of the pipeline, and over
+`Machine`, the measured cost of work on one core.
 """
 
 from __future__ import annotations
@@ -13,37 +13,50 @@ from functools import cached_property
 from typing import Final
 
 from windrow import model as m
-from windrow.tools.capacity.expected import NodeExpected, Setting
+from windrow.connectors.base import load as load_function
+from windrow.connectors.registry import sink_connector
+from windrow.connectors.row_bytes import arrow_bytes
+from windrow.connectors.tables import Table, layout
+from windrow.engine.state.inspect import state_schema
+from windrow.expressions import sink_spec
+from windrow.tools.capacity.expected import NodeExpected
 from windrow.tools.capacity.load import SECOND, Load
 from windrow.tools.capacity.nodes import expected
-from windrow.tools.capacity.sizes import BLOB_BYTES, grows, layout_of, row_bytes, state_bytes
 
+BLOB_BYTES: Final = 640
+"""Bytes of a blob of state beside its rows: the header and the padding of an Arrow stream of some columns."""
+_GROWING: Final = (
+    m.ApproxCountDistinct | m.ApproxQuantile | m.BottomKBy | m.CollectList | m.CollectSet | m.CountDistinct | m.Custom
+    | m.Quantile | m.TopK | m.TopKBy
+)  # fmt: skip
+"""Functions whose accumulator holds values."""
 _MIB: Final = 1 << 20
 _PARTS: Final = ("read and decode", "operate", "results", "write state", "sink")
 _MOST_STATE_PARTITIONS: Final = 16
 _LATE_BYTES: Final = 120
-"""Of a row of late output beside the record."""
+"""Bytes of a row of late output beside the record."""
 
 
 @dataclass(frozen=True)
 class Machine:
     """Cost of work on one core: microseconds of processor time, and bytes. `bench/capacity.py` measures them.
 
-    `record` and `byte` are to read and decode a record, and each of its bytes; `take` to bring it to its key group and
-    aggregate it, once for each operator; `lookup` in the place of that for each record of a lookup, a table or a
-    deduplication; `change` for each row of results; `written` and `blob` for each row of state, and each blob of rows,
-    that a step writes. A sink takes `sqlite` or `postgres` for each row of its changelog.
+    Records: `record` and `byte` are the time to read and decode a record, and each of its bytes; `take` to bring it to
+    its key group and aggregate it, for each operator, or `lookup` in a lookup, a table or a deduplication; `change` for
+    each row of results; `written` and `blob` for each row and blob of state that a step writes; `sqlite` or `postgres`
+    for each row of a sink's changelog.
 
-    Of a step, `step` is what it takes at all, `log_task` for each task that reads, `partition` for each partition of
-    the log, `task` for each state partition and `group` for each key group, at each level. `busy` is the share of a
-    step in which the cores work, `least_step` the seconds that a step takes at least.
+    Steps: `step` is the fixed time of a step, to which come `log_task` for each task that reads, `partition` for each
+    partition of the log and, at each level, `task` for each state partition and `group` for each key group. `busy` is
+    the share of a step in which the cores work, `least_step` the seconds of the shortest step.
 
-    Of bytes of state, `compressed` is the share that they take on disk, `logged` the share that a step writes of its
-    rows, or `logged_records` of those that are records, with `logged_blob` bytes for each blob and `store` for each
-    state partition and level. A key group notes `summary` bytes a step and level, `clock` for each partition of the
-    log, `window` for each window that it has and `bucket` for each bucket of sessions. Spark keeps the state of the
-    last `versions` steps, with a snapshot every `snapshots`. Memory is that of the `driver` in Python, of a `jvm`, of
-    the Python `workers` at all, `worker` for those of a core, and `row` for each row of results that a step makes.
+    State: `compressed` is its share on disk, `logged` the share of its rows that a step writes, `logged_records` that
+    of records; to these come `logged_blob` bytes for each blob and `store` for each state partition and level. A key
+    group writes `summary` bytes a step and level, `clock` for each partition of the log, `window` for each window and
+    `bucket` for each bucket of sessions. Spark keeps the last `versions` steps, with a snapshot every `snapshots`.
+
+    Memory: the `driver` in Python, a `jvm`, the Python `workers` together and `worker` for each core, and `row` for
+    each row of results of a step.
     """
 
     record: float = 1.3
@@ -83,23 +96,8 @@ class Machine:
 MACHINE: Final = Machine()
 
 
-@dataclass(frozen=True)
-class Tasks:
-    """How a run is divided: partitions of the log of each source, state partitions, key groups, levels."""
-
-    logs: Mapping[str, int]
-    state: int
-    groups: int
-    levels: int
-
-    @property
-    def log(self) -> int:
-        """The partitions of all logs."""
-        return sum(self.logs.values())
-
-
 def reading(load: Load, machine: Machine = MACHINE) -> dict[str, float]:
-    """Return the seconds of each second that the records of each source take to be read and decoded."""
+    """Return the seconds of each second to read and decode the records of each source."""
     return {
         name: rate * (machine.record + machine.byte * load.record_bytes[name]) / SECOND
         for name, rate in load.rates.items()
@@ -108,26 +106,31 @@ def reading(load: Load, machine: Machine = MACHINE) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Demand:
-    """The work of a pipeline under a load, in steps of so many seconds, divided in a way, on a number of cores.
+    """Work of a pipeline under a load, in steps of `step` seconds on a number of cores.
 
-    `nodes` are what the model says of its nodes. Times are seconds of processor time, sizes bytes.
+    `logs` are the partitions of the log of each source, `state_tasks` the state partitions at each level, `nodes` the
+    rates and state of the nodes by the model. Times are seconds of processor time, sizes bytes.
     """
 
     graph: m.Graph
     load: Load
     step: float
-    tasks: Tasks
+    logs: Mapping[str, int]
+    state_tasks: int
     cores: int
     nodes: tuple[NodeExpected, ...]
     machine: Machine = MACHINE
 
     @staticmethod
     def of(graph: m.Graph, load: Load, step: float, logs: Mapping[str, int], cores: int) -> Demand:
-        """Return the demand with so many partitions of each log; there is a state partition a core, up to a limit."""
+        """Return the demand with these partitions of each log, and a state partition a core, up to a limit."""
         limit = graph.key_groups if cores <= _MOST_STATE_PARTITIONS else m.state_partitions(graph.key_groups)
-        tasks = Tasks(logs, min(cores, limit), graph.key_groups, len(graph.levels))
-        nodes = tuple(expected(graph, load, Setting(step, graph.key_groups)))
-        return Demand(graph, load, step, tasks, cores, nodes)
+        return Demand(graph, load, step, logs, min(cores, limit), cores, tuple(expected(graph, load, step)))
+
+    @property
+    def partitions(self) -> int:
+        """The partitions of all logs."""
+        return sum(self.logs.values())
 
     @cached_property
     def operators(self) -> tuple[NodeExpected, ...]:
@@ -135,8 +138,8 @@ class Demand:
         return tuple(node for node in self.nodes if not isinstance(node.node, m.SinkNode))
 
     @cached_property
-    def sunk(self) -> tuple[tuple[m.SinkNode, NodeExpected], ...]:
-        """The sinks, each with what is expected of the node that writes its rows."""
+    def sinks(self) -> tuple[tuple[m.SinkNode, NodeExpected], ...]:
+        """The sinks, each with the rates of the node that writes its rows."""
         by_name = {node.node.name: node for node in self.nodes}
         return tuple(
             (sink, by_name.get(sink.name) or by_name[self.graph.producer(sink.input).name]) for sink in self.graph.sinks
@@ -144,33 +147,33 @@ class Demand:
 
     @cached_property
     def reads(self) -> dict[str, float]:
-        """The seconds of each second that each source takes to be read."""
+        """The seconds of each second to read each source."""
         return reading(self.load, self.machine)
 
     @cached_property
     def parts(self) -> dict[str, float]:
-        """The seconds of each second that go with the load, by what they are for."""
-        machine, made = self.machine, dict.fromkeys(_PARTS, 0.0)
-        made["read and decode"] = SECOND * sum(self.reads.values())
-        for one in self.operators:
-            has_lookups = isinstance(one.node, m.LookupNode | m.FilterNode | m.TableNode | m.TableJoinNode)
-            made["operate"] += one.taken * (machine.lookup if has_lookups else machine.take)
-            made["results"] += one.rows_made * machine.change
-            made["write state"] += sum(
-                held.written_rows * machine.written + held.written_blobs * machine.blob for held in one.held
+        """The seconds of each second that grow with the load, by their purpose."""
+        machine, parts = self.machine, dict.fromkeys(_PARTS, 0.0)
+        parts["read and decode"] = SECOND * sum(self.reads.values())
+        for operator in self.operators:
+            has_lookups = isinstance(operator.node, m.LookupNode | m.FilterNode | m.TableNode | m.TableJoinNode)
+            parts["operate"] += operator.taken * (machine.lookup if has_lookups else machine.take)
+            parts["results"] += operator.result_rows * machine.change
+            parts["write state"] += sum(
+                kind.written_rows * machine.written + kind.written_blobs * machine.blob for kind in operator.state
             )
-        for sink, one in self.sunk:
+        for sink, writer in self.sinks:
             each = {m.SqliteSink: machine.sqlite, m.PostgresSink: machine.postgres}.get(type(sink.sink), machine.change)
-            made["sink"] += one.changelog * each
-        return {name: micros / SECOND for name, micros in made.items()}
+            parts["sink"] += writer.changelog * each
+        return {name: micros / SECOND for name, micros in parts.items()}
 
     @cached_property
     def of_step(self) -> float:
-        """The seconds of a step whatever is in it."""
-        machine, tasks = self.machine, self.tasks
-        level = machine.task * tasks.state + machine.group * tasks.groups
-        read = machine.log_task * self.readers + machine.partition * tasks.log
-        return (machine.step + read + tasks.levels * level) / SECOND
+        """The fixed seconds of a step, whatever it reads."""
+        machine = self.machine
+        level = machine.task * self.state_tasks + machine.group * self.graph.key_groups
+        read = machine.log_task * self.readers + machine.partition * self.partitions
+        return (machine.step + read + len(self.graph.levels) * level) / SECOND
 
     @property
     def processors(self) -> float:
@@ -179,19 +182,19 @@ class Demand:
 
     @cached_property
     def in_groups(self) -> float:
-        """The seconds of each second that key groups work, of which only a state partition each has a core."""
+        """The seconds of each second in which key groups work: at most one core for each state partition."""
         return sum(self.parts[name] for name in ("operate", "results", "write state"))
 
     @property
     def readers(self) -> int:
-        """The tasks that read at a time: one a partition of a log, and one a core."""
-        return min(self.tasks.log, self.cores)
+        """The tasks that read at a time: one for each partition of a log, up to the cores."""
+        return min(self.partitions, self.cores)
 
     @cached_property
     def slowest_reading(self) -> tuple[float, int]:
-        """The reading that takes longest, of all sources or of one: its seconds of each second, by so many tasks."""
-        by_source = [(work, min(self.tasks.logs[name], self.cores)) for name, work in self.reads.items()]
-        return max((sum(self.reads.values()), self.readers), *by_source, key=lambda one: one[0] / one[1])
+        """The slowest reading, of all sources or of one: its seconds of each second, and its tasks."""
+        by_source = [(work, min(self.logs[name], self.cores)) for name, work in self.reads.items()]
+        return max((sum(self.reads.values()), self.readers), *by_source, key=lambda reading: reading[0] / reading[1])
 
     @cached_property
     def step_time(self) -> float:
@@ -199,28 +202,25 @@ class Demand:
         busy, (read, tasks) = self.machine.busy, self.slowest_reading
         shares = (
             self.processors / (self.cores * busy), read / (tasks * busy),
-            self.in_groups / (self.tasks.state * busy), self.parts["sink"],
+            self.in_groups / (self.state_tasks * busy), self.parts["sink"],
         )  # fmt: skip
         return max(self.machine.least_step, max(shares) * self.step)
 
     @property
     def latency(self) -> tuple[float, float]:
-        """The seconds from when the low watermark passes the end of a window to its row: of half, and of nearly all."""
+        """The seconds from when the low watermark passes the end of a window to its row: the median and the maximum."""
         wait = max(self.step, self.step_time)
         return wait / 2 + self.step_time, wait + self.step_time
 
     def _row_bytes(self, which: str, *, records: bool) -> float:
-        """Return the bytes of rows of state that are records or not, without their blobs: of `rows`, `written_rows`."""
+        """Return the bytes of state without its blobs, of `rows` or `written_rows` that are records or not."""
         total = sum(
             getattr(kind, which) * state_bytes(self.graph, node.node, kind.kind, self.load.text_bytes)
             for node in self.nodes
-            for kind in node.held
+            for kind in node.state
             if kind.are_records == records
         )
         return float(total)
-
-    def _blobs(self, which: str) -> float:
-        return float(sum(getattr(kind, which) for node in self.nodes for kind in node.held))
 
     @property
     def rows(self) -> float:
@@ -229,31 +229,32 @@ class Demand:
 
     @cached_property
     def blobs(self) -> float:
-        """The blobs that the rows of state are in."""
-        return self._blobs("blobs")
+        """The blobs that hold the rows of state."""
+        return float(sum(kind.blobs for node in self.nodes for kind in node.state))
 
     @cached_property
-    def held(self) -> float:
+    def state(self) -> float:
         """The bytes of the blobs of state."""
-        return sum(self._row_bytes("rows", records=one) for one in (False, True)) + self.blobs * BLOB_BYTES
+        return sum(self._row_bytes("rows", records=are) for are in (False, True)) + self.blobs * BLOB_BYTES
 
     @cached_property
     def written(self) -> tuple[float, float, float]:
-        """The bytes of rows of results, those of records, and the blobs, that a step writes."""
-        rows, records = (self._row_bytes("written_rows", records=one) for one in (False, True))
-        return rows * self.step, records * self.step, self._blobs("written_blobs") * self.step
+        """The bytes of rows of results, those of records, and the number of blobs that a step writes."""
+        rows, records = (self._row_bytes("written_rows", records=are) for are in (False, True))
+        blobs = float(sum(kind.written_blobs for node in self.nodes for kind in node.state))
+        return rows * self.step, records * self.step, blobs * self.step
 
     @cached_property
     def notes(self) -> float:
-        """The bytes of what the key groups note in each step: the clocks, and windows or buckets of sessions."""
-        machine, tasks = self.machine, self.tasks
+        """The bytes that the key groups write in each step: the clocks, and windows or buckets of sessions."""
+        machine, levels, groups = self.machine, len(self.graph.levels), self.graph.key_groups
         windows = sum(
             (machine.bucket if kind.kind == "sessions" else machine.window) * kind.blobs
             for node in self.nodes
-            for kind in node.held
+            for kind in node.state
         )
-        stores = tasks.levels * tasks.state * machine.store
-        return tasks.groups * tasks.levels * (machine.summary + machine.clock * tasks.log) + windows + stores
+        stores = levels * self.state_tasks * machine.store
+        return groups * levels * (machine.summary + machine.clock * self.partitions) + windows + stores
 
     @property
     def step_bytes(self) -> float:
@@ -262,27 +263,28 @@ class Demand:
         return machine.logged * rows + machine.logged_records * records + machine.logged_blob * blobs + self.notes
 
     def checkpoint(self, steps: float = math.inf) -> float:
-        """Return the bytes of the checkpoint after so many steps."""
+        """Return the bytes of the checkpoint after a number of steps."""
         kept = min(steps, self.machine.versions)
-        return kept * self.step_bytes + kept / self.machine.snapshots * self.held * self.machine.compressed
+        return kept * self.step_bytes + kept / self.machine.snapshots * self.state * self.machine.compressed
 
     @cached_property
     def sink_bytes(self) -> dict[str, float]:
         """The bytes a second of tables, changelogs and late output."""
         found = {"tables": 0.0, "changelogs": 0.0}
-        for sink, one in self.sunk:
-            laid, text = layout_of(self.graph, sink), self.load.text_bytes
+        for sink, writer in self.sinks:
+            tables, text = layout(sink_spec(self.graph, sink)), self.load.text_bytes
             if isinstance(sink.sink, m.TableSink):
-                found["tables"] += max(0.0, one.inserts - one.deletes) * row_bytes(sink.sink, laid.result, text)
+                kept = max(0.0, writer.inserts - writer.deletes)
+                found["tables"] += kept * _row_bytes(sink.sink, tables.result, text)
             if sink.sink.changelog:
-                found["changelogs"] += one.changelog * row_bytes(sink.sink, laid.changes, text)
+                found["changelogs"] += writer.changelog * _row_bytes(sink.sink, tables.changes, text)
         late = sum(node.expired for node in self.nodes)
         return found | {"late output": late * (self.load.mean_bytes + _LATE_BYTES)}
 
     @property
     def step_rows(self) -> float:
-        """The rows of results that a step makes."""
-        return sum(operator.rows_made for operator in self.operators) * self.step
+        """The rows of results of a step."""
+        return sum(operator.result_rows for operator in self.operators) * self.step
 
     @property
     def driver(self) -> float:
@@ -294,9 +296,27 @@ class Demand:
         """The bytes of memory of all executors."""
         machine = self.machine
         python = machine.workers + machine.worker * self.cores + machine.row * self.step_rows
-        return machine.jvm + python + 2 * self.held
+        return machine.jvm + python + 2 * self.state
 
     @property
     def is_doubtful(self) -> bool:
         """Whether something about the rows was assumed."""
         return any(node.doubts or node.unknown or grows(node.node) for node in self.nodes)
+
+
+def state_bytes(graph: m.Graph, node: m.KeyedNode | m.SinkNode, kind: str, text_bytes: float) -> float:
+    """Return the bytes of a row of a kind of state of a node in its blob."""
+    return arrow_bytes(state_schema(graph, node, kind), text_bytes)
+
+
+def grows(node: m.KeyedNode | m.SinkNode) -> list[str]:
+    """Return the aggregates of a node whose state grows with the records of a window; `state_bytes` leaves that out."""
+    if not isinstance(node, m.WindowNode):
+        return []
+    return [aggregate.name for aggregate in node.aggregates if isinstance(aggregate.function, _GROWING)]
+
+
+def _row_bytes(sink: m.Sink, table: Table, text_bytes: float) -> float:
+    """Return the bytes of a row of a table in its database, with its part of the primary key's index."""
+    found: float = load_function(sink_connector(sink).row_bytes)(table, text_bytes)
+    return found

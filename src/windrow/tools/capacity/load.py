@@ -1,6 +1,6 @@
-"""Load of a pipeline: how many records a second, of which keys, how large, and how far out of order.
+"""Load of a pipeline: its rate of records, their keys, size and disorder.
 
-A load is stated, or measured: from a log, or from the history of a run. All times are seconds of event time.
+A load is stated, or measured on a log or on the history of a run. All times are seconds of event time.
 """
 
 from __future__ import annotations
@@ -10,36 +10,38 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from windrow import model as m
+from windrow.connectors.open_sources import open_sources
+from windrow.engine.columns import to_micros
+from windrow.engine.schema import PARTITION, TIME
 from windrow.errors import InputError
-from windrow.telemetry.histogram import BOUNDS
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from windrow.telemetry.reports import StepReport
+from windrow.telemetry.histogram import BOUNDS, Histogram
+from windrow.telemetry.reports import StepReport
+from windrow.tools.tune.disorder import decode_records, measure
 
 Floats = npt.NDArray[np.float64]
 SECOND: Final = 1_000_000
 _TAIL_POINTS: Final = 400
 """Points of the curve of a stated disorder."""
 _CURVE_POINTS: Final = 1_000
-"""Half of the points that a measured curve has at most."""
+"""Half of the greatest number of points of a measured curve."""
 _LEAST_TAIL: Final = 1e-6
-"""The share of records at which a stated disorder ends, if nothing says where."""
+"""The share of records at which a stated disorder ends, unless its maximum is stated."""
 
 
 @dataclass(frozen=True)
 class Behind:
     """The distribution of how far records are behind the clock of their partition.
 
-    It is a curve through points: at most `at[i]` seconds (from 0, ascending) is the share `share[i]`, and at the last
-    one all are.
+    It is a curve through points: the share `share[i]` of the records is at most `at[i]` seconds behind (from 0,
+    ascending); the last share is 1.
     """
 
     at: tuple[float, ...]
@@ -49,8 +51,8 @@ class Behind:
     def stated(quantiles: Mapping[float, float]) -> Behind:
         """Return the curve through quantiles (share to seconds), exponential between them and behind the last.
 
-        One quantile gives an exponential distribution, none the order of event time. The share 1 is the greatest of
-        all. Raise InputError if a greater share is not farther behind.
+        A single quantile gives an exponential distribution, none the order of event time. The share 1 is the maximum.
+        Raise InputError if a greater share is not farther behind.
         """
         known = sorted(quantiles.items())
         for (share, seconds), (other, farther) in zip([(0.0, 0.0), *known], known, strict=False):
@@ -64,21 +66,20 @@ class Behind:
             return Behind((0.0,), (1.0,))
         ends = known[-1][1] if known[-1][0] == 1 else None
         knots = [(0.0, 0.0)] + [(seconds, math.log1p(-share)) for share, seconds in known if share < 1]
-        if len(knots) == 1:  # nothing but the greatest is known
+        if len(knots) == 1:  # only the maximum is known
             return Behind((0.0, known[0][1]), (0.0, 1.0))
         (x0, y0), (x1, y1) = knots[-2:]
         slope = (y1 - y0) / (x1 - x0)
         last = max(x1, x1 + (math.log(_LEAST_TAIL) - y1) / slope) if ends is None else ends
         knots.append((last, y1 + slope * (last - x1)))
         at = np.unique(np.concatenate([np.linspace(0, last, _TAIL_POINTS), [x for x, _ in knots]]))
-        left = np.exp(np.interp(at, [x for x, _ in knots], [y for _, y in knots]))
-        share = 1 - left
+        share = 1 - np.exp(np.interp(at, [x for x, _ in knots], [y for _, y in knots]))
         share[-1] = 1.0
         return Behind(tuple(at.tolist()), tuple(share.tolist()))
 
     @staticmethod
     def counted(at: Sequence[float], counts: Sequence[float]) -> Behind:
-        """Return the curve of counts: so many records are at most `at` seconds behind and more than the one before."""
+        """Return the curve of counts of records that are at most `at[i]`, and more than `at[i - 1]`, seconds behind."""
         upto = np.cumsum(np.asarray(counts, dtype=float))
         if not len(upto) or not upto[-1]:
             return Behind((0.0,), (1.0,))
@@ -90,7 +91,7 @@ class Behind:
         return Behind(tuple(points.tolist()), tuple(share.tolist()))
 
     def within(self, seconds: Floats | float) -> Floats:
-        """Return the share of records that is at most so far behind; 0 for times below 0."""
+        """Return the share of records that are at most `seconds` behind; 0 for times below 0."""
         x = np.asarray(seconds, dtype=float)
         found: Floats = np.where(x < 0, 0.0, np.interp(x, self.at, self.share))
         return found
@@ -108,11 +109,11 @@ class Behind:
         """Return the share that is `limit + v` or more behind, for v spread evenly over (0, `span`]."""
         if not span:
             return float(1 - self.within(limit))
-        # not less than none, by the error of rounding
+        # rounding could make it negative
         return max(0.0, float(1 - (self.integral(limit + span) - self.integral(limit)) / span))
 
     def quantile(self, share: float) -> float:
-        """Return how far behind a share of the records is at most."""
+        """Return the distance behind the clock that a share of the records does not exceed."""
         return float(np.interp(share, self.share, self.at))
 
     def cut(self, limit: float) -> Behind:
@@ -126,14 +127,14 @@ class Behind:
 
 @dataclass(frozen=True)
 class Keys:
-    """Keys by class: so many keys, and the share of all records that each of them has."""
+    """Keys by class: the number of its keys, and the share of all records that each of them has."""
 
     numbers: tuple[float, ...]
     shares: tuple[float, ...]
 
     @staticmethod
     def even(number: float, hot: float = 0.0) -> Keys:
-        """Return so many keys with equal shares, but that one of them has the share `hot` if that is not 0."""
+        """Return keys with equal shares, except for a single key with the share `hot` if that is not 0."""
         if hot and number > 1:
             return Keys((number - 1, 1.0), ((1 - hot) / (number - 1), hot))
         return Keys((number,), (1 / number,))
@@ -142,8 +143,8 @@ class Keys:
     def sampled(counts: npt.NDArray[np.int64]) -> Keys:
         """Return the keys of a log by the number of records of each key in a sample of it.
 
-        The share of the keys that are not in the sample is that of those that are in it once (Good 1953), their number
-        the least by those that are in it once and twice (Chao 1984).
+        The share of unseen keys is that of keys seen once (Good 1953), their number the lower bound by keys seen once
+        and twice (Chao 1984).
         """
         total = int(counts.sum())
         sizes, numbers = np.unique(counts, return_counts=True)
@@ -166,18 +167,18 @@ class Keys:
         return max(self.shares)
 
     def active(self, records: Floats | float) -> Floats:
-        """Return how many keys have one or more of so many records, which are expected (Poisson)."""
-        many = np.asarray(records, dtype=float)
+        """Return the expected number of keys with a record, by the expected number of all records (Poisson)."""
+        total = np.asarray(records, dtype=float)
         found = sum(
-            (n * -np.expm1(-share * many) for n, share in zip(self.numbers, self.shares, strict=True)),
-            start=np.zeros_like(many),
+            (n * -np.expm1(-share * total) for n, share in zip(self.numbers, self.shares, strict=True)),
+            start=np.zeros_like(total),
         )
         return np.asarray(found)
 
 
 @dataclass(frozen=True)
 class Sample:
-    """The sample that a load was measured on: so many records, over so many seconds of event time."""
+    """The sample on which a load was measured: its number of records, and its seconds of event time."""
 
     records: int
     seconds: float
@@ -190,11 +191,11 @@ class Sample:
 class Load:
     """The input of a pipeline: records a second and bytes a record by source, keys by node, and disorder.
 
-    `keys` of the node "" are those of nodes without their own. `shares` say which part of a source's records comes to a
-    node, by (source, node) where it was measured, by ("", node) where it is stated, else 1. `partners` is how many
-    records of the right side one of the left has in a join, `accepted` the share of its records that a deduplication
-    accepts, where it was measured; else its keys come evenly, and are `duplicates` besides. `skew` is how far the low
-    watermark is behind the clocks, beside the delay; `text_bytes` the length of a text.
+    `keys` of the node "" are those of nodes without their own. `shares` are the shares of a source's records that reach
+    a node, by (source, node) if measured, by ("", node) if stated, else 1. `partners` is the number of right records
+    for each left record in a join, `accepted` the measured share of its records that a deduplication accepts; without
+    it, keys arrive evenly, and `duplicates` is the share of duplicates among them. `skew` is how far the low watermark
+    is behind the clocks, beside the delay; `text_bytes` is the mean length of a text.
     """
 
     rates: Mapping[str, float]
@@ -209,7 +210,7 @@ class Load:
     text_bytes: float = 10.0
     sample: Sample | None = None
     partitions: Mapping[str, int] | None = None
-    """Of the log of each source; None if they were not read."""
+    """The partitions of the log of each source; None if they were not read."""
 
     @property
     def rate(self) -> float:
@@ -227,12 +228,12 @@ class Load:
         return self.keys.get(node, self.keys[""])
 
     def plain(self) -> dict[str, Any]:
-        """Return it as plain JSON."""
+        """Return the load as plain JSON."""
         return {
             "records_per_second": dict(self.rates),
             "record_bytes": dict(self.record_bytes),
-            "keys": {name or "all": one.number for name, one in self.keys.items()},
-            "hottest_key": {name or "all": one.greatest for name, one in self.keys.items()},
+            "keys": {name or "all": keys.number for name, keys in self.keys.items()},
+            "hottest_key": {name or "all": keys.greatest for name, keys in self.keys.items()},
             "behind_seconds": {f"p{share * 100:g}": self.behind.quantile(share) for share in (0.5, 0.99, 0.999, 1.0)},
             "shares": {f"{source}>{node}" if source else node: share for (source, node), share in self.shares.items()},
             "partners": dict(self.partners),
@@ -246,22 +247,21 @@ class Load:
 
 
 def read_sample(graph: m.Graph, records: int) -> Load:
-    """Measure a load on the first records of each partition of a log, so many in all; raise the errors of the sources.
+    """Measure a load on the first records of each partition of a log; `records` limits their sum.
 
-    Raise InputError if the log has no good records, or all of them have one event time.
+    Raise InputError if the log has no good records, or all of them have the same event time, and the errors of the
+    sources.
     """
-    from windrow.connectors.open_sources import open_sources  # noqa: PLC0415 - a stated load reads no log
-
     sources = open_sources(graph)
     ends = sources.ends()
-    held = {partition: end - first for partition, (first, end) in ends.items() if end > first}
-    share = min(1.0, records / max(1, sum(held.values())))
+    sizes = {partition: end - first for partition, (first, end) in ends.items() if end > first}
+    share = min(1.0, records / max(1, sum(sizes.values())))
     batches = [
         batch
-        for partition, size in held.items()
+        for partition, size in sizes.items()
         for batch in _first(sources.read_from(partition, ends[partition][0]), math.ceil(share * size))
     ]
-    load = measure_load(graph, batches, f"{sum(held.values()):,} records of the log")
+    load = measure_load(graph, batches, f"{sum(sizes.values()):,} records of the log")
     return replace(load, partitions=Counter(graph.source_of(partition).name for partition in ends))
 
 
@@ -278,14 +278,6 @@ def measure_load(graph: m.Graph, batches: Sequence[pa.RecordBatch], origin: str)
 
     Raise InputError as `read_sample` does.
     """
-    import pyarrow as pa  # noqa: PLC0415 - a stated load needs no records
-
-    from windrow.engine.columns import to_micros, unpack  # noqa: PLC0415 - the same
-    from windrow.engine.messages import Records  # noqa: PLC0415 - the same
-    from windrow.engine.operators.ingest import Ingest  # noqa: PLC0415 - the same
-    from windrow.engine.schema import PARTITION, TIME  # noqa: PLC0415 - the same
-    from windrow.tools.tune.disorder import measure  # noqa: PLC0415 - the same
-
     nodes = {node.name: node for node in graph.computed}
     read, size = Counter[str](), Counter[str]()
     for batch in batches:
@@ -293,26 +285,24 @@ def measure_load(graph: m.Graph, batches: Sequence[pa.RecordBatch], origin: str)
             name = graph.source_of(batch.column("partition")[0].as_py()).name
             read[name] += batch.num_rows
             size[name] += sum(batch.column(column).nbytes for column in ("key", "value"))
-    came = Counter[tuple[str, str]]()
-    times: dict[str, list[Any]] = {name: [] for name in read}
-    tables: dict[str, list[pa.Table]] = {}
-    for packet in Ingest(replace(graph, key_groups=1)).run(batches):
-        message = packet.message
-        if isinstance(message, Records):
-            found = unpack(message.blob)
-            source = graph.source_of(found.column(PARTITION)[0].as_py()).name
-            came[source, message.to] += found.num_rows
-            times[source].append(to_micros(found.column(TIME)))
-            key = getattr(nodes[message.to], "key", ())
-            if key and set(key) <= set(found.column_names):
-                tables.setdefault(message.to, []).append(found.select([*key, TIME]))
-    if not came:
+    arrived = Counter[tuple[str, str]]()
+    times: dict[str, list[npt.NDArray[np.int64]]] = {name: [] for name in read}
+    parts: dict[str, list[pa.Table]] = {}
+    for reader, records in decode_records(replace(graph, key_groups=1), batches):
+        source = graph.source_of(records.column(PARTITION)[0].as_py()).name
+        arrived[source, reader] += records.num_rows
+        times[source].append(to_micros(records.column(TIME)))
+        key = getattr(nodes[reader], "key", ())
+        if key and set(key) <= set(records.column_names):
+            parts.setdefault(reader, []).append(records.select([*key, TIME]))
+    if not arrived:
         msg = (
             f"no record of the sample ({sum(read.values()):,} were read) is good: nothing can be measured; state a load"
         )
         raise InputError(msg)
     spans = {name: _span(np.concatenate(found)) for name, found in times.items() if found}
-    keys, texts, coverage = _keys_of({name: [one.drop(TIME) for one in found] for name, found in tables.items()})
+    tables = {name: pa.concat_tables(found) for name, found in parts.items()}
+    keys, text_bytes, coverage = _measure_keys({name: table.drop(TIME) for name, table in tables.items()})
     behind = measure(graph, batches).high
     is_record = behind.records > 0
     lags, rows = np.unique(np.maximum(behind.behind[is_record], 0), return_inverse=True)
@@ -321,23 +311,23 @@ def measure_load(graph: m.Graph, batches: Sequence[pa.RecordBatch], origin: str)
     return Load(
         rates={name: read[name] / spans[name] if name in spans else 0.0 for name in names},
         record_bytes={name: size[name] / read[name] if read[name] else size.total() / read.total() for name in names},
-        keys={"": max(keys.values(), key=lambda one: one.number, default=Keys.even(1)), **keys},
+        keys={"": max(keys.values(), key=lambda keys: keys.number, default=Keys.even(1)), **keys},
         behind=Behind.counted((lags / SECOND).tolist(), counts.tolist()),
-        shares={(source, node): number / read[source] for (source, node), number in came.items()},
+        shares={(source, node): number / read[source] for (source, node), number in arrived.items()},
         accepted={
-            name: _accepted(pa.concat_tables(found), node.within)
-            for name, found in tables.items()
+            name: _measure_accepted(table, node.within)
+            for name, table in tables.items()
             if isinstance(node := nodes[name], m.DeduplicateNode)
         },
-        text_bytes=texts,
+        text_bytes=text_bytes,
         sample=Sample(sum(read.values()), max(spans.values()), origin, coverage),
     )
 
 
 def _span(times: npt.NDArray[np.int64]) -> float:
-    """Return over how many seconds of event time records are spread, by those between the quantiles 5 % and 95 %.
+    """Return the span of event times in seconds, estimated from those between the quantiles 5 % and 95 %.
 
-    The others may be late by more than the sample is long.
+    The others may be late by more than the length of the sample.
     """
     first, last = np.quantile(times, (0.05, 0.95))
     if first == last:
@@ -346,43 +336,36 @@ def _span(times: npt.NDArray[np.int64]) -> float:
     return float(last - first) / 0.9 / SECOND
 
 
-def _keys_of(tables: Mapping[str, list[pa.Table]]) -> tuple[dict[str, Keys], float, float | None]:
+def _measure_keys(tables: Mapping[str, pa.Table]) -> tuple[dict[str, Keys], float, float | None]:
     """Return the keys by node, the mean length of their texts, and the least coverage (Good 1953)."""
-    import pyarrow as pa  # noqa: PLC0415 - a stated load needs no records
-    import pyarrow.compute as pc  # noqa: PLC0415 - the same
-
     keys: dict[str, Keys] = {}
     lengths: list[float] = []
     coverages: list[float] = []
-    for node, found in tables.items():
-        rows = pa.concat_tables(found)
+    for node, rows in tables.items():
         counts = rows.group_by(rows.column_names).aggregate([([], "count_all")]).column("count_all").to_numpy()
         keys[node] = Keys.sampled(counts)
         coverages.append(1 - int(np.count_nonzero(counts == 1)) / rows.num_rows)
-        lengths += [
-            pc.mean(pc.binary_length(column)).as_py() for column in rows.columns if pa.types.is_string(column.type)
-        ]
+        texts = [column for column in rows.columns if pa.types.is_string(column.type)]
+        lengths += [pc.mean(pc.binary_length(column)).as_py() for column in texts]
     return keys, sum(lengths) / len(lengths) if lengths else 10.0, min(coverages, default=None)
 
 
-def _accepted(rows: pa.Table, within: int) -> float:
-    """Return the share of records (keys and a time each) that no accepted one of their key before is near in time.
+def _measure_accepted(rows: pa.Table, within: int) -> float:
+    """Return the share of records (keys and a time each) without an earlier accepted record of their key `within` it.
 
     Unlike the operator it takes them in the order of event time, which changes few of them.
     """
-    from windrow.engine.columns import to_micros  # noqa: PLC0415 - a stated load needs no records
-
     key, number = np.zeros(rows.num_rows, np.int64), 0
     for column in rows.columns[:-1]:
         codes = column.combine_chunks().dictionary_encode()
         key = np.unique(key * len(codes.dictionary) + codes.indices.to_numpy(), return_inverse=True)[1]
     times = to_micros(rows.column(rows.num_columns - 1))
-    # in units so large that all keys have a place on one axis, each farther than `within` from the one before
+    # in units so large that all keys fit on a single axis, each farther than `within` from the previous key
     unit = max(1, within // 1_000)
     at = (times - times.min()) // unit
     place = np.sort(key * (int(at.max()) + within // unit + 1) + at)
     key.sort()
-    accepted = np.flatnonzero(np.diff(key, prepend=-1))  # the first of each key
+    accepted = np.flatnonzero(np.diff(key, prepend=-1))  # the first record of each key
     while len(accepted):
         number += len(accepted)
         following = np.searchsorted(place, place[accepted] + within // unit)
@@ -393,14 +376,12 @@ def _accepted(rows: pa.Table, within: int) -> float:
 
 
 def recorded_load(graph: m.Graph, reports: Sequence[StepReport], keys: Keys, record_bytes: float) -> Load:
-    """Measure rates and disorder in the history of a run; it does not know keys and sizes.
+    """Measure rates and disorder in the history of a run, which has no keys and sizes.
 
-    The rate is that by event time, or by the wall clock if the watermark did not move. Raise InputError if it has no
-    lateness of records.
+    The rate is by event time, or by the wall clock if the watermark did not move. Raise InputError if the history has
+    no lateness of records.
     """
-    from windrow.telemetry.histogram import Histogram  # noqa: PLC0415 - as above
-
-    lateness = Histogram.sum(one for report in reports for one in report.lateness.values())
+    lateness = Histogram.sum(histogram for report in reports for histogram in report.lateness.values())
     if not lateness.total:
         msg = "the history of the run has no lateness of records: give --log, which reads the log itself"
         raise InputError(msg)

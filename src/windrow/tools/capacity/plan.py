@@ -1,7 +1,6 @@
 """Capacity of a pipeline under a load: cores, memory, state, checkpoint, partitions, latency, network, storage, cost.
 
-Each figure has the law that it comes from, as a formula with its inputs. The laws are over the work of
-`windrow.tools.capacity.demand`.
+Each figure has its law, as a formula with its inputs. The laws are over the work of `windrow.tools.capacity.demand`.
 """
 
 from __future__ import annotations
@@ -9,16 +8,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Final
 
 from windrow import model as m
 from windrow.runtime.stream.steps import Trigger
 from windrow.telemetry.reports import counted
-from windrow.tools.capacity.demand import MACHINE, Demand, reading
+from windrow.tools.capacity.demand import BLOB_BYTES, MACHINE, Demand, grows, reading
 from windrow.tools.capacity.expected import NodeExpected
 from windrow.tools.capacity.load import SECOND, Load
 from windrow.tools.capacity.nodes import delay_of
-from windrow.tools.capacity.sizes import BLOB_BYTES, grows
 
 GIB: Final = 1 << 30
 MONTH: Final = 730.0
@@ -35,9 +33,9 @@ CLOSE, ABOUT = 0.25, 2.0
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure in its unit, the law that it comes from, and the inputs of the law by name.
+    """A figure in its unit, its law, and the inputs of the law by name.
 
-    `within` is how far it can be off: a share (0.25), or 2 for a factor of 2; None if it is a choice or exact.
+    `within` is its error at most: a share (0.25), or 2 for a factor of 2; None if it is a choice or exact.
     """
 
     name: str
@@ -50,9 +48,9 @@ class Figure:
 
 @dataclass(frozen=True)
 class Wishes:
-    """Requirements: seconds between steps, headroom (a factor), the seconds that each kind of data is kept.
+    """Requirements: seconds between steps, headroom (a factor), and the retention of each kind of data in seconds.
 
-    `partitions` are those of the logs that are there, by source. `copies` is how often the log is stored.
+    `partitions` are those of existing logs, by source; `copies` is the number of copies of the log.
     """
 
     every: float = 1.0
@@ -66,7 +64,7 @@ class Wishes:
 
 @dataclass(frozen=True)
 class Capacity:
-    """A plan: figures by name, what each node takes and holds, and what is to be known of them.
+    """A plan: its figures, and the rates and state of each node.
 
     `doubts` say what was assumed, `unknown` what cannot be planned.
     """
@@ -75,24 +73,22 @@ class Capacity:
     nodes: tuple[NodeExpected, ...]
     doubts: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
-    by_name: dict[str, Figure] = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "by_name", {figure.name: figure for figure in self.figures})
 
     def value(self, name: str) -> float:
-        """Return a figure's value."""
-        return self.by_name[name].value
+        """Return the value of a figure."""
+        return next(figure.value for figure in self.figures if figure.name == name)
 
 
 def plan(graph: m.Graph, load: Load, wishes: Wishes) -> Capacity:
     """Plan a pipeline under a load."""
     reads = reading(load)
     needed = {name: max(1, math.ceil(wishes.headroom * work)) for name, work in reads.items()}
-    cores, there = 1, {**(load.partitions or {}), **wishes.partitions}
+    cores, existing = 1, {**(load.partitions or {}), **wishes.partitions}
     while True:
-        enough = {name: max(number, _part(cores, reads, name)) for name, number in needed.items()}
-        demand = _demand(graph, load, wishes.every, enough | there, cores)
+        # each source has a task for its part of the cores
+        parts = {name: math.ceil(cores * work / sum(reads.values()) - 1e-9) for name, work in reads.items()}
+        enough = {name: max(number, parts[name]) for name, number in needed.items()}
+        demand = _demand(graph, load, wishes.every, enough | existing, cores)
         wanted = math.ceil(wishes.headroom * demand.processors / MACHINE.busy - 1e-9)
         if wanted <= cores or cores == _MOST_CORES:
             break
@@ -106,69 +102,62 @@ def plan(graph: m.Graph, load: Load, wishes: Wishes) -> Capacity:
         *_network(demand),
         *_storage(demand, wishes),
     )
-    doubts = [*(doubt for node in demand.nodes for doubt in node.doubts), *_growing(demand), *_behind(demand, needed)]
+    growing = (
+        f"{', '.join(names)}: its state grows with the records of a window; what that adds is left out"
+        for node in demand.nodes
+        if (names := grows(node.node))
+    )
+    doubts = [*(doubt for node in demand.nodes for doubt in node.doubts), *growing, *_bottlenecks(demand, needed)]
     unknown = tuple(
         f"{node.node.name or graph.name}: {node.unknown}" for node in demand.nodes if node.unknown is not None
     )
     return Capacity(figures, demand.nodes, tuple(dict.fromkeys(doubts)), unknown)
 
 
-def _part(cores: int, reads: Mapping[str, float], name: str) -> int:
-    """Return of how many cores a source has the work, as its part of that of all sources."""
-    return math.ceil(cores * reads[name] / sum(reads.values()) - 1e-9)
-
-
-def _growing(demand: Demand) -> Iterator[str]:
-    for node in demand.nodes:
-        found = grows(node.node)
-        if found:
-            yield f"{', '.join(found)}: its state grows with the records of a window; what that adds is left out"
-
-
-def _behind(demand: Demand, needed: Mapping[str, int]) -> Iterator[str]:
-    """Say which part of a step cannot keep up, or has no use for all of the cores."""
-    tasks, sink, groups = demand.tasks.state, demand.parts["sink"], demand.graph.key_groups
-    logs = demand.tasks.logs
+def _bottlenecks(demand: Demand, needed: Mapping[str, int]) -> Iterator[str]:
+    """Yield the parts of a step that cannot keep up, or cannot use all of the cores."""
+    tasks, sink, groups = demand.state_tasks, demand.parts["sink"], demand.graph.key_groups
+    logs = demand.logs
     for name, number in needed.items():
         if logs[name] < number:
             yield (
                 f"the log{f' of {name}' if len(logs) > 1 else ''} has {logs[name]} of the {number} partitions that its "
                 "tasks need to keep up: one task reads each; add partitions, or the run falls behind"
             )
-    if demand.tasks.log < demand.cores and all(logs[name] >= number for name, number in needed.items()):
+    if demand.partitions < demand.cores and all(logs[name] >= number for name, number in needed.items()):
         yield (
-            f"{'all logs have' if len(logs) > 1 else 'the log has'} {counted(demand.tasks.log, 'partition')}: of "
-            f"{demand.cores} cores, so many read at a time; add some"
+            f"{'all logs have' if len(logs) > 1 else 'the log has'} {counted(demand.partitions, 'partition')}: of "
+            f"{demand.cores} cores, as many read at a time; add some"
         )
     if groups < demand.cores:
         yield f"key_groups: {groups} is the limit: of {demand.cores} cores, {tasks} keep state at a time; take more"
     if demand.in_groups > tasks * demand.machine.busy:
         yield (
-            f"{demand.cores} cores, of which key groups use {tasks}: their {demand.in_groups:.3g} s/s are more than "
-            "these do, so the run falls behind; take more key_groups (up to 16 state partitions), or a longer --every"
+            f"key groups use {tasks} of {demand.cores} cores: their {demand.in_groups:.3g} s/s are more than these "
+            "do, so the run falls behind; take more key_groups (up to 16 state partitions), or a longer --every"
         )
     if sink > 1:
         yield f"one sink for all: its {sink:.3g} s/s are more than the driver does, so the run falls behind; divide it"
 
 
 def _processors(demand: Demand, wishes: Wishes) -> Iterator[Figure]:
-    parts, machine, rate = {name: one for name, one in demand.parts.items() if one}, demand.machine, demand.load.rate
-    within = ABOUT if demand.is_doubtful else CLOSE
+    machine, rate, within = demand.machine, demand.load.rate, ABOUT if demand.is_doubtful else CLOSE
+    parts = {name: seconds for name, seconds in demand.parts.items() if seconds}
     yield Figure(
         "processor time", demand.processors, "s/s", " + ".join([*parts, "step / every"]),
         {**parts, "step": demand.of_step, "every": demand.step}, within,
     )  # fmt: skip
-    tasks = demand.tasks
+    graph = demand.graph
     yield Figure(
         "step", demand.of_step, "s",
         "step + log_task x tasks that read + partition x log partitions + levels x (task x state partitions + group x "
         "key groups)",
         {"step": machine.step / SECOND, "log_task": machine.log_task / SECOND,
-         "tasks that read": min(tasks.log, demand.cores), "partition": machine.partition / SECOND,
-         "log partitions": tasks.log, "levels": tasks.levels, "task": machine.task / SECOND,
-         "state partitions": tasks.state, "group": machine.group / SECOND, "key groups": tasks.groups},
+         "tasks that read": demand.readers, "partition": machine.partition / SECOND,
+         "log partitions": demand.partitions, "levels": len(graph.levels), "task": machine.task / SECOND,
+         "state partitions": demand.state_tasks, "group": machine.group / SECOND, "key groups": graph.key_groups},
     )  # fmt: skip
-    if rate * _DAY >= _MILLION:  # of fewer records it would be the time of the steps of days
+    if rate * _DAY >= _MILLION:  # with fewer records the steps of days would count
         yield Figure(
             "processor time a million records", _MILLION * demand.processors / rate, "s",
             "1,000,000 x processor time / rate", {"processor time": demand.processors, "rate": rate}, within,
@@ -185,14 +174,13 @@ def _processors(demand: Demand, wishes: Wishes) -> Iterator[Figure]:
 
 
 def _saturation(demand: Demand) -> float:
-    """Return the records a second that take all of the cores, by bisection; 0 if the steps alone do."""
-    load, able = demand.load, demand.cores * demand.machine.busy
+    """Return the records a second that saturate the cores, by bisection; 0 if the steps alone do."""
+    load, able, step = demand.load, demand.cores * demand.machine.busy, max(_LONGEST, demand.step)
     least, most = 0.0, able * SECOND / demand.machine.record
     while load.rate and most - least > most / 100:
         rate = (least + most) / 2
-        more = replace(load, rates={name: one * rate / load.rate for name, one in load.rates.items()})
-        step = max(_LONGEST, demand.step)
-        if Demand.of(demand.graph, more, step, demand.tasks.logs, demand.cores).processors > able:
+        more = replace(load, rates={name: own * rate / load.rate for name, own in load.rates.items()})
+        if Demand.of(demand.graph, more, step, demand.logs, demand.cores).processors > able:
             most = rate
         else:
             least = rate
@@ -220,9 +208,9 @@ def _parallelism(demand: Demand, wishes: Wishes, enough: Mapping[str, int]) -> I
         {"key_groups": graph.key_groups}, None,
     )  # fmt: skip
     yield Figure(
-        "state partitions", demand.tasks.state, "tasks",
+        "state partitions", demand.state_tasks, "tasks",
         "at each level the cores, up to key_groups; on more than 16 the greatest divisor of 5040 up to 16",
-        {"cores": cores, "key_groups": graph.key_groups, "levels": demand.tasks.levels}, None,
+        {"cores": cores, "key_groups": graph.key_groups, "levels": len(graph.levels)}, None,
     )  # fmt: skip
     hottest = max(
         (operator.taken * load.keys_of(operator.node.name).greatest for operator in demand.operators), default=0.0
@@ -237,18 +225,18 @@ def _parallelism(demand: Demand, wishes: Wishes, enough: Mapping[str, int]) -> I
 def _state(demand: Demand) -> Iterator[Figure]:
     within, machine = ABOUT if demand.is_doubtful else CLOSE, demand.machine
     kinds = {
-        f"{node.node.name} {kind.kind}".strip(): kind.rows for node in demand.nodes for kind in node.held if kind.rows
+        f"{node.node.name} {kind.kind}".strip(): kind.rows for node in demand.nodes for kind in node.state if kind.rows
     }
     yield Figure("state rows", demand.rows, "rows", " + ".join(kinds) or "none", kinds, within)
-    row = (demand.held - demand.blobs * BLOB_BYTES) / demand.rows if demand.rows else 0.0
+    row = (demand.state - demand.blobs * BLOB_BYTES) / demand.rows if demand.rows else 0.0
     yield Figure(
-        "state", demand.held, "bytes", "rows x bytes of a row + blobs x bytes of a blob",
+        "state", demand.state, "bytes", "rows x bytes of a row + blobs x bytes of a blob",
         {"rows": demand.rows, "bytes of a row": row, "blobs": demand.blobs, "bytes of a blob": BLOB_BYTES}, within,
     )  # fmt: skip
-    on_disk = demand.held * machine.compressed
+    on_disk = demand.state * machine.compressed
     yield Figure(
         "state on disk", on_disk, "bytes", "state x compressed",
-        {"state": demand.held, "compressed": machine.compressed}, ABOUT,
+        {"state": demand.state, "compressed": machine.compressed}, ABOUT,
     )  # fmt: skip
     rows_written, records_written, blobs_written = demand.written
     yield Figure(
@@ -270,7 +258,7 @@ def _state(demand: Demand) -> Iterator[Figure]:
         for name in ("inserts", "updates", "deletes")
     }
     yield Figure(
-        "changes", sum(one.changelog for _, one in demand.sunk), "rows/s",
+        "changes", sum(writer.changelog for _, writer in demand.sinks), "rows/s",
         "rows of the changelogs: inserts + updates (each 2 rows where the mode is retract) + deletes", rows, within,
     )  # fmt: skip
     for name, meaning in (("late", "revise a window that has fired"), ("expired", "are in no result")):
@@ -279,7 +267,7 @@ def _state(demand: Demand) -> Iterator[Figure]:
 
 
 def _demand(graph: m.Graph, load: Load, every: float, logs: Mapping[str, int], cores: int) -> Demand:
-    """Return the demand in the shortest steps that begin at this rate and end before the next one begins."""
+    """Return the demand with the shortest steps that begin at this rate and end before the next step begins."""
     *shorter, longest = Trigger(round(every * SECOND)).intervals(load.rate)
     for step in shorter:
         demand = Demand.of(graph, load, step, logs, cores)
@@ -298,7 +286,7 @@ def _memory(demand: Demand, wishes: Wishes) -> Iterator[Figure]:
     yield Figure(
         "executor memory", wishes.headroom * demand.executors, "bytes",
         "headroom x (jvm + workers + worker x cores + row x rows of a step + 2 x state), of all executors together",
-        {**both, "workers": machine.workers, "worker": machine.worker, "cores": demand.cores, "state": demand.held},
+        {**both, "workers": machine.workers, "worker": machine.worker, "cores": demand.cores, "state": demand.state},
         ABOUT,
     )  # fmt: skip
 
@@ -313,7 +301,7 @@ def _latency(demand: Demand) -> Iterator[Figure]:
         "sources or one, key groups / (state partitions x busy) and sink; least_step at least",
         {"processor time": demand.processors, "every": step, "cores": demand.cores, "busy": machine.busy,
          "read and decode": read, "tasks that read": tasks,
-         "key groups": demand.in_groups, "state partitions": demand.tasks.state, "sink": demand.parts["sink"],
+         "key groups": demand.in_groups, "state partitions": demand.state_tasks, "sink": demand.parts["sink"],
          "least_step": machine.least_step}, ABOUT,
     )  # fmt: skip
     (half, most), inputs = demand.latency, {"delay": delay, "every": step, "step time": took}
@@ -325,7 +313,7 @@ def _latency(demand: Demand) -> Iterator[Figure]:
 
 
 def _network(demand: Demand) -> Iterator[Figure]:
-    load, tasks = demand.load, demand.tasks
+    load, groups = demand.load, demand.graph.key_groups
     yield Figure(
         "network, log", load.rate * load.mean_bytes, "bytes/s", "rate x bytes of a record",
         {"rate": load.rate, "bytes of a record": load.mean_bytes},
@@ -333,10 +321,10 @@ def _network(demand: Demand) -> Iterator[Figure]:
     taken = sum(operator.taken for operator in demand.operators)
     width = _PACKED + load.text_bytes
     yield Figure(
-        "network, shuffle", taken * width + tasks.log * tasks.groups * _PROGRESS / demand.step, "bytes/s",
+        "network, shuffle", taken * width + demand.partitions * groups * _PROGRESS / demand.step, "bytes/s",
         f"records taken x bytes of a packed record + log partitions x key groups x {_PROGRESS} / every",
-        {"records taken": taken, "bytes of a packed record": width, "log partitions": tasks.log,
-         "key groups": tasks.groups, "every": demand.step}, ABOUT,
+        {"records taken": taken, "bytes of a packed record": width, "log partitions": demand.partitions,
+         "key groups": groups, "every": demand.step}, ABOUT,
     )  # fmt: skip
     yield Figure(
         "network, sink", sum(demand.sink_bytes.values()), "bytes/s", " + ".join(demand.sink_bytes), demand.sink_bytes,
@@ -351,7 +339,7 @@ def _network(demand: Demand) -> Iterator[Figure]:
 _PACKED: Final = 60
 """Bytes of a record on its way to its key group beside a text: its place, two times, and two values."""
 _PROGRESS: Final = 20
-"""Bytes of what a key group is told of a partition in a step (docs/scale.md)."""
+"""Bytes that a key group receives about a partition in a step (docs/scale.md)."""
 
 
 def _storage(demand: Demand, wishes: Wishes) -> Iterator[Figure]:
@@ -378,13 +366,13 @@ class Prices:
 
     currency: str
     core_hour: float
-    memory_hour: float
-    storage_month: float
-    network: float
+    memory_gb_hour: float
+    storage_gb_month: float
+    network_gb: float
 
 
 def cost(found: Capacity, prices: Prices) -> Iterator[Figure]:
-    """Yield what the figures cost a month, of 730 hours; the last is the total."""
+    """Yield the cost of the figures a month, of 730 hours; the last is the total."""
     memory = (found.value("driver memory") + found.value("executor memory")) / GIB
     stored = sum(found.value(f"{name} storage") for name in ("log", "table", "changelog"))
     stored = (stored + found.value("checkpoint")) / GIB
@@ -392,28 +380,15 @@ def cost(found: Capacity, prices: Prices) -> Iterator[Figure]:
     parts = [
         ("cores", found.value("cores") * prices.core_hour * MONTH, "cores x core_hour x 730",
          {"cores": found.value("cores"), "core_hour": prices.core_hour}),
-        ("memory", memory * prices.memory_hour * MONTH, "GiB x memory_hour x 730",
-         {"GiB": memory, "memory_hour": prices.memory_hour}),
-        ("storage", stored * prices.storage_month, "GiB x storage_month",
-         {"GiB": stored, "storage_month": prices.storage_month}),
-        ("network", sent * prices.network, "GiB a month x network", {"GiB a month": sent, "network": prices.network}),
+        ("memory", memory * prices.memory_gb_hour * MONTH, "GiB x memory_hour x 730",
+         {"GiB": memory, "memory_hour": prices.memory_gb_hour}),
+        ("storage", stored * prices.storage_gb_month, "GiB x storage_month",
+         {"GiB": stored, "storage_month": prices.storage_gb_month}),
+        ("network", sent * prices.network_gb, "GiB a month x network",
+         {"GiB a month": sent, "network": prices.network_gb}),
     ]  # fmt: skip
     unit = f"{prices.currency} a month"
     for name, value, law, inputs in parts:
         yield Figure(f"cost of {name}", value, unit, law, inputs, 2.0)
-    yield Figure(
-        "cost", sum(value for _, value, _, _ in parts), unit, " + ".join(f"cost of {name}" for name, *_ in parts),
-        {name: value for name, value, _, _ in parts}, 2.0,
-    )  # fmt: skip
-
-
-def as_plain(figure: Figure) -> dict[str, Any]:
-    """Return a figure as plain JSON."""
-    return {
-        "name": figure.name,
-        "value": figure.value,
-        "unit": figure.unit,
-        "law": figure.law,
-        "inputs": dict(figure.inputs),
-        "within": figure.within,
-    }
+    costs = {name: value for name, value, _, _ in parts}
+    yield Figure("cost", sum(costs.values()), unit, " + ".join(f"cost of {name}" for name in costs), costs, 2.0)

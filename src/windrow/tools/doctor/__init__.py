@@ -1,7 +1,7 @@
 """Review of a pipeline, its run, checkpoint, tables and log, by rules.
 
 A rule is a function from the facts to its findings; `RULES` holds them in the order in which they are reported. The
-first line of its docstring is its title and what it looks at, the next paragraph says what is serious or advice.
+first line of its docstring is its title and its question, the next paragraph says which findings are serious or advice.
 """
 
 from __future__ import annotations
@@ -12,29 +12,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
+from windrow.tools.doctor import results, running, state
 from windrow.tools.doctor.facts import Examined, Finding
-from windrow.tools.doctor.results import (
-    dead_letters,
-    delay,
-    guarantee,
-    late_policy,
-    lost_records,
-    tables,
-    verdicts,
-    warnings,
-)
-from windrow.tools.doctor.running import (
-    backpressure,
-    clocks,
-    connections,
-    retention,
-    run_state,
-    secrets,
-    versions,
-    watched,
-    watermark,
-)
-from windrow.tools.doctor.state import checkpoint, hot_keys, parallelism, place, window_state
 
 __all__ = ["RULES", "Examined", "Finding", "Rule", "review"]
 
@@ -52,16 +31,16 @@ class Rule:
 
     @property
     def title(self) -> str:
-        """What it is called for people."""
+        """The title of the rule."""
         return self._doc[0].partition(":")[0]
 
     @property
     def question(self) -> str:
-        """What it looks at."""
+        """The question that the rule answers."""
         return " ".join(self._doc[0].partition(": ")[2].split()).rstrip(".")
 
     def when(self, severity: Literal["Serious", "Advice"]) -> str:
-        """Return what it finds serious, or gives advice about; empty for nothing."""
+        """Return when its findings have this severity; empty if they never do."""
         match = re.search(rf"{severity}: (.+?)(?= Advice: |$)", " ".join(self._doc[1].split()))
         return "" if match is None else match[1].rstrip(".")
 
@@ -70,41 +49,18 @@ class Rule:
         return (inspect.getdoc(self.check) or "").split("\n\n")
 
 
-RULES: Final = tuple(
-    map(
-        Rule,
-        (
-            # results
-            warnings,
-            guarantee,
-            tables,
-            late_policy,
-            delay,
-            verdicts,
-            dead_letters,
-            lost_records,
-            # state
-            window_state,
-            checkpoint,
-            place,
-            hot_keys,
-            parallelism,
-            # running
-            run_state,
-            backpressure,
-            watermark,
-            watched,
-            retention,
-            clocks,
-            # the machine and its connections
-            secrets,
-            connections,
-            versions,
-        ),
-    )
+_RESULTS: Final = (
+    *(results.warnings, results.guarantee, results.tables, results.late_policy),
+    *(results.delay, results.verdicts, results.dead_letters, results.lost_records),
 )
+_STATE: Final = (state.window_state, state.checkpoint, state.place, state.hot_keys, state.parallelism)
+_RUNNING: Final = (
+    *(running.run_state, running.backpressure, running.watermark, running.watched, running.retention, running.clocks),
+    *(running.secrets, running.connections, running.versions),
+)
+RULES: Final = tuple(map(Rule, (*_RESULTS, *_STATE, *_RUNNING)))
 
 
 def review(examined: Examined) -> list[Finding]:
-    """Return what the rules find, in their order."""
+    """Return the findings of the rules, in their order."""
     return [replace(finding, rule=rule.name, title=rule.title) for rule in RULES for finding in rule.check(examined)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 import textwrap
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,14 +15,7 @@ from windrow.authoring.load import OpenedPipeline
 from windrow.errors import Place
 from windrow.telemetry.folders import Folder, default_checkpoint
 from windrow.telemetry.numbers import printable
-from windrow.terminal.common import (
-    DIFFERENT,
-    OK,
-    echo_error,
-    json_option,
-    place_fields,
-    print_json,
-)
+from windrow.terminal.common import DIFFERENT, OK, echo_error, json_option, place_fields, print_json
 from windrow.terminal.options import STATE_FOLDER
 from windrow.terminal.pipelines import command_lines, open_pipeline, pipeline_argument
 
@@ -42,11 +36,11 @@ _HEADS: Final = {"serious": "serious", "advice": "advice", "fine": "fine", "unkn
 @click.option("--no-restore", is_flag=True, help=_HELP["no_restore"])
 @json_option
 def command(*, pipeline: str, checkpoint: Folder | None, no_restore: bool, as_json: bool) -> int:
-    """Review a pipeline, its run, checkpoint, tables and log: what is serious, what is advice, and what is fine.
+    """Review a pipeline, its run, checkpoint, tables and log, with findings that are serious, advice or fine.
 
     PIPELINE is YAML or SQL, or FILE.py[:VARIABLE] for a pipeline written in Python. Each finding says what was found,
-    why it matters and what to do. What could not be looked at (no run yet, a broker that cannot be reached) has neither
-    passed nor failed, and is listed at the end. Nothing is changed, and a run can go on meanwhile.
+    why it matters and what to do. Rules that could not look (no run yet, a broker that cannot be reached) have neither
+    passed nor failed, and are listed at the end. Nothing is changed, and the pipeline can run meanwhile.
 
     The exit code is 1 if a finding is serious.
     """
@@ -72,6 +66,9 @@ def command(*, pipeline: str, checkpoint: Folder | None, no_restore: bool, as_js
     return DIFFERENT if any(finding.severity == "serious" for finding in findings) else OK
 
 
+_FIELDS: Final = ("rule", "title", "severity", "found", "why", "to_do", "where")
+
+
 def _plain(opened: OpenedPipeline, examined: Examined, folder: Folder, findings: Sequence[Finding]) -> dict[str, Any]:
     return {
         "pipeline": examined.graph.name,
@@ -79,13 +76,7 @@ def _plain(opened: OpenedPipeline, examined: Examined, folder: Folder, findings:
         "counts": {severity: sum(finding.severity == severity for finding in findings) for severity in _HEADS},
         "findings": [
             {
-                "rule": finding.rule,
-                "title": finding.title,
-                "severity": finding.severity,
-                "found": finding.found,
-                "why": finding.why,
-                "to_do": list(finding.to_do),
-                "where": finding.where,
+                **{name: getattr(finding, name) for name in _FIELDS},
                 **place_fields(_place(opened, finding)),
             }
             for finding in findings
@@ -109,31 +100,27 @@ def _lines(opened: OpenedPipeline, examined: Examined, findings: Sequence[Findin
         if own:
             yield from ("", _styled(head, severity))
         if severity in {"serious", "advice"}:
-            for one in own:
-                yield from _whole(one, _place(opened, one), width)
-        else:
-            for (found, to_do), titles in _together(own).items():
-                yield from _wrapped(f"{', '.join(titles)}: {found}", "  ", "    ", width)
-                yield from (f"    {text}" for text in to_do)
+            for finding in own:
+                yield from _finding_lines(finding, _place(opened, finding), width)
+            continue
+        # many rules find that there is no run
+        titles = defaultdict[tuple[str, tuple[str, ...]], list[str]](list)
+        for finding in own:
+            titles[finding.found, finding.to_do].append(finding.title)
+        for (found, to_do), names in titles.items():
+            yield from _wrap(f"{', '.join(names)}: {found}", "  ", "    ", width)
+            yield from (f"    {text}" for text in to_do)
 
 
-def _whole(finding: Finding, place: Place | None, width: int) -> Iterator[str]:
-    """Write what was found, why it matters, and what to do; a command stays on one line, so that it can be copied."""
-    yield from _wrapped(f"{finding.title}{f' ({place})' if place else ''}: {finding.found}", "  ", "    ", width)
-    yield from _wrapped(f"why: {finding.why}", "    ", "         ", width)
+def _finding_lines(finding: Finding, place: Place | None, width: int) -> Iterator[str]:
+    """Write a finding with its reason and its remedies; a command stays on one line, so that it can be copied."""
+    yield from _wrap(f"{finding.title}{f' ({place})' if place else ''}: {finding.found}", "  ", "    ", width)
+    yield from _wrap(f"why: {finding.why}", "    ", "         ", width)
     for number, text in enumerate(finding.to_do):
         yield f"    {'     ' if number else 'do:  '}{text}"
 
 
-def _together(findings: Sequence[Finding]) -> dict[tuple[str, tuple[str, ...]], list[str]]:
-    """Return the titles of findings by what they say: many rules say that there is no run."""
-    found: dict[tuple[str, tuple[str, ...]], list[str]] = {}
-    for finding in findings:
-        found.setdefault((finding.found, finding.to_do), []).append(finding.title)
-    return found
-
-
-def _wrapped(text: str, first: str, others: str, width: int) -> list[str]:
+def _wrap(text: str, first: str, others: str, width: int) -> list[str]:
     return textwrap.wrap(
         printable(text),
         width,

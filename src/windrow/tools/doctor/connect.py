@@ -1,7 +1,7 @@
 """Connection checks: the logs, registries, tables, checkpoint, Java and Spark that a run of a pipeline needs.
 
-Nothing is created, written or locked, and Spark is not started. A finding is `serious` if a run would fail by it, and
-`advice` if a run would start, and its results are hardly what is meant.
+Nothing is created, written or locked, and Spark is not started. A finding is `serious` if a run would fail, `advice` if
+a run would start with results that are hardly intended.
 """
 
 from __future__ import annotations
@@ -34,22 +34,24 @@ if TYPE_CHECKING:
 
 _REACH: Final = 3.0
 """Seconds to connect to a cluster."""
-_LOOKED_AT: Final = 16
-"""Partitions of which the newest record is read, at most."""
+_MOST_PARTITIONS: Final = 16
+"""Partitions whose newest record is read, at most."""
 _PORTS: Final = {"http": 80, "https": 443}
 
 
 def connect(graph: m.Graph, checkpoint: Folder, host: HostName, spark: SparkOptions) -> Iterator[Finding]:
-    """Yield what is found of each, in the order in which a run needs it; the `title` says what a finding is about.
+    """Yield the findings in the order in which a run needs its connections; the `title` names the connection.
 
     A run on the host memory or batch has no checkpoint, and on the memory host it needs neither Java nor Spark.
     """
     for node in graph.sources:
         title = "source" if graph.is_short else f"source {node.name}"
         yield from _about(title, partial(_source, graph, node))
-        registry = _registry(node)
-        if registry is not None:
-            yield from _about("registry", partial(_reach, registry))
+        match node.source.format:
+            case m.AvroFormat(m.Registry() as registry) | m.ProtobufFormat(m.Registry() as registry):
+                yield from _about("registry", partial(_reach, registry))
+            case _:
+                pass
     run: Run | None = None
     follows: Follows | None = None
     if host in {"stream", "realtime"}:
@@ -64,10 +66,10 @@ def connect(graph: m.Graph, checkpoint: Folder, host: HostName, spark: SparkOpti
 
 
 def _about(title: str, look: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
-    """Yield findings with their title, if they have none; an error of windrow is one too."""
+    """Yield findings with the title, unless they have their own; an error of windrow is a serious finding."""
     try:
-        for one in look():
-            yield replace(one, title=one.title or title)
+        for finding in look():
+            yield replace(finding, title=finding.title or title)
     except (WindrowError, OSError) as exc:
         yield replace(serious(str(exc), ""), title=title)
 
@@ -102,11 +104,9 @@ def _newest(node: m.SourceNode, what: str) -> Iterator[Finding]:
     from windrow.engine.decode.decoder import Decoder  # noqa: PLC0415 - the same
 
     source, decoder = open_source(node.source), Decoder(node)
-    times: list[int] = []
-    logged: list[int] = []
-    dead: list[str] = []
+    times, logged, dead = list[int](), list[int](), list[str]()
     filled = [(partition, end) for partition, (first, end) in source.ends().items() if first < end]
-    for partition, end in filled[:_LOOKED_AT]:
+    for partition, end in filled[:_MOST_PARTITIONS]:
         for batch in source.read_from(partition, end - 1):
             decoded = decoder.decode(batch)
             times += decoded.good.column(2).to_pylist()
@@ -124,14 +124,6 @@ def _newest(node: m.SourceNode, what: str) -> Iterator[Finding]:
         )
 
 
-def _registry(node: m.SourceNode) -> m.Registry | None:
-    match node.source.format:
-        case m.AvroFormat(m.Registry() as registry) | m.ProtobufFormat(m.Registry() as registry):
-            return registry
-        case _:
-            return None
-
-
 def _reach(registry: m.Registry) -> Iterator[Finding]:
     from windrow.engine.decode.registry import Schemas  # noqa: PLC0415 - Arrow only where there is a registry
 
@@ -140,7 +132,7 @@ def _reach(registry: m.Registry) -> Iterator[Finding]:
 
 
 def _checkpoint(folder: Folder, graph: m.Graph) -> tuple[Finding, Run | None, Follows | None]:
-    """Return what is found of the checkpoint, and the run that it is of, with the one that this follows."""
+    """Return the finding about the checkpoint, its run, and the run that this follows."""
     from windrow.runtime.stream.checkpoint import Checkpoint  # noqa: PLC0415 - Arrow only where there may be one
 
     try:
@@ -175,15 +167,17 @@ def _sinks(graph: m.Graph, run: Run | None, follows: Follows | None) -> Iterator
     from windrow.connectors.sink import Run as Owner  # noqa: PLC0415 - the same
 
     if graph.mode == "realtime":
-        yield from _realtime(graph)
+        from windrow.runtime.realtime.topics import missing_topics  # noqa: PLC0415 - librdkafka only where it is needed
+
+        missing = missing_topics(graph)
+        yield fine(f"the run will create {', '.join(missing)}" if missing else "all topics are there")
         return
     models = {node.name: node.sink for node in graph.sinks}
     for names, sink in open_sinks(graph):
-        title = " ".join(["sink", *filter(None, [", ".join(names)])])
         tables = ", ".join(models[name].table for name in names)
-        place = mask_url(models[names[0]].place)
-        own = run or Owner.new(graph.name)
-        yield from _about(title, partial(_tables, sink, f"{place}: {tables}", own, follows))
+        what = f"{mask_url(models[names[0]].place)}: {tables}"
+        title = f"sink {', '.join(names)}".rstrip()
+        yield from _about(title, partial(_tables, sink, what, run or Owner.new(graph.name), follows))
 
 
 def _tables(sink: Sink, what: str, run: Run, follows: Follows | None) -> Iterator[Finding]:
@@ -191,20 +185,13 @@ def _tables(sink: Sink, what: str, run: Run, follows: Follows | None) -> Iterato
     yield fine(f"{what} can be written, and no other run has them")
 
 
-def _realtime(graph: m.Graph) -> Iterator[Finding]:
-    from windrow.runtime.realtime.topics import missing_topics  # noqa: PLC0415 - librdkafka only where there is a topic
-
-    missing = missing_topics(graph)
-    yield fine(f"the run will create {', '.join(missing)}" if missing else "all topics are there")
-
-
 def _java(machine: Machine) -> Iterator[Finding]:
-    path = java()
+    path = java()  # raises if there is none
     yield fine(f"{machine.versions['java'] or 'of an unknown version'} ({path})")
 
 
 def _spark(machine: Machine) -> Iterator[Finding]:
-    unmet = [one for one in machine.unmet if one.startswith("pyspark ")]
+    unmet = [requirement for requirement in machine.unmet if requirement.startswith("pyspark ")]
     if unmet:
         yield serious(f"installed, but not as required: {unmet[0]}", "", "pip install windrow")
     else:
@@ -224,7 +211,7 @@ def _master(spark: SparkOptions) -> Iterator[Finding]:
         url = urlsplit(rest if "://" in rest else f"https://{rest}")
         places = [(url.hostname or "", url.port or _PORTS.get(url.scheme, 443))]
     else:
-        found = [re.fullmatch(r"\[?([^\]]+?)\]?:(\d+)", one) for one in rest.split(",")]
+        found = [re.fullmatch(r"\[?([^\]]+?)\]?:(\d+)", address) for address in rest.split(",")]
         places = [(match[1], int(match[2])) for match in found if match is not None]
     for host, port in places:
         with suppress(OSError), socket.create_connection((host, port), timeout=_REACH):

@@ -1,7 +1,7 @@
 """Examination of a pipeline: gathers the facts that the rules judge, each once, and changes nothing.
 
-It works beside a running process: the history and the tables are read, the log is asked for its ends, and a trial
-restore reads a copy of the checkpoint in a temporary folder.
+The pipeline can run meanwhile: the history, the tables and the ends of the log are read, and a trial restore reads a
+copy of the checkpoint in a temporary folder.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import reduce
+from itertools import zip_longest
 from operator import add
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -34,20 +35,8 @@ from windrow.telemetry.health import GOING
 from windrow.telemetry.history import FILES, RunRecord, history_of, installed_versions, read_history, read_runs
 from windrow.telemetry.reports import now_micros
 from windrow.telemetry.status import STEPS, RunStatus, standing_since
-from windrow.tools.doctor.facts import (
-    CheckpointFacts,
-    Damaged,
-    Disk,
-    Examined,
-    LogFacts,
-    Machine,
-    Restored,
-    Retention,
-    RunFacts,
-    TableFacts,
-    Unknown,
-    secret_settings,
-)
+from windrow.tools.doctor import facts
+from windrow.tools.doctor.facts import Damaged, Examined, Restored, Unknown, secret_settings
 
 if TYPE_CHECKING:
     from windrow.connectors.source import Loss
@@ -55,7 +44,7 @@ if TYPE_CHECKING:
     from windrow.tools.tune.disorder import Disorder
 
 _STEPS: Final = 20_000
-"""Steps, or sums of steps, that are looked back at."""
+"""Steps, or sums of steps, that are read from the history."""
 _SIZES: Final = 100
 _COUNTED: Final = 256 << 20
 """Bytes of an embedded log up to which its records are counted."""
@@ -63,20 +52,19 @@ _REACH: Final = 1.0
 _ANSWER: Final = 5.0
 """Seconds to connect to a broker, and for its answer."""
 _TRIES: Final = 3
-"""How often the files of a checkpoint that is written meanwhile are looked at before they count as damaged."""
+"""How often the files of a checkpoint that is being written are read before they count as damaged."""
 _SAVEPOINTS: Final = 3
 _SHORTEST: Final = 6
-"""Characters of a secret that is searched for."""
-_NO_RESTORE = "--no-restore was given"
+"""Characters of the shortest secret that is searched for."""
 
 
 def examine(
     commands: CommandLines, graph: m.Graph, checkpoint: Folder, *, restore: Callable[[Checkpoint], None] | None
 ) -> Examined:
-    """Gather the facts about a pipeline as it stands in a file, and the run of a checkpoint.
+    """Gather the facts about a pipeline and the run of a checkpoint.
 
-    `commands` are those for the pipeline. `restore` is called before a copy of the checkpoint is restored, which is
-    left out without it.
+    `commands` are those for the pipeline. `restore` is called before a copy of the checkpoint is restored; without it
+    nothing is restored.
     """
     now = now_micros()
     run = _run(history_of(checkpoint), now, graph)
@@ -86,8 +74,8 @@ def examine(
             node.name: pool.submit(_tables, graph, node) for node in graph.sinks if isinstance(node.sink, m.TableSink)
         }
         known, at = _checkpoint(checkpoint, graph, run)
-        found_logs = {name: one.result() for name, one in logs.items()}
-        found_tables = {name: one.result() for name, one in tables.items()}
+        found_logs = {name: log.result() for name, log in logs.items()}
+        found_tables = {name: table.result() for name, table in tables.items()}
     return Examined(
         graph=graph,
         now=now,
@@ -102,27 +90,24 @@ def examine(
         logs=found_logs,
         tables=found_tables,
         lost=_lost(graph, at, known, found_logs),
-        warnings=tuple((one.where, one.message) for one in validate(graph) if one.level == "warning"),
+        warnings=tuple((finding.where, finding.message) for finding in validate(graph) if finding.level == "warning"),
         leaks=tuple(_leaks(graph, checkpoint, run)),
         readable=tuple(_readable(graph, checkpoint)),
     )
 
 
-def _run(path: Path, now: int, graph: m.Graph) -> RunFacts | Unknown:
+def _run(path: Path, now: int, graph: m.Graph) -> facts.RunFacts | Unknown:
     try:
         processes = read_runs(path)
         steps = read_history(path, last=_STEPS)
     except InputError as exc:
-        return Unknown(
-            "no run has written a history here (with --host memory or batch none does)"
-            if not path.is_file()
-            else str(exc)
-        )
+        nothing = "no run has written a history here (with --host memory or batch none does)"
+        return Unknown(str(exc) if path.is_file() else nothing)
     record = processes[-1] if processes else None
     status = RunStatus.of(record, steps[-STEPS:], now, graph)
     since = standing_since(steps)
     sizes = [step.state_bytes for step in steps if step.state_bytes is not None]
-    return RunFacts(
+    return facts.RunFacts(
         status=status,
         processes=tuple(processes),
         total=reduce(add, steps) if steps else None,
@@ -133,7 +118,7 @@ def _run(path: Path, now: int, graph: m.Graph) -> RunFacts | Unknown:
 
 
 def _command_line(record: RunRecord | None) -> tuple[str, ...] | None:
-    """Return the words of a process's command line, None if it is not on this machine, or it is not known."""
+    """Return the words of a process's command line, or None if it is unknown or not on this machine."""
     if record is None or record.machine != socket.gethostname():
         return None
     try:
@@ -142,7 +127,7 @@ def _command_line(record: RunRecord | None) -> tuple[str, ...] | None:
         return None
 
 
-def _disorder(graph: m.Graph, path: Path, run: RunFacts | Unknown) -> Disorder | Unknown:
+def _disorder(graph: m.Graph, path: Path, run: facts.RunFacts | Unknown) -> Disorder | Unknown:
     if isinstance(run, Unknown):
         return run
     if run.total is None or run.total.only_offsets:
@@ -156,8 +141,8 @@ def _disorder(graph: m.Graph, path: Path, run: RunFacts | Unknown) -> Disorder |
 
 
 def _checkpoint(
-    folder: Folder, graph: m.Graph, run: RunFacts | Unknown
-) -> tuple[CheckpointFacts | Unknown, Checkpoint | None]:
+    folder: Folder, graph: m.Graph, run: facts.RunFacts | Unknown
+) -> tuple[facts.CheckpointFacts | Unknown, Checkpoint | None]:
     try:
         is_there = folder.exists()
     except CheckpointError as exc:  # an object store does not answer
@@ -169,7 +154,7 @@ def _checkpoint(
     try:
         known = Checkpoint.read(folder)
     except CheckpointError as exc:
-        return CheckpointFacts(None, damage=str(exc)), None
+        return facts.CheckpointFacts(None, damage=str(exc)), None
     if known is None:
         return Unknown(f"no run has left a checkpoint in {folder}"), None
     differs = None
@@ -181,11 +166,11 @@ def _checkpoint(
     is_going = not isinstance(run, Unknown) and run.is_going
     damage = _damage(known, _TRIES if is_going else 1)
     size = 0 if is_remote(folder) else _size(Path(str(folder)))
-    return CheckpointFacts(known.run, known.follows, known.committed, size, damage, differs), known
+    return facts.CheckpointFacts(known.run, known.follows, known.committed, size, damage, differs), known
 
 
 def _damage(known: Checkpoint, tries: int) -> str | None:
-    """Return what is wrong with the files of a checkpoint; a run that goes on may remove some while they are read."""
+    """Return the damage of a checkpoint's files, or None; a run may remove some while they are read."""
     from windrow.runtime.stream.integrity import refuse_damaged, refuse_damaged_tables  # noqa: PLC0415 - as above
 
     try:
@@ -209,27 +194,27 @@ def _size(folder: Path) -> int:
 def _restored(
     graph: m.Graph,
     known: Checkpoint | None,
-    facts: CheckpointFacts | Unknown,
+    found: facts.CheckpointFacts | Unknown,
     restore: Callable[[Checkpoint], None] | None,
 ) -> Restored | Damaged | Unknown:
-    if known is None or isinstance(facts, Unknown) or facts.damage is not None:
+    if known is None or isinstance(found, Unknown) or found.damage is not None:
         return Unknown("there is none that can be read")
-    if facts.differs is not None or facts.epoch is None or restore is None:
-        why = _NO_RESTORE if facts.differs is None else "the pipeline is another one"
-        return Unknown("no step was committed" if facts.epoch is None else why)
+    if found.differs is not None or found.epoch is None or restore is None:
+        why = "--no-restore was given" if found.differs is None else "the pipeline is another one"
+        return Unknown("no step was committed" if found.epoch is None else why)
     room = shutil.disk_usage(tempfile.gettempdir()).free
-    if 2 * facts.size > room:
-        return Unknown(f"a copy needs {2 * facts.size:,} bytes, and {tempfile.gettempdir()} has {room:,}; set TMPDIR")
+    if 2 * found.size > room:
+        return Unknown(f"a copy needs {2 * found.size:,} bytes, and {tempfile.gettempdir()} has {room:,}; set TMPDIR")
     restore(known)
-    with tempfile.TemporaryDirectory(prefix="windrow-doctor-") as made:
+    with tempfile.TemporaryDirectory(prefix="windrow-doctor-") as folder:
         try:
-            return restore_copy(graph, known, Path(made))
+            return restore_copy(graph, known, Path(folder))
         except CheckpointError as exc:
-            return Damaged(str(exc).replace(made, str(known.folder.parent)))
+            return Damaged(str(exc).replace(folder, str(known.folder.parent)))
 
 
 def restore_copy(graph: m.Graph, known: Checkpoint, to: Path) -> Restored | Damaged | Unknown:
-    """Read the states of a copy of a checkpoint, which is made in a folder; raise CheckpointError if it is damaged."""
+    """Copy a checkpoint into a folder and read its states; raise CheckpointError if it is damaged."""
     from windrow.engine.state.inspect import inspect_state  # noqa: PLC0415 - Spark only where it is needed
     from windrow.runtime.settings import SparkOptions  # noqa: PLC0415 - the same
     from windrow.runtime.spark.session import spark_session  # noqa: PLC0415 - the same
@@ -237,7 +222,7 @@ def restore_copy(graph: m.Graph, known: Checkpoint, to: Path) -> Restored | Dama
 
     began = time.monotonic()
     copy = to / known.folder.name
-    # the notes of steps first: the states of what they say is done are kept for a hundred steps
+    # the log of steps first: the states of the steps in it are kept for a hundred steps
     for part in ("windrow.json", "beginning.json", "lists.json", "spark/commits", "spark/offsets", "spark", "start"):
         _copy(known.folder / part, copy / part)
     spark = SparkOptions("local[1]")
@@ -250,16 +235,16 @@ def restore_copy(graph: m.Graph, known: Checkpoint, to: Path) -> Restored | Dama
         report = inspect_state(graph, states)
     except EngineError:
         return Damaged("Spark cannot read the states of its key groups")
-    held, keys = sum(group.bytes for group in report.groups), sum(group.keys for group in report.groups)
-    return Restored(epoch, held, keys, report.windows, time.monotonic() - began)
+    size, keys = sum(group.bytes for group in report.groups), sum(group.keys for group in report.groups)
+    return Restored(epoch, size, keys, report.windows, time.monotonic() - began)
 
 
 def _copy(source: Folder, target: Path) -> None:
-    """Copy a file or a folder, but for what is there already, and what is removed meanwhile."""
+    """Copy a file or a folder, except for files that exist already or are removed meanwhile."""
     if source.is_dir():
-        for one in source.iterdir():
-            if not one.name.startswith(".") or one.name.endswith(".crc"):
-                _copy(one, target / one.name)
+        for path in source.iterdir():
+            if not path.name.startswith(".") or path.name.endswith(".crc"):
+                _copy(path, target / path.name)
         return
     if target.exists():
         return
@@ -269,13 +254,13 @@ def _copy(source: Folder, target: Path) -> None:
 
 
 def _savepoints(checkpoint: Folder) -> dict[str, Restored | Damaged]:
-    """Read the newest savepoints beside a checkpoint, which are called after it and their epochs."""
+    """Read the newest savepoints beside a checkpoint, which are named by it and their epochs."""
     if is_remote(checkpoint):
         return {}
     parent = Path(str(checkpoint.parent))
     name = re.compile(rf"{re.escape(checkpoint.name)}-\d+")
-    there = parent.iterdir() if parent.is_dir() else ()
-    folders = [path for path in there if name.fullmatch(path.name) and (path / "savepoint.json").is_file()]
+    paths = parent.iterdir() if parent.is_dir() else ()
+    folders = [path for path in paths if name.fullmatch(path.name) and (path / "savepoint.json").is_file()]
     newest = sorted(folders, key=lambda path: path.stat().st_mtime)[-_SAVEPOINTS:]
     return {str(path): _read_savepoint(path) for path in newest}
 
@@ -286,39 +271,36 @@ def _read_savepoint(folder: Path) -> Restored | Damaged:
     began = time.monotonic()
     try:
         epoch = Savepoint.read(folder).epoch
-        held = sum(state.size for _, state in Savepoint.states(folder))
+        size = sum(state.size for _, state in Savepoint.states(folder))
     except CheckpointError as exc:
         return Damaged(str(exc))
-    return Restored(epoch, held, 0, 0, time.monotonic() - began)
+    return Restored(epoch, size, 0, 0, time.monotonic() - began)
 
 
-def _tables(graph: m.Graph, node: m.SinkNode) -> TableFacts | Unknown:
-    """Read whose the tables of a sink are, and count what they have."""
-    from windrow.connectors.open_sinks import open_database  # noqa: PLC0415 - the same
-    from windrow.expressions import sink_spec  # noqa: PLC0415 - as a thread of its own loads them
-
+def _tables(graph: m.Graph, node: m.SinkNode) -> facts.TableFacts | Unknown:
+    """Read the owner of the tables of a sink, and count their rows."""
     if not isinstance(node.sink, m.PostgresSink) and not Path(getattr(node.sink, "path", "")).exists():
         return Unknown(f"there is no database {getattr(node.sink, 'path', '')} yet: no run has written it")
     from windrow.connectors.database import Condition  # noqa: PLC0415 - Arrow only where there is a database
+    from windrow.connectors.open_sinks import open_database  # noqa: PLC0415 - the same
     from windrow.connectors.tables import REDRIVES, layout  # noqa: PLC0415 - the same
+    from windrow.expressions import sink_spec  # noqa: PLC0415 - the same
 
     try:
         database = open_database(node.sink)
-        made = layout(sink_spec(graph, node))
-        owner, epoch = database.stands(made.result.name) or (None, None)
-        misfits = tuple(database.mismatches(made))
-        with database.snapshot() as there:
-            of_here = [Condition("pipeline", "=", graph.name)]
-            losses = [Condition("reason", ">", "lost"), Condition("reason", "<", "losu")]
-            lost = there.count(made.clocks, losses) if there.columns(made.clocks.name) else 0
-            dead = there.count(made.dead) if there.columns(made.dead.name) else 0
-            redriven = there.count(REDRIVES, of_here) if there.columns(REDRIVES.name) else 0
+        tables = layout(sink_spec(graph, node))
+        owner, epoch = database.stands(tables.result.name) or (None, None)
+        misfits = tuple(database.mismatches(tables))
+        losses = [Condition("reason", ">", "lost"), Condition("reason", "<", "losu")]
+        wanted = [(tables.clocks, losses), (tables.dead, []), (REDRIVES, [Condition("pipeline", "=", graph.name)])]
+        with database.snapshot() as shot:
+            counts = [shot.count(table, where) if shot.columns(table.name) else 0 for table, where in wanted]
     except WindrowError as exc:
         return Unknown(str(exc))
-    return TableFacts(owner, epoch, made.result.key, misfits, lost, dead, redriven)
+    return facts.TableFacts(owner, epoch, tables.result.key, misfits, *counts)
 
 
-def log_facts(node: m.SourceNode) -> LogFacts | Unknown:
+def log_facts(node: m.SourceNode) -> facts.LogFacts | Unknown:
     """Ask a source for its partitions, records and retention."""
     from windrow.connectors.open_sources import open_source  # noqa: PLC0415 - as a thread of its own loads it
 
@@ -332,34 +314,34 @@ def log_facts(node: m.SourceNode) -> LogFacts | Unknown:
 
                 ends = preflight(topic, _ANSWER)
                 held = sum(end - first for first, end in ends.values())
-                return LogFacts(len(ends), held, _retention(topic_settings(topic, _ANSWER)))
+                return facts.LogFacts(len(ends), held, _retention(topic_settings(topic, _ANSWER)))
             case m.LogSource(path=path):
                 log = open_source(source)
                 partitions = log.partitions()
                 files = sum(file.stat().st_size for file in Path(path).glob("partition-*.jsonl"))
                 records = sum(end - first for first, end in log.ends().values()) if files <= _COUNTED else None
-                return LogFacts(len(partitions), records, is_cut=any(Path(path).glob("partition-*.kept.json")))
+                return facts.LogFacts(len(partitions), records, is_cut=any(Path(path).glob("partition-*.kept.json")))
             case _:
                 ends = open_source(source).ends()
-                return LogFacts(len(ends), sum(end - first for first, end in ends.values()))
+                return facts.LogFacts(len(ends), sum(end - first for first, end in ends.values()))
     except (WindrowError, OSError) as exc:
         return Unknown(str(exc))
 
 
 def _unreached(servers: str) -> str | None:
-    """Return that none of some brokers takes a connection, None if one does: a client would try for seconds."""
-    for one in servers.split(","):
-        host, _, port = one.strip().rpartition(":")
+    """Return an error if no broker accepts a connection, else None: a client would try for seconds."""
+    for server in servers.split(","):
+        host, _, port = server.strip().rpartition(":")
         with suppress(OSError, ValueError), socket.create_connection((host.strip("[]"), int(port)), timeout=_REACH):
             return None
     return f"no Kafka broker can be reached at {servers}"
 
 
-def _retention(settings: Mapping[str, str]) -> Retention:
+def _retention(settings: Mapping[str, str]) -> facts.Retention:
     time_, bytes_ = (int(settings.get(name, -1)) for name in ("retention.ms", "retention.bytes"))
     policy = settings.get("cleanup.policy", "delete")
     is_deleted = "delete" in policy
-    return Retention(
+    return facts.Retention(
         time=time_ * 1_000 if time_ >= 0 and is_deleted else None,
         bytes=bytes_ if bytes_ >= 0 and is_deleted else None,
         is_compacted="compact" in policy,
@@ -370,14 +352,14 @@ def _retention(settings: Mapping[str, str]) -> Retention:
 def _lost(
     graph: m.Graph,
     known: Checkpoint | None,
-    facts: CheckpointFacts | Unknown,
-    logs: Mapping[str, LogFacts | Unknown],
+    found: facts.CheckpointFacts | Unknown,
+    logs: Mapping[str, facts.LogFacts | Unknown],
 ) -> tuple[Loss, ...] | Unknown:
-    """Return which records the run would read next the log does not have."""
-    why = next((log.why for log in (*logs.values(), facts) if isinstance(log, Unknown)), None)
+    """Return the records that the run would read next and the log does not have."""
+    why = next((fact.why for fact in (*logs.values(), found) if isinstance(fact, Unknown)), None)
     if graph.mode == "realtime":
         why = "a realtime run looks for losses by itself, as it opens a partition and each second"
-    elif known is not None and not isinstance(facts, Unknown) and (facts.damage or facts.differs):
+    elif known is not None and not isinstance(found, Unknown) and (found.damage or found.differs):
         why = "the checkpoint, which says where the run stands, cannot be used"
     if known is None or why is not None:
         return Unknown(why or "there is no checkpoint, which says where the run stands")
@@ -393,11 +375,11 @@ def _lost(
         return Unknown(str(exc))
 
 
-def _leaks(graph: m.Graph, checkpoint: Folder, run: RunFacts | Unknown) -> Iterator[str]:
-    """Yield files of the run that have the value of a reference in them."""
+def _leaks(graph: m.Graph, checkpoint: Folder, run: facts.RunFacts | Unknown) -> Iterator[str]:
+    """Yield files of the run that have the value of a reference."""
     secrets: set[bytes] = set()
     for reference in secret_references(graph):
-        with suppress(InputError):  # it is not there on this machine
+        with suppress(InputError):  # it does not exist on this machine
             secrets.add(resolve_references(reference, "", str).encode())
     secrets = {secret for secret in secrets if len(secret) >= _SHORTEST}
     if not secrets or is_remote(checkpoint):
@@ -407,14 +389,13 @@ def _leaks(graph: m.Graph, checkpoint: Folder, run: RunFacts | Unknown) -> Itera
         if path.is_file() and any(secret in path.read_bytes() for secret in secrets):
             yield str(path)
     records = () if isinstance(run, Unknown) else run.processes
-    if any(
-        secret in json.dumps(record.plain(), ensure_ascii=False).encode() for record in records for secret in secrets
-    ):
+    texts = [json.dumps(record.plain(), ensure_ascii=False).encode() for record in records]
+    if any(secret in text for text in texts for secret in secrets):
         yield str(Path(str(checkpoint)) / FILES[0])
 
 
 def secret_references(graph: m.Graph) -> list[str]:
-    """Return the references in a pipeline that stand where a secret does, and not a user's name or a host."""
+    """Return the references in a pipeline in the place of a secret, and not of a user's name or a host."""
     return [reference for setting in secret_settings(graph) for reference in setting.references]
 
 
@@ -428,9 +409,9 @@ def _readable(graph: m.Graph, checkpoint: Folder) -> Iterator[str]:
         yield f"the checkpoint {checkpoint} can be written by all (mode {checkpoint.stat().st_mode & 0o777:o})"
 
 
-def machine_facts() -> Machine:
+def machine_facts() -> facts.Machine:
     """Return the facts about this machine."""
-    return Machine(
+    return facts.Machine(
         cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
         memory=_memory(),
         versions={**installed_versions(), **{name: _installed(name) for name in _BESIDE}, "java": java_version()},
@@ -450,15 +431,15 @@ def _installed(name: str) -> str | None:
 
 
 def unmet_requirements(texts: Iterable[str], installed: Callable[[str], str | None]) -> list[str]:
-    """Return the requirements that the installed versions do not meet, but for those of extras."""
+    """Return the requirements that the installed versions do not meet, without those of extras."""
     found = []
     for text in texts:
         requirement, _, marker = text.partition(";")
         match = re.match(r"([\w.-]+)(?:\[[^]]*\])?\s*(.*)", requirement.strip())
         if match is None or marker:
             continue
-        version = installed(match[1])
-        if version is None or not all(_meets(version, one.strip()) for one in match[2].split(",") if one.strip()):
+        version, bounds = installed(match[1]), filter(None, map(str.strip, match[2].split(",")))
+        if version is None or not all(_meets(version, bound) for bound in bounds):
             found.append(f"{match[1]} {version or 'is missing'} (needs {match[2]})")
     return found
 
@@ -467,9 +448,7 @@ def _meets(version: str, bound: str) -> bool:
     match = re.match(r"(>=|<=|==|<|>)\s*([\d.]+)", bound)
     if match is None:
         return True
-    have, want = _numbers(version), _numbers(match[2])
-    length = max(len(have), len(want))
-    have, want = (one + (0,) * (length - len(one)) for one in (have, want))
+    have, want = zip(*zip_longest(_numbers(version), _numbers(match[2]), fillvalue=0), strict=True)
     return {">=": have >= want, "<=": have <= want, "==": have == want, "<": have < want, ">": have > want}[match[1]]
 
 
@@ -493,12 +472,12 @@ TEMPORARY: Final = (Path(tempfile.gettempdir()).resolve(), Path("/tmp"))  # noqa
 """Folders that a restart can empty."""
 
 
-def disk(folder: Path) -> Disk:
+def disk(folder: Path) -> facts.Disk:
     """Return the disk of a folder, which need not exist yet."""
-    there = next(parent for parent in (folder.absolute(), *folder.absolute().parents) if parent.exists())
-    usage, kind, real = shutil.disk_usage(there), _file_system(there), there.resolve()
-    is_temporary = kind in _IN_MEMORY or any(real.is_relative_to(one) for one in TEMPORARY)
-    return Disk(str(folder), kind, usage.free, usage.total, is_temporary, there.stat().st_dev)
+    existing = next(parent for parent in (folder.absolute(), *folder.absolute().parents) if parent.exists())
+    usage, kind, real = shutil.disk_usage(existing), _file_system(existing), existing.resolve()
+    is_temporary = kind in _IN_MEMORY or any(real.is_relative_to(parent) for parent in TEMPORARY)
+    return facts.Disk(str(folder), kind, usage.free, usage.total, is_temporary, existing.stat().st_dev)
 
 
 def _file_system(folder: Path) -> str:

@@ -1,4 +1,4 @@
-"""Facts about a pipeline, its run, checkpoint, tables, logs and machine, from which the rules judge."""
+"""Facts about a pipeline, its run, checkpoint, tables, logs and machine, which the rules judge."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from windrow.tools.tune.disorder import Disorder
 
 Severity = Literal["serious", "advice", "fine", "unknown"]
-"""`unknown`: it could not be looked at, so it has neither passed nor failed."""
+"""`unknown` is a rule that could not look, so it has neither passed nor failed."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A finding of a rule: what is `found`, `why` it matters, and what `to_do` about it, commands or settings.
+    """A finding of a rule, `why` it matters, and the commands or settings `to_do` about it.
 
-    `where` is a path in the pipeline, such as ``time.delay``, empty if it is about no part of it.
+    `where` is a path in the pipeline, such as ``time.delay``, empty if the finding is about no part of it.
     """
 
     severity: Severity
@@ -47,12 +47,12 @@ def _finding(severity: Severity, found: str, why: str = "", to_do: tuple[str, ..
 
 
 def serious(found: str, why: str, *to_do: str, where: str = "") -> Finding:
-    """Return a finding that should be mended before anything relies on the results."""
+    """Return a finding to correct before anything relies on the results."""
     return _finding("serious", found, why, to_do, where)
 
 
 def advice(found: str, why: str, *to_do: str, where: str = "") -> Finding:
-    """Return a finding that should be thought about."""
+    """Return a finding to consider."""
     return _finding("advice", found, why, to_do, where)
 
 
@@ -62,28 +62,28 @@ def fine(found: str) -> Finding:
 
 
 def unknown(found: str, *to_do: str) -> Finding:
-    """Return a finding that something could not be looked at, and how it can be."""
+    """Return that a rule could not look, and how it can."""
     return _finding("unknown", found, to_do=to_do)
 
 
 @dataclass(frozen=True)
 class Unknown:
-    """Something that could not be looked at, and why."""
+    """A fact that is not known, and why."""
 
     why: str
 
 
 BUSY: Final = 0.8
-"""Share of the time that steps take from which on there is little room for more."""
+"""Share of the time spent in steps from which on there is little room for more records."""
 LEAST_FREE: Final = 1_000_000_000
 """Bytes on a disk below which there is little room for a run."""
 
 
 @dataclass(frozen=True)
 class Disk:
-    """A place on a disk: the kind of its file system, and its bytes; `is_temporary` if a restart can empty it.
+    """A folder on a disk: the kind of its file system, and its bytes; `is_temporary` if a restart can empty it.
 
-    `device` is the same for places on one disk.
+    `device` is the same for folders on the same disk.
     """
 
     path: str
@@ -113,9 +113,9 @@ class Machine:
 class RunFacts:
     """The history of a run: its status, the last processes, and the sum of all its steps (None: no step).
 
-    `options` are the words of the command line, if the process runs on this machine. `state_bytes` are the sizes of the
-    state after its steps, oldest first, where they are known. The low watermark `stands` for so long (microseconds,
-    None if it is not known).
+    `options` are the words of the command line, if the process runs on this machine. `state_bytes` are the known sizes
+    of the state after its steps, oldest first. `stands` is how long the low watermark has not moved (microseconds, or
+    None if unknown).
     """
 
     status: RunStatus
@@ -127,15 +127,15 @@ class RunFacts:
 
     @property
     def is_going(self) -> bool:
-        """Whether a process runs, as far as is known."""
+        """Whether a process is known to run."""
         return self.status.state in GOING
 
 
 @dataclass(frozen=True)
 class CheckpointFacts:
-    """A checkpoint: its run and last epoch (None: none), its bytes, and what is wrong with it, if anything is.
+    """A checkpoint: its run and last epoch (None before the first step), its bytes, and its damage, or None.
 
-    `differs` is how the pipeline is another than the one that wrote it. The run is None if it cannot be read.
+    `differs` are the differences from the pipeline that wrote the checkpoint. The run is None if it cannot be read.
     """
 
     run: Run | None
@@ -148,7 +148,7 @@ class CheckpointFacts:
 
 @dataclass(frozen=True)
 class Restored:
-    """The states of a checkpoint or savepoint as they were read: its epoch, bytes, keys, open windows, and seconds."""
+    """The states of a checkpoint or savepoint: epoch, bytes, keys and open windows, and the seconds to read them."""
 
     epoch: int
     bytes: int
@@ -166,9 +166,9 @@ class Damaged:
 
 @dataclass(frozen=True)
 class TableFacts:
-    """Tables of a sink: whose they are and its last epoch, and what does not fit the pipeline.
+    """Tables of a sink: the run that owns them, its last epoch, and their differences from the pipeline (`misfits`).
 
-    `lost` is the number of losses in the clock journal, `dead` of dead letters, `redriven` of those that were put back.
+    `lost` is the number of losses in the clock journal, `dead` of dead letters, `redriven` of those that were redriven.
     """
 
     owner: Run | None
@@ -197,7 +197,7 @@ class Retention:
 class LogFacts:
     """A source's log: its number of partitions and of records (None: they were not counted), and its retention.
 
-    Without a retention nothing is deleted, but by `windrow log`, which has if it `is_cut`.
+    Without a retention only `windrow log` deletes records, and has done so if it `is_cut`.
     """
 
     partitions: int
@@ -212,7 +212,7 @@ class Examined:
 
     `warnings` are those of `windrow check` with their paths, `savepoints` those beside the checkpoint by name, `logs`
     by the name of the source, `tables` by that of the sink. `lost` are the records that the next run would miss.
-    `leaks` are files that hold a secret, and `readable` secrets and folders that others can read or write, with why.
+    `leaks` are files that hold a secret, `readable` says which secrets and folders others can read or write.
     """
 
     graph: m.Graph
@@ -237,13 +237,13 @@ class Examined:
         return self.commands.of(words)
 
     def setting(self, path: str, value: str) -> str:
-        """Return a setting as a line of YAML; a run that is there takes most of them from a savepoint."""
+        """Return a setting as a line of YAML; with an existing run most settings need a savepoint."""
         *sections, name = path.split(".")
         text = f"{name}: {value}"
         for section in reversed(sections):
             text = f"{section}: {{{text}}}"
-        is_there = isinstance(self.checkpoint, CheckpointFacts) and not self.is_realtime
-        return f"{text}    # then resume from a savepoint" if is_there else text
+        has_run = isinstance(self.checkpoint, CheckpointFacts) and not self.is_realtime
+        return f"{text}    # then resume from a savepoint" if has_run else text
 
     @property
     def is_realtime(self) -> bool:
@@ -260,7 +260,7 @@ class Examined:
         return Unknown("a realtime run reports offsets only") if self.run.total.only_offsets else self.run.total
 
     def path(self, source: str, setting: str) -> str:
-        """Return where a setting of a source stands in a pipeline file."""
+        """Return the path of a setting of a source in a pipeline file."""
         return setting if self.graph.is_short else f"sources.{source}.{setting}"
 
 
@@ -274,7 +274,7 @@ class SecretSetting:
 
     @property
     def has_secret(self) -> bool:
-        """Whether a secret stands in it in plain text."""
+        """Whether it has a secret in plain text."""
         match self.name:
             case "url":
                 return mask_url(self.text) != self.text
@@ -287,7 +287,7 @@ class SecretSetting:
 
     @property
     def references(self) -> list[str]:
-        """The references that stand where a secret does, and not a user's name or a host."""
+        """The references in the place of a secret, and not of a user's name or a host."""
         match self.name:
             case "url":
                 known = references_in(self.text)
@@ -295,7 +295,8 @@ class SecretSetting:
                 for number, reference in enumerate(known):
                     marked = marked.replace(reference, f"_{number}_", 1)
                 masked = mask_url(marked)
-                return [one for number, one in enumerate(known) if f"_{number}_" not in masked or one == self.text]
+                hidden = {number for number in range(len(known)) if f"_{number}_" not in masked}
+                return [name for number, name in enumerate(known) if number in hidden or name == self.text]
             case "webhook" | "command":
                 return references_in(self.text)
             case "sasl.jaas.config":
@@ -308,7 +309,7 @@ _JAAS_PASSWORD: Final = re.compile(r'password\s*=\s*"([^"]*)"')
 
 
 def secret_settings(graph: m.Graph) -> Iterator[SecretSetting]:
-    """Yield the settings of a pipeline that may have a secret in them, by their places in its file."""
+    """Yield the settings of a pipeline that may have a secret, with their paths in its file."""
     for node in graph.sources:
         log, source = node.source.records, node.source
         where = f"{'' if graph.is_short else f'sources.{node.name}.'}source.{source.section}"
@@ -334,11 +335,4 @@ def secret_settings(graph: m.Graph) -> Iterator[SecretSetting]:
 
 
 MICROS: Final = 1_000_000
-SECOND, MINUTE, HOUR, DAY = MICROS, 60 * MICROS, 3_600 * MICROS, 86_400 * MICROS
-
-
-def percent(share: float) -> str:
-    """Write a share with two significant digits: 12 %, 0.34 %, 0.0012 %."""
-    from windrow.tools.tune.choose import percent as written  # noqa: PLC0415 - it loads Arrow
-
-    return written(share)
+MINUTE, DAY = 60 * MICROS, 86_400 * MICROS

@@ -1,4 +1,4 @@
-"""Rules about results: what is exactly once, whose the tables are, and which records are late, rejected or lost."""
+"""Rules about results: delivery guarantee, tables, and records that are late, rejected or lost."""
 
 from __future__ import annotations
 
@@ -8,32 +8,21 @@ from typing import Final
 from windrow import model as m
 from windrow.connectors.source import listed, restoring
 from windrow.telemetry.health import default_limit
-from windrow.telemetry.numbers import duration
+from windrow.telemetry.numbers import duration, percent
 from windrow.telemetry.reports import counted
-from windrow.tools.doctor.facts import (
-    MINUTE,
-    Examined,
-    Finding,
-    TableFacts,
-    Unknown,
-    advice,
-    fine,
-    percent,
-    serious,
-    unknown,
-)
+from windrow.tools.doctor.facts import MINUTE, Examined, Finding, TableFacts, Unknown, advice, fine, serious, unknown
 
 _ENOUGH: Final = 1_000
 """Records from which on shares of them are judged."""
 _SERIOUS: Final = 0.01
-"""Share of records in no result from which on it is serious."""
+"""Share of records in no result from which on a finding is serious."""
 _QUANTILE: Final = 0.99
 _GENEROUS: Final = 6
-"""A delay of so many times what 99.9 % of the records need makes rows late for nothing."""
+"""A delay that is longer than 99.9 % of the records need, by this factor, delays rows for nothing."""
 
 
 def warnings(x: Examined) -> Iterator[Finding]:
-    """Warnings: what `windrow check` warns of.
+    """Warnings: the warnings of `windrow check`.
 
     Advice: each of them.
     """
@@ -45,9 +34,9 @@ def warnings(x: Examined) -> Iterator[Finding]:
 
 
 def guarantee(x: Examined) -> Iterator[Finding]:
-    """Delivery guarantee: what is exactly once, and what is not.
+    """Delivery guarantee: which outputs are exactly once.
 
-    Advice: tables of one pipeline in several databases, which are not committed at once.
+    Advice: tables in several databases, which are not committed at once.
     """
     sinks = [node.sink for node in x.graph.sinks]
     names = ", ".join(sink.table for sink in sinks)
@@ -69,8 +58,9 @@ def guarantee(x: Examined) -> Iterator[Finding]:
                 "write tables that are read together into one database",
                 where="sinks",
             )
+    has_ticks = any(map(m.needs_ticks, x.graph.keyed))
     repeats = [
-        *(["panes and timers by processing time, whose rows are marked `early`"] if _reads_ticks(x.graph) else []),
+        *(["panes and timers by processing time, whose rows are marked `early`"] if has_ticks else []),
         *(["which partitions were idle"] if any(source.time.idle for source in x.graph.sources) else []),
     ]
     if repeats and not x.is_realtime:
@@ -79,13 +69,8 @@ def guarantee(x: Examined) -> Iterator[Finding]:
         )
 
 
-def _reads_ticks(graph: m.Graph) -> bool:
-    """Return whether panes or timers depend on processing time."""
-    return any(map(m.needs_ticks, graph.keyed))
-
-
 def tables(x: Examined) -> Iterator[Finding]:
-    """Tables: that they are this run's, at its epoch, with the columns and the primary key that make writes idempotent.
+    """Tables: whether they are this run's, at its epoch, with the columns and the primary key for idempotent writes.
 
     Serious: tables of another run, at another epoch than the checkpoint, or that do not fit the pipeline.
     """
@@ -101,13 +86,13 @@ def tables(x: Examined) -> Iterator[Finding]:
 
 
 def _table(x: Examined, name: str, table: TableFacts) -> Iterator[Finding]:
+    fresh = x.command("run --fresh {c}") + "    # drops the tables, and reads the log anew"
     if table.misfits:
         yield serious(
             f"{name}: {table.misfits[0]}" + (f" (and {len(table.misfits) - 1} more)" if len(table.misfits) > 1 else ""),
             "the next run is refused; a step that is repeated must find the rows that it replaces by their key",
-            "alter the table as the message of the run says",
-            x.command("run --fresh {c}") + "    # drops the tables, and reads the log anew",
-        )
+            "alter the table as the message of the run says", fresh,
+        )  # fmt: skip
         return
     known = x.checkpoint
     if not isinstance(known, Unknown) and known.run is None:
@@ -131,37 +116,37 @@ def _table(x: Examined, name: str, table: TableFacts) -> Iterator[Finding]:
         yield serious(
             f"{name} belongs to {whose}, not to the run of the checkpoint, which is at epoch {known.epoch}",
             "the next run with this checkpoint is refused, as rows would be missing or doubled",
-            "name the --checkpoint of the run that owns the table, or restore the table of the same time",
-            x.command("run --fresh {c}") + "    # drops the tables, and reads the log anew",
-        )
+            "name the --checkpoint of the run that owns the table, or restore the table of the same time", fresh,
+        )  # fmt: skip
     elif known.epoch is not None and abs((-1 if table.epoch is None else table.epoch) - known.epoch) > _APART:
         yield serious(
             f"{name} {stands}, and the checkpoint is at epoch {known.epoch}",
             "one of them was restored from another time: the next run is refused, as rows would be missing or doubled",
-            "restore the other one of the same time",
-            x.command("run --fresh {c}") + "    # drops the tables, and reads the log anew",
-        )
+            "restore the other one of the same time", fresh,
+        )  # fmt: skip
     else:
         key = ", ".join(table.key) or "none"
         yield fine(f"{name} is this run's, at epoch {table.epoch}; its primary key is {key}")
 
 
 _APART: Final = 2
-"""Epochs that tables and checkpoint of a run that goes on may differ by: a step is computed while one is committed."""
+"""Epochs by which tables and checkpoint of a run may differ: a step is computed while another is committed."""
 
 
 def late_policy(x: Examined) -> Iterator[Finding]:
-    """Late records: what becomes of them, and that none is lost without a row that says so.
+    """Late records: whether they change their row, or are in the late output.
 
     Advice: no lateness at all, where the history has expired records.
     """
     expired = 0 if isinstance(x.total, Unknown) else x.total.expired
     for node in x.graph.keyed:
-        if not isinstance(node, m.WindowNode | m.RulesNode) or (
-            isinstance(node, m.WindowNode) and isinstance(node.window, m.Global)
-        ):
-            continue
-        lateness = node.emit.lateness if isinstance(node, m.WindowNode) else node.rules.lateness
+        match node:
+            case m.WindowNode(emit=m.Emit(lateness=lateness)) if not isinstance(node.window, m.Global):
+                pass
+            case m.RulesNode(rules=rules):
+                lateness = rules.lateness
+            case _:
+                continue
         sinks = x.graph.sinks_below(node)
         output = sinks[0].sink.companion("late") if sinks else "the late output"
         path = f"streams.{node.name}.emit.lateness" if node.name else "emit.lateness"
@@ -182,10 +167,10 @@ def late_policy(x: Examined) -> Iterator[Finding]:
 
 
 def delay(x: Examined) -> Iterator[Finding]:
-    """Delay: whether it covers how far records are out of order, by what the run has recorded.
+    """Delay: whether it covers the disorder of the records in the history.
 
     Serious: 1 % of the records and more are farther behind than delay and lateness together. Advice: farther behind
-    than the delay, or a delay of many times what 99.9 % of them need.
+    than the delay, or a delay that is many times longer than 99.9 % of them need.
     """
     fitting = [source for source in x.graph.sources if isinstance(source.time.watermark, m.Delay | m.DelayByPartition)]
     if not fitting:
@@ -198,36 +183,34 @@ def delay(x: Examined) -> Iterator[Finding]:
 
     tunes = x.command("tune {c}")
     for choice in tune(x.graph, x.disorder, Goals(quantile=0.999)).delays:
-        setting, own = choice.setting, x.disorder.of(choice.setting.partitions)
+        own = x.disorder.of([part.partition for part in choice.partitions])
         if own.records < _ENOUGH:
-            yield unknown(f"{setting.path}: {own.records:,} records are too few to judge a delay by")
+            yield unknown(f"{choice.path}: {own.records:,} records are too few to judge a delay by")
             continue
         high, most = own.high.quantile(_QUANTILE), own.high.quantile(0.999)
-        beyond = own.high.out(setting.delay + 1) / own.records
-        lateness = setting.source_lateness or max(
+        beyond = own.high.out(choice.now + 1) / own.records
+        lateness = choice.source_lateness or max(
             (operator.lateness for operator in own.operators if operator.path), default=0
         )
         found = (
-            f"{setting.path} is {m.format_duration(setting.delay)}: {percent(beyond)} of {own.records:,} records are "
+            f"{choice.path} is {m.format_duration(choice.now)}: {percent(beyond)} of {own.records:,} records are "
             f"farther behind the clock; 99 % are at most {duration(high)} behind, 99.9 % at most {duration(most)}"
         )
-        if high > setting.delay + lateness:
+        if high > choice.now + lateness:
             why = f"with a lateness of {m.format_duration(lateness)}, 1 % of the records and more can be in no row"
-            yield serious(found, why, tunes, where=setting.path)
-        elif high > setting.delay:
+            yield serious(found, why, tunes, where=choice.path)
+        elif high > choice.now:
             why = "rows that someone has read change: more than 1 % of the records can be late"
-            yield advice(found, why, tunes, where=setting.path)
-        elif setting.delay >= MINUTE and most * _GENEROUS <= setting.delay:
-            why = (
-                f"each row is written at least {m.format_duration(setting.delay)} after its window, mostly for nothing"
-            )
-            yield advice(found, why, x.command("tune --quantile 99.9 {c}"), where=setting.path)
+            yield advice(found, why, tunes, where=choice.path)
+        elif choice.now >= MINUTE and most * _GENEROUS <= choice.now:
+            why = f"each row is written at least {m.format_duration(choice.now)} after its window, mostly for nothing"
+            yield advice(found, why, x.command("tune --quantile 99.9 {c}"), where=choice.path)
         else:
             yield fine(found)
 
 
 def verdicts(x: Examined) -> Iterator[Finding]:
-    """Share out of order: how many records were out of order, late and expired.
+    """Share out of order: the shares of records out of order, late and expired.
 
     Serious: 1 % expired and more. Advice: 0.1 % and more.
     """
@@ -238,8 +221,8 @@ def verdicts(x: Examined) -> Iterator[Finding]:
     if total.records < _ENOUGH:
         yield unknown(f"{counted(total.records, 'record')} are too few to judge shares by")
         return
-    behind = sum(sum(one.counts[1:]) for one in total.lateness.values())
-    measured = sum(one.total for one in total.lateness.values())
+    behind = sum(sum(histogram.counts[1:]) for histogram in total.lateness.values())
+    measured = sum(histogram.total for histogram in total.lateness.values())
     share = total.expired / total.records
     order = f"{percent(behind / measured)} of the records are behind the clock; " if measured else ""
     found = (
@@ -258,18 +241,18 @@ def verdicts(x: Examined) -> Iterator[Finding]:
 
 
 def dead_letters(x: Examined) -> Iterator[Finding]:
-    """Dead letters: the share of records that could not be read, and whether they were put back.
+    """Dead letters: the share of records that could not be read, and whether they were redriven.
 
     Serious: 1 % of the records and more. Advice: any that were not redriven.
     """
-    there = [table for table in x.tables.values() if isinstance(table, TableFacts)]
-    redriven, table = sum(one.redriven for one in there), x.graph.sinks[0].sink.companion("dead")
+    known = [facts for facts in x.tables.values() if isinstance(facts, TableFacts)]
+    redriven, table = sum(facts.redriven for facts in known), x.graph.sinks[0].sink.companion("dead")
     can_redrive = x.graph.is_short and not x.graph.rules and not isinstance(x.graph.sources[0].source, m.FollowedSource)
     lists = x.command("redrive --list") if can_redrive else x.command(f"show {table} --limit 20")
     why = f"they are in no row; each is in {table} with its reason, which helps only if somebody reads it"
     total = x.total
     if isinstance(total, Unknown):
-        if written := max((one.dead for one in there), default=0):
+        if written := max((facts.dead for facts in known), default=0):
             yield advice(f"{counted(written, 'dead letter')} in {table}, {redriven:,} redriven", why, lists)
         else:
             yield unknown(total.why)
@@ -289,9 +272,9 @@ def dead_letters(x: Examined) -> Iterator[Finding]:
 
 
 def lost_records(x: Examined) -> Iterator[Finding]:
-    """Lost records: whether the log still has what the run reads next, and what was lost before.
+    """Lost records: whether the log still has the next records of the run, and losses before.
 
-    Serious: the log does not have what would be read next. Advice: losses in the clock journal.
+    Serious: the log does not have the next records. Advice: losses in the clock journal.
     """
     if isinstance(x.lost, Unknown):
         yield unknown(x.lost.why)

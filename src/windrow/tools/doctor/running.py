@@ -10,38 +10,24 @@ from urllib.parse import parse_qs, urlsplit
 from windrow import model as m
 from windrow.model.references import MASK, is_reference, mask_url, with_placeholders
 from windrow.telemetry.health import default_limit
-from windrow.telemetry.numbers import duration, first_line, short_bytes
+from windrow.telemetry.numbers import duration, first_line, percent, short_bytes
 from windrow.telemetry.reports import counted
 from windrow.telemetry.status import RECENT
-from windrow.tools.doctor.facts import (
-    BUSY,
-    DAY,
-    MICROS,
-    Examined,
-    Finding,
-    LogFacts,
-    Retention,
-    Unknown,
-    advice,
-    fine,
-    percent,
-    secret_settings,
-    serious,
-    unknown,
-)
+from windrow.tools.doctor import facts
+from windrow.tools.doctor.facts import DAY, MICROS, Examined, Finding, LogFacts, Unknown, advice, fine, serious, unknown
 
 _LAST: Final = 10
-"""Processes that are looked back at."""
+"""Processes that are considered."""
 _OFTEN: Final = 3
 _SKEW: Final = 1.0
 """Seconds that a log timestamp may be ahead of this machine's clock."""
 
 
 def run_state(x: Examined) -> Iterator[Finding]:
-    """Run and faults: whether it runs as it should, and what went wrong before.
+    """Run and faults: the state of the run, and the faults before.
 
-    Serious: the run failed, was killed, stands still, or is not heard of. Advice: it is retrying, had a fault in the
-    last day, or three of the last ten processes did not end in order.
+    Serious: the run failed, was killed, makes no progress, or was lost. Advice: it is retrying, had a fault in the last
+    day, or three of the last ten processes did not end in order.
     """
     if isinstance(x.run, Unknown):
         yield unknown(x.run.why)
@@ -74,7 +60,7 @@ def run_state(x: Examined) -> Iterator[Finding]:
     if record.fault is not None and status.state != "retrying" and x.now - (record.fault_at or 0) < DAY:
         ago = duration(x.now - (record.fault_at or x.now))
         text = f"the last fault was {ago} ago: {fault}"
-        yield advice(text, "what a run gets over once a day can take longer the next time", shows)
+        yield advice(text, "a fault that a run recovers from once a day can take longer the next time", shows)
     past = x.run.processes[:-1][-_LAST:]
     wrong = [record for record in past if record.error is not None or record.ended is None]
     if len(wrong) >= _OFTEN:
@@ -86,7 +72,7 @@ def run_state(x: Examined) -> Iterator[Finding]:
 
 
 def backpressure(x: Examined) -> Iterator[Finding]:
-    """Backpressure: whether the lag grows, and how much of the time steps take.
+    """Backpressure: whether the lag grows, and the share of the time spent in steps.
 
     Serious: the lag grows, and is more than 5 minutes. Advice: it grows, or steps take more than 80 % of the time.
     """
@@ -118,10 +104,10 @@ def backpressure(x: Examined) -> Iterator[Finding]:
     to_do = _faster(x, None if slow is None else slow[0])
     if trend > 0 and behind > max(1.0, status.per_second) * 10:
         growing = f"the lag grows by {trend:,.0f} records a second: {found}"
-        why = "results come later and later, until the log no longer has what is to be read"
+        why = "results come later and later, until the log deletes records before they are read"
         is_long = lag is not None and (lag.longest or 0.0) * MICROS > default_limit("lag", "time")
         yield (serious if is_long else advice)(growing, why, *to_do)
-    elif busy > BUSY and behind:
+    elif busy > facts.BUSY and behind:
         yield advice(found, "there is little room for more records, or to catch up after an outage", *to_do)
     else:
         yield fine(found)
@@ -130,7 +116,7 @@ def backpressure(x: Examined) -> Iterator[Finding]:
 def _faster(x: Examined, part: str | None) -> tuple[str, ...]:
     match part:
         case "commit" | "wait":
-            return ("the database is what the steps wait for: put it nearer, or write fewer rows (`late: batch`)",)
+            return ("steps wait for the database: put it nearer, or write fewer rows (`late: batch`)",)
         case "plan" | "sync":
             return ("longer steps have less of that: " + x.command("run --every 5s {c}"),)
         case _:
@@ -138,7 +124,7 @@ def _faster(x: Examined, part: str | None) -> tuple[str, ...]:
 
 
 def watermark(x: Examined) -> Iterator[Finding]:
-    """Watermark: whether it moves, and what protects it from a partition without records.
+    """Watermark: whether it moves, and is protected from a partition without records.
 
     Serious: it has stood still for 5 minutes while records are read. Advice: several partitions, and no `time.idle`.
     """
@@ -202,7 +188,7 @@ def _standing(x: Examined) -> Iterator[Finding]:
 
 
 def watched(x: Examined) -> Iterator[Finding]:
-    """Watching: whether anything would tell you that the run stands still.
+    """Watching: whether alerts or metrics would report that the run makes no progress.
 
     Advice: a live run whose alerts go nowhere, and whose metrics nobody can scrape.
     """
@@ -245,11 +231,11 @@ def retention(x: Examined) -> Iterator[Finding]:
                     yield fine(f"{name}: {held} in files; what `windrow log` has removed cannot be replayed")
                 else:
                     yield fine(f"{name}: {held} in files, from which nothing is deleted: all of it can be replayed")
-            case LogFacts(_, _, Retention() as kept):
-                yield from _kept(x, name, kept)
+            case LogFacts(_, _, facts.Retention() as kept):
+                yield from _retention(x, name, kept)
 
 
-def _kept(x: Examined, name: str, kept: Retention) -> Iterator[Finding]:
+def _retention(x: Examined, name: str, kept: facts.Retention) -> Iterator[Finding]:
     if kept.is_compacted:
         yield advice(
             f"{name} is compacted",
@@ -280,7 +266,7 @@ def _kept(x: Examined, name: str, kept: Retention) -> Iterator[Finding]:
 
 
 def _away(x: Examined) -> float | None:
-    """Return how long the log has had the oldest record that was not read, in microseconds; None if not known."""
+    """Return the age of the oldest unread record of the log in microseconds, or None if unknown."""
     if isinstance(x.run, Unknown) or x.run.status.lag is None:
         return None
     lag = x.run.status.lag
@@ -291,14 +277,14 @@ def _away(x: Examined) -> float | None:
 def clocks(x: Examined) -> Iterator[Finding]:
     """Clocks: this machine's against the timestamps of the log.
 
-    Advice: records were logged in what is the future here.
+    Advice: records were logged later than they were committed here.
     """
     last = x.total
     if isinstance(last, Unknown):
         yield unknown(last.why)
         return
     if last.committed is None or not last.log_times:
-        yield unknown("no log timestamps are known: of other logs than Kafka a run keeps none")
+        yield unknown("no log timestamps are known: a run keeps those of Kafka alone")
         return
     partition, newest = max(last.log_times.items(), key=lambda pair: pair[1])
     ahead = (newest - last.committed) / MICROS
@@ -314,48 +300,39 @@ def clocks(x: Examined) -> Iterator[Finding]:
 
 
 def _stamps(x: Examined) -> str:
-    """Return whose clock gives records their log timestamps."""
+    """Return whose clock sets the log timestamps of records."""
     kept = [log.retention for log in x.logs.values() if isinstance(log, LogFacts) and log.retention is not None]
     if not kept:
         return "that of the log"
-    return "the broker's" if all(one.is_appended for one in kept) else "a producer's"
+    return "the broker's" if all(retention.is_appended for retention in kept) else "a producer's"
 
 
 def secrets(x: Examined) -> Iterator[Finding]:
     """Secrets: passwords in the file, in logs and in the history, and who can read or write files.
 
-    Serious: a password in the file, or in what the run wrote. Advice: a secret's file that all can read, or a
-    checkpoint that all can write.
+    Serious: a password in the file, or in a file of the run. Advice: a secret's file that all can read, or a checkpoint
+    that all can write.
     """
-    found = [*_written(x)]
-    for where, what in found:
+    found = [setting for setting in facts.secret_settings(x.graph) if setting.has_secret]
+    for setting in found:
+        where = setting.path
         yield serious(
-            f"{where} has {what} in plain text",
+            f"{where} has {'a password' if setting.name == 'url' else 'a secret'} in plain text",
             "whoever can read the file, or its history in git, has it",
             f"{where}: ${{NAME}} or ${{file:PATH}} in its place    # and change it, as it is known",
             where=where,
         )
     for file in x.leaks:
-        yield serious(
-            f"{file} has a secret of the pipeline in it",
-            "whoever can read it has it",
-            f"rm {file}",
-            "change the secret",
-        )
-    for what in x.readable:
-        yield advice(what, "other users of this machine can", "chmod go-w, or o-r for a secret")
+        text = f"{file} has a secret of the pipeline in it"
+        yield serious(text, "whoever can read it has it", f"rm {file}", "change the secret")
+    for text in x.readable:
+        yield advice(text, "other users of this machine can", "chmod go-w, or o-r for a secret")
     if not found and not x.leaks and not x.readable:
         yield fine("no password is in the file, nor in what the run has written here")
 
 
-def _written(x: Examined) -> Iterator[tuple[str, str]]:
-    for setting in secret_settings(x.graph):
-        if setting.has_secret:
-            yield setting.path, "a password" if setting.name == "url" else "a secret"
-
-
 def connections(x: Examined) -> Iterator[Finding]:
-    """Connections: whether what leaves this machine is encrypted.
+    """Connections: whether connections to other machines are encrypted.
 
     Serious: a password goes over an unencrypted connection. Advice: records or rows do.
     """
@@ -377,9 +354,8 @@ def _broker(source: m.KafkaSource, where: str) -> Iterator[Finding]:
     options = dict(source.options)
     protocol = options.get("security.protocol", "PLAINTEXT").upper()
     text = f"{source.servers}: {protocol}"
-    if "SSL" in protocol.replace("SASL", "") or all(
-        _is_here(one.rpartition(":")[0]) for one in source.servers.split(",")
-    ):
+    hosts = [server.rpartition(":")[0] for server in source.servers.split(",")]
+    if "SSL" in protocol.replace("SASL", "") or all(map(_is_local, hosts)):
         yield fine(text)
     elif protocol == "SASL_PLAINTEXT" and options.get("sasl.mechanism", "").upper() == "PLAIN":
         why = "the password goes over the network as it is"
@@ -391,10 +367,10 @@ def _broker(source: m.KafkaSource, where: str) -> Iterator[Finding]:
 
 def _server(where: str, url: str) -> Iterator[Finding]:
     if is_reference(url):
-        yield unknown(f"{where} is a reference, which is not looked into")
+        yield unknown(f"{where} is a reference, which is not resolved")
         return
     try:
-        # of a password with an @ or a slash, a part would be taken for the host
+        # a part of a password with an @ or a slash would be taken for the host
         parts = urlsplit(mask_url(with_placeholders(url)))
         host, mode = parts.hostname or "", parse_qs(parts.query).get("sslmode", ["prefer"])[-1]
     except ValueError:
@@ -402,16 +378,16 @@ def _server(where: str, url: str) -> Iterator[Finding]:
     if host == MASK:
         yield unknown(f"{where} cannot be read as a url")
         return
-    if mode in {"verify-full", "verify-ca"} or _is_here(host):
+    if mode in {"verify-full", "verify-ca"} or _is_local(host):
         yield fine(f"PostgreSQL at {host or 'a socket of this machine'}: {'sslmode ' + mode if host else 'no network'}")
     else:
-        why = "the server is not verified: whoever is on the network between can be it, and is given the password"
+        why = "the server is not verified: whoever is on the network between can pose as it, and receives the password"
         yield advice(
             f"PostgreSQL at {host}: sslmode {mode}", why, "sslmode=verify-full and sslrootcert in the url", where=where
         )
 
 
-def _is_here(host: str) -> bool:
+def _is_local(host: str) -> bool:
     host = host.strip("[]")
     if host in {"", "localhost"} or host.startswith("/"):
         return True
@@ -422,9 +398,9 @@ def _is_here(host: str) -> bool:
 
 
 def versions(x: Examined) -> Iterator[Finding]:
-    """Versions: of windrow and what it runs on, and of those that ran with the checkpoint before.
+    """Versions: of windrow and its dependencies, against those of the last run.
 
-    Serious: another Spark than the one that wrote the checkpoint. Advice: packages out of windrow's range, no Java, or
+    Serious: another Spark than that which wrote the checkpoint. Advice: packages out of windrow's range, no Java, or
     another windrow than before.
     """
     known = x.machine.versions
@@ -449,6 +425,6 @@ def versions(x: Examined) -> Iterator[Finding]:
     if "pyspark" in other:
         yield serious(changed, "Spark may not read the state store of another version", savepoint, resumes)
     elif "windrow" in other:
-        yield advice(changed, "a savepoint is the way that is tested from one version to the next", savepoint, resumes)
+        yield advice(changed, "only a savepoint is tested from one version to the next", savepoint, resumes)
     else:
         yield fine(f"{text}; the last run had {', '.join(f'{name} {version}' for name, version in other.items())}")

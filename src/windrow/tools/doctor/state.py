@@ -1,4 +1,4 @@
-"""Rules about state: how much windows and keys keep, whether it can be restored, where it is, and how it is spread."""
+"""Rules about state: its size, whether it can be restored, its place, and its distribution."""
 
 from __future__ import annotations
 
@@ -8,23 +8,10 @@ from typing import Final
 
 from windrow import model as m
 from windrow.telemetry.health import default_limit
-from windrow.telemetry.numbers import duration, short_bytes
+from windrow.telemetry.numbers import duration, percent, short_bytes
 from windrow.telemetry.reports import counted
-from windrow.tools.doctor.facts import (
-    BUSY,
-    LEAST_FREE,
-    Damaged,
-    Examined,
-    Finding,
-    LogFacts,
-    Restored,
-    Unknown,
-    advice,
-    fine,
-    percent,
-    serious,
-    unknown,
-)
+from windrow.tools.doctor import facts
+from windrow.tools.doctor.facts import Damaged, Examined, Finding, Unknown, advice, fine, serious, unknown
 
 _MANY: Final = 1_000
 """Windows that a key holds at once."""
@@ -32,43 +19,42 @@ _SHARE: Final = 0.25
 """Share of the memory that the state should not exceed."""
 _GROWN, _SMALL = 2.0, 64_000_000
 _CLOCKS: Final = 1_000_000
-"""Partitions times key groups, from which on the clocks take most of a step (docs/scale.md)."""
+"""Partitions times key groups from which on the clocks take most of a step (docs/scale.md)."""
 
 
 def window_state(x: Examined) -> Iterator[Finding]:
-    """State: how much windows, lateness and keys keep, against the memory and the disk.
+    """State: its size, by windows, lateness and keys, against the memory and the disk.
 
     Serious: the state is larger than the room that is left on its disk. Advice: it is larger than a quarter of the
     memory, it has doubled in the second half of the run, or a key holds 1,000 windows and more at once.
     """
-    longest = max((_delay(x.graph, source.name) for source in x.graph.sources), default=0)
+    longest = max(map(_delay, x.graph.sources), default=0)
     found = [*_windows(x, longest)]
-    yield from (one for one in found if one.severity == "advice")
-    designed = "; ".join(one.found for one in found if one.severity == "fine")
+    yield from (finding for finding in found if finding.severity == "advice")
+    designed = "; ".join(finding.found for finding in found if finding.severity == "fine")
     if isinstance(x.run, Unknown) or x.run.status.last is None or x.run.status.last.state_bytes is None:
         if designed:
             yield fine(designed)
         return
     last, held, memory = x.run.status.last, x.run.status.last.state_bytes, x.machine.memory
-    said = f"{short_bytes(held)} in {counted(last.state_rows or 0, 'row')}, {counted(last.open_windows, 'open window')}"
+    size = f"{short_bytes(held)} in {counted(last.state_rows or 0, 'row')}, {counted(last.open_windows, 'open window')}"
     if x.place is not None and held > x.place.free:
         why = "a snapshot of the state does not fit, and the run ends when the disk is full"
-        yield serious(f"{said}; {short_bytes(x.place.free)} are free on the disk of the checkpoint", why, "make room")
+        yield serious(f"{size}; {short_bytes(x.place.free)} are free on the disk of the checkpoint", why, "make room")
     elif memory is not None and held > memory * _SHARE:
         why = "what each step changes is read and written whole; that takes longer than the step should"
-        yield advice(f"{said}, of {short_bytes(memory)} of memory", why, *_less(x))
+        yield advice(f"{size}, of {short_bytes(memory)} of memory", why, *_less(x))
     elif _has_grown(x.run.state_bytes):
         first = x.run.state_bytes[len(x.run.state_bytes) // 2]
         why = "state that grows with time, and not with the load, does not end growing"
         yield advice(
-            f"{said}; it was {short_bytes(first)} halfway through the run", why, x.command("state {c}"), *_less(x)
+            f"{size}; it was {short_bytes(first)} halfway through the run", why, x.command("state {c}"), *_less(x)
         )
     else:
-        yield fine("; ".join([said, *([designed] if designed else [])]))
+        yield fine("; ".join([size, *([designed] if designed else [])]))
 
 
-def _delay(graph: m.Graph, name: str) -> int:
-    source = next(source for source in graph.sources if source.name == name)
+def _delay(source: m.SourceNode) -> int:
     match source.time.watermark:
         case m.Delay(micros):
             return micros
@@ -89,24 +75,21 @@ def _windows(x: Examined, longest: int) -> Iterator[Finding]:
             yield fine(f"{what}the state of a key is kept for ever, as the process has no ttl")
         if isinstance(node, m.WindowNode) and isinstance(node.window, m.Global):
             yield fine(f"{what}a key is kept for ever, as its window is global")
-    for fed_operator in fed_operators(x.graph):
-        if (
-            not isinstance(fed_operator.node, m.WindowNode)
-            or fed_operator.farthest is None
-            or isinstance(fed_operator.node.window, m.Session)
-        ):
+    for fed in fed_operators(x.graph):
+        window = fed.node
+        if not isinstance(window, m.WindowNode) or fed.farthest is None or isinstance(window.window, m.Session):
             continue
-        held = math.ceil(fed_operator.held(longest, fed_operator.lateness))
-        what = f"{fed_operator.node.name}: " if fed_operator.node.name else ""
-        text = f"{what}a key holds up to {counted(held, 'window')} at once"
-        spans = {"size": fed_operator.farthest, "delay": longest, "lateness": fed_operator.lateness}
+        held = math.ceil(fed.held(longest, fed.lateness))
+        spans = {"size": fed.farthest, "delay": longest, "lateness": fed.lateness}
         by = ", ".join(f"{name} {m.format_duration(span)}" for name, span in spans.items())
+        text = f"{window.name}: " if window.name else ""
+        text += f"a key holds up to {counted(held, 'window')} at once ({by})"
         if held >= _MANY:
-            where = f"streams.{fed_operator.node.name}.window" if fed_operator.node.name else "window"
+            where = f"streams.{window.name}.window" if window.name else "window"
             why = "each window that has fired and can still be revised is a row of state for each of its keys"
-            yield advice(f"{text} ({by})", why, "a longer slide or step, or a shorter lateness", where=where)
+            yield advice(text, why, "a longer slide or step, or a shorter lateness", where=where)
         else:
-            yield fine(f"{text} ({by})")
+            yield fine(text)
 
 
 def _less(x: Examined) -> tuple[str, ...]:
@@ -128,13 +111,12 @@ def checkpoint(x: Examined) -> Iterator[Finding]:
         yield unknown("a realtime run keeps its state in Kafka, by transaction; there is no checkpoint to restore")
         return
     yield from _resumable(x)
-    for name, one in x.savepoints.items():
-        if isinstance(one, Damaged):
-            yield advice(
-                f"the savepoint {name} cannot be restored: {one.why}", "no run can resume from it", f"rm -r {name}"
-            )
+    for name, savepoint in x.savepoints.items():
+        if isinstance(savepoint, Damaged):
+            text = f"the savepoint {name} cannot be restored: {savepoint.why}"
+            yield advice(text, "no run can resume from it", f"rm -r {name}")
         else:
-            yield fine(f"the savepoint {name} was read whole: epoch {one.epoch}, {short_bytes(one.bytes)}")
+            yield fine(f"the savepoint {name} was read whole: epoch {savepoint.epoch}, {short_bytes(savepoint.bytes)}")
 
 
 def _resumable(x: Examined) -> Iterator[Finding]:
@@ -156,7 +138,7 @@ def _resumable(x: Examined) -> Iterator[Finding]:
         return
     text = f"epoch {known.epoch}{_age(x)}, {short_bytes(known.size)}"
     match x.restored:
-        case Restored(epoch, held, keys, windows, seconds):
+        case facts.Restored(epoch, held, keys, windows, seconds):
             yield fine(
                 f"{text}; a copy was restored in {seconds:.1f} s: epoch {epoch}, {short_bytes(held)}, "
                 f"{counted(keys, 'key')}, {counted(windows, 'open window')}"
@@ -190,7 +172,7 @@ def place(x: Examined) -> Iterator[Finding]:
         find = advice if isinstance(known, Unknown) or not disk.is_temporary else serious
         yield find(
             f"the checkpoint {disk.path} is {kept}, which a restart of the machine or container can empty",
-            "without it no run can resume: the tables are then made anew from the log",
+            "without it no run can resume: the tables are then rebuilt from the log",
             x.command("run --checkpoint DIR") + "    # a disk that stays, or s3a://BUCKET/PATH",
         )
     needed = 0 if isinstance(known, Unknown) else known.size
@@ -201,16 +183,16 @@ def place(x: Examined) -> Iterator[Finding]:
             f"{short_bytes(other.free)} of {short_bytes(other.total)} are free on the disk of the {what} ({other.path})"
         )
         to_do = "make room" if other is disk else "make room, or set TMPDIR to a folder on another disk"
-        if other.free < max(needed, LEAST_FREE // 10):
+        if other.free < max(needed, facts.LEAST_FREE // 10):
             yield serious(found, "a run ends when its disk is full", to_do)
-        elif other.free < max(3 * needed, LEAST_FREE):
+        elif other.free < max(3 * needed, facts.LEAST_FREE):
             yield advice(found, "a run ends when its disk is full; snapshots come beside the older ones", to_do)
         else:
             yield fine(found)
 
 
 def hot_keys(x: Examined) -> Iterator[Finding]:
-    """Hot keys: the share of the key with most records.
+    """Hot keys: the share of the most frequent key.
 
     Advice: a key with a quarter of the records and more, and far more than others, where a step is busy.
     """
@@ -237,7 +219,7 @@ def hot_keys(x: Examined) -> Iterator[Finding]:
             and node.salt == 1
         )
         path = f"streams.{node.name}.salt" if node.name else "salt"
-        if busy is None or busy < BUSY:
+        if busy is None or busy < facts.BUSY:
             yield fine(f"{found}; steps have time left, so nothing waits for it")
         else:
             salt = x.setting(path, str(min(4, x.graph.key_groups)))
@@ -249,9 +231,9 @@ def hot_keys(x: Examined) -> Iterator[Finding]:
 def parallelism(x: Examined) -> Iterator[Finding]:
     """Parallelism: partitions and key groups against the cores of this machine.
 
-    Advice: fewer key groups than cores, or so many partitions and key groups that their clocks take a step's time.
+    Advice: fewer key groups than cores, or partitions and key groups whose clocks take most of a step.
     """
-    counts = [log.partitions for log in x.logs.values() if isinstance(log, LogFacts)]
+    counts = [log.partitions for log in x.logs.values() if isinstance(log, facts.LogFacts)]
     if not counts and not isinstance(x.run, Unknown) and x.run.status.last is not None:
         counts = [len(x.run.status.last.offsets)]
     partitions, groups, cores = sum(counts), x.graph.key_groups, x.machine.cores

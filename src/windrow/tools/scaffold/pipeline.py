@@ -28,11 +28,11 @@ from windrow.engine.decode.values import MalformedError
 from windrow.errors import InputError
 from windrow.expressions import decoding_spec
 from windrow.telemetry.histogram import BOUNDS
-from windrow.telemetry.numbers import short_duration
+from windrow.telemetry.numbers import percent, short_duration
 from windrow.telemetry.reports import counted
 from windrow.tools.scaffold.fields import MISFITS, SampledField, sample_fields, words_of
 from windrow.tools.scaffold.sample import Sample
-from windrow.tools.tune.choose import Goals, percent, tune
+from windrow.tools.tune.choose import Goals, tune
 from windrow.tools.tune.disorder import measure
 
 _HOUR: Final = 3_600_000_000

@@ -1,7 +1,7 @@
-"""Choice of delays and latenesses: those that meet goals, and what others would have done to the same records.
+"""Choice of delays and latenesses that meet goals, and the effect of others on the same records.
 
 Each delay of a pipeline is chosen by the records of its own partitions, each lateness by the records of its own
-operator, of the values that people write: `windrow.telemetry.histogram.BOUNDS`. Where counts are bounds, the upper one
+operator, among the values that people write: `windrow.telemetry.histogram.BOUNDS`. Goals are met by the upper bounds of
 counts.
 """
 
@@ -16,10 +16,11 @@ from typing import Final
 from windrow import model as m
 from windrow.errors import InputError
 from windrow.telemetry.histogram import BOUNDS
+from windrow.telemetry.numbers import percent
 from windrow.tools.tune.disorder import Bounds, Disorder, Missed
 
 ENOUGH: Final = 10
-"""How many records a share must be of all there are to be measured."""
+"""Records that a share must comprise to be measured."""
 _MINUTE: Final = 60_000_000
 _QUANTILES: Final = (0.5, 0.9, 0.99, 0.999, 0.9999, 1.0)
 
@@ -29,8 +30,8 @@ class Goals:
     """Goals of a choice of delay and lateness; shares are fractions, times microseconds, None is no goal.
 
     `late` is the greatest share of pairs of a record and a window that are not on time, `quantile` the share of records
-    that are behind the clock by no more than the delay, `within` how long after the end of a window its row may be
-    written (in event time), `expired` the greatest share that is in no result.
+    that are behind the clock by the delay at most, `within` the longest time from the end of a window to its row (in
+    event time), `expired` the greatest share that is in no result.
     """
 
     late: float | None = None
@@ -44,7 +45,7 @@ class Goals:
         return (self.late, self.within, self.quantile) != (None, None, None)
 
     def needed(self, *, for_delay: bool) -> int:
-        """Return how many records are needed to measure the smallest share of the goals."""
+        """Return the number of records that measure the smallest share of the goals."""
         tail = None if self.quantile is None else 1 - self.quantile
         shares = [share for share in ((self.late, tail) if for_delay else (self.expired,)) if share]
         return max([math.ceil(ENOUGH / share - 1e-6) for share in shares], default=1)
@@ -52,7 +53,7 @@ class Goals:
 
 @dataclass(frozen=True)
 class DelaySetting:
-    """A delay by its path in the file, and the partitions that have it; `source_lateness` is that of their source."""
+    """A delay by its path in the file, and its partitions; `source_lateness` is that of their source."""
 
     path: str
     source: str
@@ -63,7 +64,7 @@ class DelaySetting:
 
 @dataclass(frozen=True)
 class WhatIf:
-    """Counts under a delay and a lateness, and `held`: the windows held at once as a multiple of those held now."""
+    """Counts under a delay and a lateness, and the windows `held` at once as a multiple of those held now."""
 
     delay: int
     lateness: int | None
@@ -73,7 +74,7 @@ class WhatIf:
 
 @dataclass(frozen=True)
 class PartitionDisorder:
-    """Of a partition: its records, how far behind they were at quantiles, and the delay that it needs by the goals."""
+    """The records of a partition, how far behind they were at quantiles, and the delay that the goals need."""
 
     partition: int
     records: int
@@ -82,41 +83,32 @@ class PartitionDisorder:
 
 
 @dataclass(frozen=True)
-class DelayChoice:
-    """A delay: the one chosen (None if no goal is about it, or none meets them all), and what others would do."""
+class Choice:
+    """The choice of a delay or a lateness by its path in the file, in place of `now`, and the effect of others.
 
-    setting: DelaySetting
-    records: int
-    chosen: int | None
-    problem: str | None
-    table: tuple[WhatIf, ...]
-    partitions: tuple[PartitionDisorder, ...]
-
-
-@dataclass(frozen=True)
-class LatenessChoice:
-    """A lateness by its path in the file: the one now, the one chosen as in `DelayChoice`, and what others would do.
-
-    The shares are those under the delays that were chosen.
+    `chosen` is None without a goal for it, or if no value meets all goals. A delay has `partitions`, and the lateness
+    of their source; the shares of a lateness are those under the chosen delays.
     """
 
     path: str
-    lateness: int
+    now: int
     records: int
     chosen: int | None
     problem: str | None
     table: tuple[WhatIf, ...]
+    partitions: tuple[PartitionDisorder, ...] = ()
+    source_lateness: int | None = None
 
 
 @dataclass(frozen=True)
 class Tuning:
     """All choices for a pipeline; `skipped` says why a source has none.
 
-    They are by counts that are exact or not, of a log or of what a run has recorded; those of the log may be exact.
+    Their counts are exact or bounds, of a log or of the history of a run; `is_log_exact` if those of the log are exact.
     """
 
-    delays: tuple[DelayChoice, ...]
-    latenesses: tuple[LatenessChoice, ...]
+    delays: tuple[Choice, ...]
+    latenesses: tuple[Choice, ...]
     skipped: tuple[str, ...]
     is_exact: bool
     is_of_log: bool
@@ -124,20 +116,16 @@ class Tuning:
 
     @property
     def changes(self) -> dict[str, int]:
-        """The settings that get another value, by path."""
-        delays = {delay.setting.path: (delay.setting.delay, delay.chosen) for delay in self.delays}
-        others = {lateness.path: (lateness.lateness, lateness.chosen) for lateness in self.latenesses}
-        return {
-            path: chosen for path, (now, chosen) in (delays | others).items() if chosen is not None and chosen != now
-        }
+        """The values of settings that change, by path."""
+        choices = ((choice, choice.chosen) for choice in (*self.delays, *self.latenesses))
+        return {choice.path: chosen for choice, chosen in choices if chosen is not None and chosen != choice.now}
 
     @property
     def problems(self) -> list[str]:
-        """Why goals are not met."""
+        """The reasons why goals are not met."""
         if not self.skipped and not any(delay.records for delay in self.delays):
             return ["there are no records to choose by: run the pipeline, or let its log have some"]
-        found = [*(delay.problem for delay in self.delays), *(lateness.problem for lateness in self.latenesses)]
-        return [problem for problem in found if problem is not None]
+        return [choice.problem for choice in (*self.delays, *self.latenesses) if choice.problem is not None]
 
 
 def tune(graph: m.Graph, disorder: Disorder, goals: Goals) -> Tuning:
@@ -151,17 +139,17 @@ def tune(graph: m.Graph, disorder: Disorder, goals: Goals) -> Tuning:
     settings = [setting for source in fitting for setting in _settings(graph, source, disorder.partitions)]
     now = {setting.path: setting.delay for setting in settings}
     delays = tuple(_choose_delay(setting, disorder, goals) for setting in settings)
-    then = now | {delay.setting.path: delay.chosen for delay in delays if delay.chosen is not None}
-    # what takes records of a source that is skipped has verdicts that are not known
+    then = now | {delay.path: delay.chosen for delay in delays if delay.chosen is not None}
+    # operators that read a skipped source have unknown verdicts
     latenesses = () if skipped else tuple(_choose_latenesses(graph, disorder, settings, then, goals))
     return Tuning(delays, latenesses, skipped, disorder.is_exact, disorder.by_operator, disorder.is_log_exact)
 
 
 def what_if(graph: m.Graph, disorder: Disorder, delay: int | None = None, lateness: int | None = None) -> WhatIf:
-    """Count under one delay of all sources, and one lateness of all operators; None is each one's own.
+    """Count under a delay of all sources and a lateness of all operators; None keeps their own.
 
-    The `WhatIf` has the greatest of the delays and latenesses that were counted with. Raise InputError if a source has
-    no delay, as its watermark is adaptive or in the log.
+    The `WhatIf` has the greatest of these delays and latenesses. Raise InputError if a source has no delay, as its
+    watermark is adaptive or in the log.
     """
     settings = [setting for source in graph.sources for setting in _settings(graph, source, disorder.partitions)]
     if len({setting.source for setting in settings}) < len(graph.sources):
@@ -169,14 +157,14 @@ def what_if(graph: m.Graph, disorder: Disorder, delay: int | None = None, latene
         raise InputError(msg)
     own = {operator.path: operator.lateness for operator in disorder.operators if operator.path is not None}
     changed = own if lateness is None else dict.fromkeys(own, lateness)
-    parts = [
-        (setting, disorder.of(setting.partitions), setting.delay if delay is None else delay)
-        for setting in settings
-        if setting.partitions
-    ]
-    counted = [part.missed(then, one.source_lateness, changed) for one, part, then in parts]
-    missed = Missed(
-        sum(one.pairs for one in counted), _sum(one.late for one in counted), _sum(one.expired for one in counted)
+    missed = Missed.sum(
+        [
+            disorder.of(setting.partitions).missed(
+                setting.delay if delay is None else delay, setting.source_lateness, changed
+            )
+            for setting in settings
+            if setting.partitions
+        ]
     )
     longest = max((setting.delay for setting in settings), default=0)
     then = longest if delay is None else delay
@@ -186,28 +174,23 @@ def what_if(graph: m.Graph, disorder: Disorder, delay: int | None = None, latene
 
 def _settings(graph: m.Graph, source: m.SourceNode, partitions: list[int]) -> Iterator[DelaySetting]:
     prefix = "" if graph.is_short else f"sources.{source.name}."
-    own = [number for number in partitions if graph.source_of(number) == source]
-
-    def setting(path: str, delay: int, numbers: list[int]) -> DelaySetting:
-        return DelaySetting(f"{prefix}time.delay{path}", source.name, delay, source.lateness, tuple(numbers))
-
+    delays: dict[int | None, int] = {}
     match source.time.watermark:
         case m.Delay(micros):
-            yield setting("", micros, own)
-        case m.DelayByPartition(default, delays):
-            named = {number for number, _ in delays}
-            yield setting(
-                ".by_partition.default", default, [number for number in own if number % m.MAX_PARTITIONS not in named]
-            )
-            for known, micros in delays:
-                yield setting(
-                    f".by_partition.{known}", micros, [number for number in own if number % m.MAX_PARTITIONS == known]
-                )
+            delays[None] = micros
+        case m.DelayByPartition(default, by_partition):
+            delays = {None: default, **dict(by_partition)}
         case _:
             return
+    is_by_partition = isinstance(source.time.watermark, m.DelayByPartition)
+    own = {number: number % m.MAX_PARTITIONS for number in partitions if graph.source_of(number) == source}
+    for place, micros in delays.items():
+        path = f".by_partition.{'default' if place is None else place}" if is_by_partition else ""
+        numbers = tuple(number for number, at in own.items() if (at if at in delays else None) == place)
+        yield DelaySetting(f"{prefix}time.delay{path}", source.name, micros, source.lateness, numbers)
 
 
-def _choose_delay(setting: DelaySetting, disorder: Disorder, goals: Goals) -> DelayChoice:
+def _choose_delay(setting: DelaySetting, disorder: Disorder, goals: Goals) -> Choice:
     own = disorder.of(setting.partitions)
     found: int | str | None = None
     if own.records and goals.choose_delay:
@@ -219,11 +202,13 @@ def _choose_delay(setting: DelaySetting, disorder: Disorder, goals: Goals) -> De
         WhatIf(delay, None, own.missed(delay, setting.source_lateness, {}), _ratio(_held(own, delay, {}), held))
         for delay in sorted(candidates)
     )
-    return DelayChoice(setting, own.records, chosen, problem, table, tuple(_partitions(own, setting, goals)))
+    partitions = tuple(_partitions(own, setting, goals))
+    lateness = setting.source_lateness
+    return Choice(setting.path, setting.delay, own.records, chosen, problem, table, partitions, lateness)
 
 
 def _needed_delay(own: Disorder, source_lateness: int | None, goals: Goals) -> int | str:
-    """Return the least delay that meets the goals, or why there is none."""
+    """Return the least delay that meets the goals, or the reason why there is none."""
     if own.records < goals.needed(for_delay=True):
         return _too_few(own.records, goals.needed(for_delay=True))
 
@@ -235,7 +220,7 @@ def _needed_delay(own: Disorder, source_lateness: int | None, goals: Goals) -> i
 
     needed = _least(meets)
     if needed is None:
-        return f"no delay up to {m.format_duration(BOUNDS[-1])} leaves so few behind the watermark"
+        return f"no delay up to {m.format_duration(BOUNDS[-1])} meets the goals"
     if goals.within is None:
         return needed
     if (goals.late, goals.quantile) != (None, None):
@@ -268,19 +253,16 @@ def _partitions(own: Disorder, setting: DelaySetting, goals: Goals) -> Iterator[
 
 def _choose_latenesses(
     graph: m.Graph, disorder: Disorder, settings: list[DelaySetting], delays: Mapping[str, int], goals: Goals
-) -> Iterator[LatenessChoice]:
-    """Choose the latenesses of sources, then those of operators, each as if there was no other."""
+) -> Iterator[Choice]:
+    """Choose the latenesses of sources, then those of operators, each independently of the others."""
     for source in graph.sources:
         own = [setting for setting in settings if setting.source == source.name]
         if source.lateness is not None:
             path, now = f"sources.{source.name}.lateness", source.lateness
 
             def count(lateness: int, own: list[DelaySetting] = own) -> Missed:
-                parts = [(disorder.of(one.partitions), delays[one.path]) for one in own]
-                out = Bounds(
-                    sum(part.low.out(delay + lateness) for part, delay in parts),
-                    sum(part.high.out(delay + lateness) for part, delay in parts),
-                )
+                parts = [(disorder.of(setting.partitions), delays[setting.path] + lateness) for setting in own]
+                out = Bounds.sum(Bounds(part.low.out(limit), part.high.out(limit)) for part, limit in parts)
                 return Missed(sum(part.records for part, _ in parts), out, out)
 
             yield _choose_lateness(path, now, count, float, goals)
@@ -291,22 +273,16 @@ def _choose_latenesses(
         path = operator.path
 
         def misses(lateness: int, path: str = path) -> Missed:
-            parts = [
-                disorder.of(setting.partitions, path).missed(delays[setting.path], None, {path: lateness})
-                for setting in settings
-            ]
-            return Missed(
-                sum(part.pairs for part in parts),
-                _sum(part.late for part in parts),
-                _sum(part.expired for part in parts),
-            )
+            changed = {path: lateness}
+            own = [(delays[setting.path], disorder.of(setting.partitions, path)) for setting in settings]
+            return Missed.sum([part.missed(delay, None, changed) for delay, part in own])
 
         yield _choose_lateness(path, operator.lateness, misses, partial(operator.held, longest), goals)
 
 
 def _choose_lateness(
     path: str, now: int, count: Callable[[int], Missed], held: Callable[[int], float], goals: Goals
-) -> LatenessChoice:
+) -> Choice:
     pairs, wanted = count(now).pairs, goals.expired
     found: int | str | None = None
     if pairs and wanted is not None:
@@ -314,17 +290,16 @@ def _choose_lateness(
             found = _too_few(pairs, goals.needed(for_delay=False))
         else:
             least = _least(lambda lateness: _share(count(lateness).expired.most, pairs) <= wanted)
-            found = f"no lateness up to {m.format_duration(BOUNDS[-1])} leaves so few out" if least is None else least
+            found = f"no lateness up to {m.format_duration(BOUNDS[-1])} meets the goal" if least is None else least
     chosen, problem = _split(found, path)
     candidates = {0, now, *([] if chosen is None else [chosen])}
     some = sorted(candidates | {bound for bound in BOUNDS if _MINUTE <= bound <= 2 * max(candidates)})
     table: list[WhatIf] = []
     for lateness in some:
         missed = count(lateness)
-        is_news = not table or missed.expired != table[-1].missed.expired
-        if lateness in candidates or is_news:
+        if lateness in candidates or not table or missed.expired != table[-1].missed.expired:
             table.append(WhatIf(0, lateness, missed, _ratio(held(lateness), held(now))))
-    return LatenessChoice(path, now, pairs, chosen, problem, tuple(table))
+    return Choice(path, now, pairs, chosen, problem, tuple(table))
 
 
 def _split(found: int | str | None, path: str) -> tuple[int | None, str | None]:
@@ -336,7 +311,7 @@ def _least(meets: Callable[[int], bool]) -> int | None:
 
 
 def _nice_quantiles(own: Disorder) -> Iterator[int]:
-    """Return the values that people write next above how far behind records are, at some quantiles."""
+    """Yield the values that people write next above some quantiles of how far behind records are."""
     for share in _QUANTILES:
         value = own.high.quantile(share)
         yield next((bound for bound in BOUNDS if bound >= value), BOUNDS[-1])
@@ -358,30 +333,17 @@ def _share(number: int, total: int) -> float:
     return number / total if total else 0.0
 
 
-def _sum(bounds: Iterator[Bounds]) -> Bounds:
-    known = list(bounds)
-    return Bounds(sum(one.least for one in known), sum(one.most for one in known))
-
-
-def percent(share: float) -> str:
-    """Write a share with two significant digits: 12 %, 0.34 %, 0.0012 %."""
-    if not share:
-        return "0 %"
-    number = float(f"{share * 100:.1e}")
-    return f"{number:.{max(0, 1 - math.floor(math.log10(number)))}f} %"
-
-
 def with_settings(graph: m.Graph, changes: Mapping[str, int]) -> m.Graph:
     """Return a pipeline with other delays and latenesses, by their paths."""
-    return graph.map_nodes(lambda node: _changed_node(node, changes, is_short=graph.is_short))
+    return graph.map_nodes(lambda node: _change_node(node, changes, is_short=graph.is_short))
 
 
-def _changed_node(node: m.Node, changes: Mapping[str, int], *, is_short: bool) -> m.Node:
+def _change_node(node: m.Node, changes: Mapping[str, int], *, is_short: bool) -> m.Node:
     path = "" if is_short else f"{'sources' if isinstance(node, m.SourceNode) else 'streams'}.{node.name}."
     match node:
         case m.SourceNode(time=time, lateness=lateness):
             changed = changes.get(f"{path}lateness", lateness)
-            return replace(node, time=_changed_time(time, path, changes), lateness=changed)
+            return replace(node, time=_change_time(time, path, changes), lateness=changed)
         case m.WindowNode(emit=emit):
             lateness = changes.get(f"{path}emit.lateness", emit.lateness)
             return replace(node, emit=replace(emit, lateness=lateness))
@@ -392,7 +354,7 @@ def _changed_node(node: m.Node, changes: Mapping[str, int], *, is_short: bool) -
             return node
 
 
-def _changed_time(time: m.EventTime, prefix: str, changes: Mapping[str, int]) -> m.EventTime:
+def _change_time(time: m.EventTime, prefix: str, changes: Mapping[str, int]) -> m.EventTime:
     path = f"{prefix}time.delay"
     match time.watermark:
         case m.Delay(micros):

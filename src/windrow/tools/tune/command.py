@@ -1,4 +1,4 @@
-"""`windrow tune`: delays and latenesses that meet goals, what others would do, and the change of the file."""
+"""`windrow tune`: delays and latenesses that meet goals, the effect of others, and the change of the file."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ from windrow.authoring.yaml_edit import set_values
 from windrow.errors import InputError, PipelineError
 from windrow.model.time import UNITS
 from windrow.telemetry.folders import Folder, default_checkpoint
+from windrow.telemetry.numbers import percent
 from windrow.terminal.common import DIFFERENT, OK, json_option, print_json
 from windrow.terminal.options import DURATION, SHARE, STATE_FOLDER
 from windrow.terminal.pipelines import given, open_pipeline, pipeline_argument
 
 if TYPE_CHECKING:
     from windrow.runtime.compatibility import PipelineChange
-    from windrow.tools.tune.choose import DelayChoice, LatenessChoice, Tuning, WhatIf
+    from windrow.tools.tune.choose import Choice, PartitionDisorder, Tuning, WhatIf
     from windrow.tools.tune.disorder import Bounds, Disorder
 
 _DEFAULT_LATE = 0.001
@@ -78,23 +79,19 @@ _HELP = {
 def command(
     *,
     pipeline: str,
-    late: float | None,
-    quantile: float | None,
-    within: int | None,
-    expired: float | None,
     checkpoint: Folder | None,
     log: bool,
     write: bool,
     as_json: bool,
+    **options: Any,  # noqa: ANN401 - goals
 ) -> int:
-    """Choose the delay and the lateness by how far records have been out of order.
+    """Choose the delay and the lateness by the disorder of the records.
 
     PIPELINE is YAML or SQL, or FILE.py[:VARIABLE] for a pipeline written in Python. The lateness of records is that in
     the history of a run, which is exact up to the size of a window and of a bucket, or with --log that of the whole
-    log, which is exact unless operators stand before a window: then it is a range. Prints what other delays and
-    latenesses would have done to the same records, the disorder of each partition, and the change of the file as a
-    diff. Values that meet the goals are chosen from those that people write (10s, 1m, 5m, 1h), by records late and
-    records with a window counted in pairs.
+    log, which is exact unless operators stand before a window: then it is a range. Prints the effect of other delays
+    and latenesses on the same records, the disorder of each partition, and the change of the file as a diff. Values are
+    chosen from those that people write (10s, 1m, 5m, 1h); shares are of pairs of a record and a window.
 
     The exit code is 1 if a goal cannot be met, or if there are too few records to tell.
     """
@@ -109,10 +106,10 @@ def command(
     if log and checkpoint is not None:
         msg = "--log reads the log and no history: leave out --checkpoint"
         raise InputError(msg)
-    goals = Goals(late, within, quantile, expired)
+    goals = Goals(**options)
     if goals == Goals():
         goals = Goals(late=_DEFAULT_LATE, expired=_DEFAULT_EXPIRED)
-    disorder, origin = _disorder(valid, checkpoint, log=log)
+    disorder, origin = _read_disorder(valid, checkpoint, log=log)
     found = tune(valid, disorder, goals)
     diff, effects = _change(opened, valid, found.changes)
     is_written = write and bool(diff) and not found.problems
@@ -129,7 +126,7 @@ def command(
         _show(valid, found, origin, diff, effects)
     if is_written:
         text = read_file(opened.file)
-        Path(opened.file).write_bytes(_edited(opened, valid, text, found.changes).encode())
+        Path(opened.file).write_bytes(_edit(opened, valid, text, found.changes).encode())
         if not as_json:
             click.echo(f"{opened.file}: written")
     elif write and diff and not as_json:
@@ -137,8 +134,8 @@ def command(
     return DIFFERENT if found.problems else OK
 
 
-def _disorder(graph: m.Graph, checkpoint: Folder | None, *, log: bool) -> tuple[Disorder, str]:
-    """Return what is known of the records, and where from."""
+def _read_disorder(graph: m.Graph, checkpoint: Folder | None, *, log: bool) -> tuple[Disorder, str]:
+    """Return the disorder of the records, and its origin."""
     from windrow.telemetry.history import history_of, read_history  # noqa: PLC0415 - the same
     from windrow.tools.tune.disorder import read_log, read_recorded  # noqa: PLC0415 - help needs no Arrow
 
@@ -154,7 +151,7 @@ def _disorder(graph: m.Graph, checkpoint: Folder | None, *, log: bool) -> tuple[
 
 
 def _change(opened: OpenedPipeline, graph: m.Graph, changes: Mapping[str, int]) -> tuple[str, list[PipelineChange]]:
-    """Return the change of the file as a diff (none if it is not YAML), and what it means for a run that is resumed."""
+    """Return the change of the file as a diff (empty if it is not YAML), and its effects on a run that resumes."""
     from windrow.runtime.compatibility import pipeline_changes  # noqa: PLC0415 - help needs no Arrow
     from windrow.runtime.savepoint import fingerprint  # noqa: PLC0415 - the same
     from windrow.tools.tune.choose import with_settings  # noqa: PLC0415 - the same
@@ -165,14 +162,14 @@ def _change(opened: OpenedPipeline, graph: m.Graph, changes: Mapping[str, int]) 
     if not opened.is_yaml:
         return "", found
     text = read_file(opened.file)
-    before, after = (one.splitlines(keepends=True) for one in (text, _edited(opened, graph, text, changes)))
-    made = difflib.unified_diff(before, after, f"a/{opened.file}", f"b/{opened.file}")
-    diff = "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in made)
+    before, after = (t.splitlines(keepends=True) for t in (text, _edit(opened, graph, text, changes)))
+    lines = difflib.unified_diff(before, after, f"a/{opened.file}", f"b/{opened.file}")
+    diff = "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
     return diff, found
 
 
-def _edited(opened: OpenedPipeline, graph: m.Graph, text: str, changes: Mapping[str, int]) -> str:
-    """Return the text of the file with other values; raise PipelineError if that is not the pipeline meant."""
+def _edit(opened: OpenedPipeline, graph: m.Graph, text: str, changes: Mapping[str, int]) -> str:
+    """Return the text of the file with other values; raise PipelineError if it is another pipeline than intended."""
     from windrow.tools.tune.choose import with_settings  # noqa: PLC0415 - help needs no Arrow
 
     edited = set_values(text, opened.file, {path: m.format_duration(micros) for path, micros in changes.items()})
@@ -189,17 +186,14 @@ def _show(graph: m.Graph, found: Tuning, origin: str, diff: str, effects: Sequen
     for line in _head(graph, found, origin):
         click.echo(line)
     for delay in found.delays:
-        click.echo(f"\n{delay.setting.path}: {_words(delay.setting.delay, delay.chosen)}; {delay.records:,} records")
+        click.echo(f"\n{delay.path}: {_words(delay.now, delay.chosen)}; {delay.records:,} records")
         if delay.records:
             console.print(_delay_table(delay))
             console.print(_partition_table(graph, delay))
-    under = (
-        ", under what is chosen above"
-        if any(delay.chosen not in {None, delay.setting.delay} for delay in found.delays)
-        else ""
-    )
+    has_changes = any(delay.chosen not in {None, delay.now} for delay in found.delays)
+    under = ", under the choices above" if has_changes else ""
     for lateness in found.latenesses:
-        click.echo(f"\n{lateness.path}: {_words(lateness.lateness, lateness.chosen)}; of {lateness.records:,}{under}")
+        click.echo(f"\n{lateness.path}: {_words(lateness.now, lateness.chosen)}; of {lateness.records:,}{under}")
         if lateness.records:
             console.print(_lateness_table(lateness))
     click.echo("")
@@ -231,7 +225,7 @@ def _words(now: int, chosen: int | None) -> str:
 
 
 def _meaning(effects: Sequence[PipelineChange]) -> Iterator[str]:
-    """Say what the change means for a run that is there, and for its rows."""
+    """Yield the effects of the change on an existing run, and on its rows."""
     if not effects:
         return
     yield "for a run that resumes:"
@@ -243,47 +237,40 @@ def _meaning(effects: Sequence[PipelineChange]) -> Iterator[str]:
         "  stop it and write a savepoint before the file changes (windrow savepoint), then resume from that "
         "(windrow run --from-savepoint)"
     )
-    yield "  rows that are there stay as they are; windrow run --fresh makes them all anew from the log"
+    yield "  existing rows stay as they are; windrow run --fresh rebuilds them all from the log"
 
 
-def _delay_table(found: DelayChoice) -> Table:
+def _delay_table(found: Choice) -> Table:
     table = _table("delay", "not on time", "expired", "rows later by", "state")
     for row in found.table:
-        moved = row.delay - found.setting.delay
+        moved = row.delay - found.now
         by = "" if not moved else f"{'-' if moved < 0 else '+'}{m.format_duration(abs(moved))}"
-        table.add_row(
-            _marked(row.delay, found.setting.delay, found.chosen), *_missed(row), by, f"{row.held:.2f} x"
-        )  # fmt: skip
+        value = _mark(row.delay, found.now, found.chosen)
+        late, expired = (_shares(bounds, row.missed.pairs) for bounds in (row.missed.late, row.missed.expired))
+        table.add_row(value, late, expired, by, f"{row.held:.2f} x")
     return table
 
 
-def _lateness_table(found: LatenessChoice) -> Table:
+def _lateness_table(found: Choice) -> Table:
     table = _table("lateness", "expired", "state")
     for row in found.table:
-        lateness = row.lateness or 0
-        table.add_row(_marked(lateness, found.lateness, found.chosen), _missed(row)[1], f"{row.held:.2f} x")
+        value = _mark(row.lateness or 0, found.now, found.chosen)
+        table.add_row(value, _shares(row.missed.expired, row.missed.pairs), f"{row.held:.2f} x")
     return table
 
 
-def _marked(value: int, now: int, chosen: int | None) -> str:
+def _mark(value: int, now: int, chosen: int | None) -> str:
     mark = "chosen" if value == chosen else "now" if value == now else ""
     return f"{m.format_duration(value)} {mark:>6}" if mark else f"{m.format_duration(value)}       "
 
 
-def _missed(row: WhatIf) -> tuple[str, str]:
-    pairs = row.missed.pairs
-    return _shares(row.missed.late, pairs), _shares(row.missed.expired, pairs)
-
-
 def _shares(bounds: Bounds, total: int) -> str:
-    from windrow.tools.tune.choose import percent  # noqa: PLC0415 - help needs no Arrow
-
     least, most = (percent(number / total if total else 0.0) for number in (bounds.least, bounds.most))
     number = f"{bounds.most:,}" if bounds.least == bounds.most else f"{bounds.least:,} to {bounds.most:,}"
     return f"{number} ({most})" if least == most else f"{number} ({least} to {most})"
 
 
-def _partition_table(graph: m.Graph, found: DelayChoice) -> Table:
+def _partition_table(graph: m.Graph, found: Choice) -> Table:
     table = _table("partition", "records", "P50", "P99", "P99.9", "most behind", "delay by the goals")
     for partition in found.partitions:
         needed = "" if partition.needed is None else m.format_duration(partition.needed)
@@ -308,50 +295,34 @@ def _table(first: str, *others: str) -> Table:
 
 
 def _plain(graph: m.Graph, found: Tuning) -> dict[str, Any]:
-    """Return choices as plain JSON; times are microseconds."""
+    """Return the choices as plain JSON; times are microseconds."""
     return {
         "exact": found.is_exact,
         "delays": [
-            {
-                "path": delay.setting.path,
-                "records": delay.records,
-                "now": delay.setting.delay,
-                "chosen": delay.chosen,
-                "what_if": [_plain_row(row) for row in delay.table],
-                "partitions": [
-                    {
-                        "partition": graph.partition_name(part.partition),
-                        "records": part.records,
-                        "behind": {f"p{share * 100:g}": micros for share, micros in part.quantiles.items()},
-                        "delay": part.needed,
-                    }
-                    for part in delay.partitions
-                ],
-            }
+            {**_plain_choice(delay, "records"), "partitions": [_plain_partition(graph, p) for p in delay.partitions]}
             for delay in found.delays
         ],
-        "latenesses": [
-            {
-                "path": lateness.path,
-                "pairs": lateness.records,
-                "now": lateness.lateness,
-                "chosen": lateness.chosen,
-                "what_if": [_plain_row(row) for row in lateness.table],
-            }
-            for lateness in found.latenesses
-        ],
+        "latenesses": [_plain_choice(lateness, "pairs") for lateness in found.latenesses],
         "skipped": list(found.skipped),
         "problems": found.problems,
     }
 
 
-def _plain_row(row: WhatIf) -> dict[str, Any]:
-    """Return a row as JSON: microseconds, and counts from the least to the most."""
-    missed = row.missed
-    of = {"delay": row.delay} if row.lateness is None else {"lateness": row.lateness}
-    late = {"not_on_time": [missed.late.least, missed.late.most]} if row.lateness is None else {}
-    return of | late | {
-        "pairs": missed.pairs,
-        "expired": [missed.expired.least, missed.expired.most],
-        "state": row.held,
+def _plain_choice(choice: Choice, unit: str) -> dict[str, Any]:
+    rows = [_plain_row(row) for row in choice.table]
+    return {
+        "path": choice.path, unit: choice.records, "now": choice.now, "chosen": choice.chosen, "what_if": rows,
     }  # fmt: skip
+
+
+def _plain_partition(graph: m.Graph, part: PartitionDisorder) -> dict[str, Any]:
+    behind = {f"p{share * 100:g}": micros for share, micros in part.quantiles.items()}
+    name = graph.partition_name(part.partition)
+    return {"partition": name, "records": part.records, "behind": behind, "delay": part.needed}
+
+
+def _plain_row(row: WhatIf) -> dict[str, Any]:
+    """Return a row as JSON: microseconds, and bounds of counts."""
+    late, expired = ([bounds.least, bounds.most] for bounds in (row.missed.late, row.missed.expired))
+    of = {"delay": row.delay, "not_on_time": late} if row.lateness is None else {"lateness": row.lateness}
+    return {**of, "pairs": row.missed.pairs, "expired": expired, "state": row.held}

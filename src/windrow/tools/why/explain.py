@@ -1,8 +1,7 @@
-"""Why a row of a result is what it is: the records, the verdicts and the revisions behind it.
+"""Explanation of a row of a result: the records, the verdicts and the revisions behind it.
 
-The row and its revisions are in the tables; its records are found by a replay of the log
-(`windrow.tools.why.row_replay`), up to where the table stands, and make the row again. What the replay holds does not
-grow with the log.
+The row and its revisions are in the tables; a replay of the log (`windrow.tools.why.row_replay`), up to the offsets of
+the table, finds its records and computes the row again. The memory of the replay does not grow with the log.
 """
 
 from __future__ import annotations
@@ -27,27 +26,19 @@ from windrow.runtime.replay import ReplayOptions, plan_replay
 from windrow.telemetry.facts import PartitionName
 from windrow.telemetry.folders import Folder
 from windrow.tools.why.row_lineage import replay_row
-from windrow.tools.why.row_replay import (
-    RECORDS,
-    VERDICTS,
-    WINDOW_COLUMNS,
-    ExplainedDeadLetter,
-    ExplainedRecord,
-    RowTarget,
-    TargetRow,
-    iso_time,
-)
+from windrow.tools.why.row_replay import RECORDS, VERDICTS, ExplainedDeadLetter, ExplainedRecord
+from windrow.tools.why.target import WINDOW_COLUMNS, RowTarget, TargetRow, iso_time
 
-_OTHERS: Final = 5
+_LISTED: Final = 5
 """Rows that an error lists."""
 _ABOUT: Final = ("pane", "revision")
 
 
 @dataclass(frozen=True)
 class Revision:
-    """A change of the row in the changelog: None `before` an insert, and `after` a delete. The fields are plain JSON.
+    """A change of the row in the changelog: an insert has no `before`, a delete no `after`. Both are plain JSON.
 
-    Of a session it may be a change of another row that was merged with it.
+    For a session it may be a change of another row that was merged with it.
     """
 
     epoch: int
@@ -64,13 +55,12 @@ _TIMES: Final = ("event_time", "log_time", "watermark", "clock", "window_end")
 class Explanation:
     """Records, verdicts and revisions behind a row of `table`.
 
-    `key` and `window` (microseconds) are the row's; a table by key has no window, which is None.
-    `row` is what the table has, and `replayed` what the records of the log make, each None if there is none; both are
-    plain JSON by column. `differences` say in which values they differ. `records` are in the order of partitions and
-    offsets, the first of those on time and the first others, of which each source has its share; `counts` are of all
-    of them by verdict, `counts_by_source` by the name of the source and verdict. `dead` are the first of
-    `dead_letters`. `offsets` are the next of each partition behind what was read, `low_watermark` is that of all
-    sources there. `notes` say what else to know: how far the log was read, and what it no longer has.
+    `key` and `window` (microseconds) are the row's; `window` is None for a table by key. `row` is the row of the table,
+    and `replayed` the row by the records of the log, plain JSON by column, or None; `differences` lists the values in
+    which they differ. `records` are in the order of partitions and offsets: the first on time and the first others,
+    which the sources share; `counts` are of all records by verdict, `counts_by_source` by source and verdict. `dead`
+    are the first of `dead_letters`. `offsets` are the next offsets by partition after the replay, `low_watermark` is
+    that of all sources there. `notes` say how far the log was read, and which records it no longer has.
     """
 
     table: str
@@ -91,17 +81,17 @@ class Explanation:
 
     @property
     def counted(self) -> int:
-        """How many records are in the row."""
+        """The number of records in the row."""
         return sum(self.counts.get(verdict, 0) for verdict in ("on_time", "late", "taken"))
 
     def plain(self) -> dict[str, Any]:
-        """Return it as plain JSON; times are in ISO 8601, and None before all time."""
-        made = asdict(self)
-        made["window"] = None if self.window is None else [iso_time(time) for time in self.window]
-        made["low_watermark"] = iso_time(self.low_watermark)
-        for one in (*made["records"], *made["dead"]):
-            one |= {name: iso_time(one[name]) for name in _TIMES if name in one}
-        return made
+        """Return the explanation as plain JSON; times are in ISO 8601, None if there is no time."""
+        plain = asdict(self)
+        plain["window"] = None if self.window is None else [iso_time(time) for time in self.window]
+        plain["low_watermark"] = iso_time(self.low_watermark)
+        for record in (*plain["records"], *plain["dead"]):
+            record |= {name: iso_time(record[name]) for name in _TIMES if name in record}
+        return plain
 
 
 def explain_row(
@@ -117,41 +107,41 @@ def explain_row(
 ) -> Explanation:
     """Explain the row of the sink `sink` that meets all conditions; nothing is written.
 
-    If no row does, but the conditions name one (its key, and its window), the explanation is of why there is none.
-    `checkpoint` is that of the run that writes the table: it says how far the table is. If it is the default one and
-    not there, the log is read to its end. `option` is what errors write before a condition.
+    If no row does, but the conditions name a missing row (its key, and its window), explain why it is missing.
+    `checkpoint` is that of the run that writes the table, and has the offsets of the table. If it is the default
+    checkpoint and does not exist, the log is read to its end. `option` is written before conditions in errors.
 
-    Raise InputError if the conditions do not name one row, there is nothing of it in the log either, or the table
-    has alerts, which carry their evidence; StoppedError if `is_stopped` becomes true; and what reading the log and the
-    tables raises.
+    Raise InputError if the conditions do not name a single row, if the log has no record of it either, or if the table
+    has alerts, which carry their evidence; StoppedError if `is_stopped` becomes true; and the errors of reading the log
+    and the tables.
     """
     target = RowTarget.of(graph, sink)
     row = _find(target, where, option)
-    offsets_notes: list[str] = []
+    notes: list[str] = []
     options = ReplayOptions(checkpoint, default=is_default, host="memory")
     try:
         replay = plan_replay(graph, options)
     except CheckpointError as exc:
         if not is_default:
             raise
-        offsets_notes.append(f"the log is read to its end, as the checkpoint does not say how far the table is: {exc}")
+        notes.append(f"the log is read to its end, as the checkpoint does not say how far the table is: {exc}")
         replay = plan_replay(graph, replace(options, end="log"))
     graph = replay.pipeline
-    host = replay_row(replay.pipeline, target, row, replay.settings, most, is_stopped)
+    host = replay_row(graph, target, row, replay.settings, most, is_stopped)
     replayed, others = host.result()
-    differences = _differences(row.there, replayed, target)
-    differences += [f"the log makes a session from {other[0]} to {other[1]}" for other in others]
+    differences = _differences(row.existing, replayed, target)
+    differences += [f"the log makes a session from {start} to {end}" for start, end in others]
     by_source = {
         source.name: {verdict: host.counts[number, verdict] for verdict in VERDICTS if host.counts[number, verdict]}
         for number, source in enumerate(graph.sources)
     }
-    sums = {verdict: sum(one.get(verdict, 0) for one in by_source.values()) for verdict in VERDICTS}
+    sums = {verdict: sum(counts.get(verdict, 0) for counts in by_source.values()) for verdict in VERDICTS}
     counts = {verdict: number for verdict, number in sums.items() if number}
     found = Explanation(
         table=target.table.name,
         key=row.plain_key,
         window=row.window,
-        row=row.there,
+        row=row.existing,
         replayed=replayed,
         differences=tuple(differences),
         records=tuple(_without_key(host.records, row.plain_key)),
@@ -162,9 +152,9 @@ def explain_row(
         dead_letters=host.dead_letters,
         offsets={graph.partition_name(partition): offset for partition, offset in sorted(replay.end.items())},
         low_watermark=host.low,
-        notes=(*offsets_notes, *replay.notes, *host.notes),
+        notes=(*notes, *replay.notes, *host.notes),
     )
-    if row.there is None and not (counts or found.dead_letters or found.revisions):
+    if row.existing is None and not (counts or found.dead_letters or found.revisions):
         read = ", ".join(f"{offset:,} of partition {name}" for name, offset in found.offsets.items()) or "none"
         more = "".join(f"; {note}" for note in found.notes)
         msg = f"table {found.table!r} has no such row, and the log no record of it (read up to offsets: {read}){more}"
@@ -173,68 +163,71 @@ def explain_row(
 
 
 def _without_key(records: Sequence[ExplainedRecord], key: Mapping[str, Any]) -> Iterator[ExplainedRecord]:
-    """Yield records without the values that are the key's in all of them."""
+    """Yield records without the values that equal those of the key in all of them."""
     same = {name for name, value in key.items() if all(record.values.get(name, value) == value for record in records)}
     for record in records:
         yield replace(record, values={name: value for name, value in record.values.items() if name not in same})
 
 
 def _find(target: RowTarget, where: Sequence[Condition], option: str) -> TargetRow:
-    """Return the row that meets all conditions, or that they name; raise InputError if they name none."""
+    """Return the row that meets all conditions, or that they name; raise InputError if they do not name a row."""
     database, table = open_database(target.sink.sink), target.table
     with database.snapshot() as snapshot:
         shown = present(snapshot, database, table)
-        found = _rows(snapshot, shown, where)
+        found = _read_rows(snapshot, shown, where)
         if found.num_rows == 1:
-            return _row(target, found)
+            return _target_row(target, found)
         names = [name for name in target.identity if name in shown.columns]
-        named = {one.column: one.value for one in where if one.operator == "="}
+        named = {condition.column: condition.value for condition in where if condition.operator == "="}
         missing = [name for name in names if name not in named and name not in {"window_end", "revision"}]
         if found.num_rows:
             total = snapshot.count(shown, where)
-            msg = f"one row is explained, and {total:,} of {table.name!r} are like that: name one of them, as by"
+            msg = f"{total:,} rows of {table.name!r} match; add conditions until one is left, for example:"
         elif missing:
-            same = [one for one in where if one.column in target.key]
-            found, total = _rows(snapshot, shown, same), snapshot.count(shown, same)
-            msg = f"no row of {table.name!r} is like that" + (", and none has that key" if same and not total else "")
-            msg += f"; of a row that is not there name {missing[0]}, too, with {option}{missing[0]}=VALUE"
-            msg += "; there are:" if total else ""
+            same = [condition for condition in where if condition.column in target.key]
+            found, total = _read_rows(snapshot, shown, same), snapshot.count(shown, same)
+            msg = f"no row of {table.name!r} matches" + (", and no row has that key" if same and not total else "")
+            msg += f". To explain a missing row also give {option}{missing[0]}=VALUE"
+            msg += ". Rows:" if total else ""
     if found.num_rows or missing:
-        raise InputError("\n".join([msg, *_listed(found.select(names), total, option)]))
+        lines = [
+            "  " + " ".join(f"{option}{name}={value}" for name, value in zip(names, row, strict=True))
+            for row in plain_rows(found.select(names))
+        ]
+        more = [f"  ... and {total - len(lines):,} more"] if total > len(lines) else []
+        raise InputError("\n".join([msg, *lines, *more]))
     key = {name: _scalar(named[name], shown.schema.field(name).type) for name in target.key}
     return TargetRow(key, _named_window(target, named, option), None, None, key)
 
 
-def _rows(snapshot: Snapshot, table: Table, where: Sequence[Condition]) -> pa.Table:
+def _read_rows(snapshot: Snapshot, table: Table, where: Sequence[Condition]) -> pa.Table:
     """Read the first rows that meet all conditions."""
-    rows = list(snapshot.rows(table, table.order, where, limit=_OTHERS))
+    rows = list(snapshot.rows(table, table.order, where, limit=_LISTED))
     return pa.concat_tables(rows) if rows else table.schema.empty_table()
 
 
-def _row(target: RowTarget, found: pa.Table) -> TargetRow:
-    """Return the row that was found."""
+def _target_row(target: RowTarget, found: pa.Table) -> TargetRow:
+    """Return the single row of a table as a target."""
     (plain,) = plain_rows(found)
     key = {name: found.column(name)[0] for name in target.key}
     window = None
     if target.has_window:
         start, end = (int(to_micros(found.column(name))[0]) for name in WINDOW_COLUMNS)
         window = (start, end)
-    there = dict(zip(found.column_names, plain, strict=True))
-    values = {name: found.column(name)[0] for name in found.column_names if there[name] is not None}
-    return TargetRow(key, window, there.get("revision"), there, values)
+    existing = dict(zip(found.column_names, plain, strict=True))
+    values = {name: found.column(name)[0] for name in found.column_names if existing[name] is not None}
+    return TargetRow(key, window, existing.get("revision"), existing, values)
 
 
 def _named_window(target: RowTarget, named: Mapping[str, Value], option: str) -> tuple[int, int] | None:
-    """Return the window that conditions name by its start, and its end where that is not known by it."""
+    """Return the window that conditions name by its start, and by its end where the start does not determine it."""
     window = target.window
     if not target.has_window:
         return None
     start, end = int(named["window_start"]), named.get("window_end")
     table = target.table.name
     if isinstance(window, m.Tumbling | m.Hopping | m.Calendar):
-        # of windows that start here
-        number = np.array([start], dtype=np.int64)
-        starts, ends = window_bounds(window, number)
+        starts, ends = window_bounds(window, np.array([start], dtype=np.int64))
         step = window.slide if isinstance(window, m.Hopping) else getattr(window, "size", 1)
         is_number = isinstance(window, m.Calendar) or (start - window.offset) % step == 0
         if not is_number or (int(starts[0]), end or int(ends[0])) != (start, int(ends[0])):
@@ -243,18 +236,9 @@ def _named_window(target: RowTarget, named: Mapping[str, Value], option: str) ->
             raise InputError(msg)
         return start, int(ends[0])
     if end is None:
-        msg = f"no row of {table!r} is like that; of one that is not there name the end, too: {option}window_end=VALUE"
+        msg = f"no row of {table!r} matches. To explain a missing row also give {option}window_end=VALUE"
         raise InputError(msg)
     return start, int(end)
-
-
-def _listed(rows: pa.Table, total: int, option: str) -> list[str]:
-    """Return rows as lines of conditions."""
-    lines = [
-        "  " + " ".join(f"{option}{name}={value}" for name, value in zip(rows.column_names, row, strict=True))
-        for row in plain_rows(rows)
-    ]
-    return [*lines, *([f"  ... and {total - len(lines):,} more"] if total > len(lines) else [])]
 
 
 def _scalar(value: Value, type_: pa.DataType) -> pa.Scalar:
@@ -262,7 +246,7 @@ def _scalar(value: Value, type_: pa.DataType) -> pa.Scalar:
 
 
 def _revisions(target: RowTarget, row: TargetRow) -> tuple[Revision, ...]:
-    """Read the changes of the row, and of a session those that overlap it, from the changelog."""
+    """Read the changes of the row from the changelog, and those of sessions that overlap it."""
     database, table = open_database(target.sink.sink), layout(target.spec).changes
     conditions = row.conditions
     if row.window is not None:
@@ -293,14 +277,12 @@ def _revisions(target: RowTarget, row: TargetRow) -> tuple[Revision, ...]:
 
 
 def _differences(row: Mapping[str, Any] | None, replayed: Mapping[str, Any] | None, target: RowTarget) -> list[str]:
-    """Say in which values the row of the table and that of the log differ."""
+    """Describe the values in which the row of the table and that of the log differ."""
     if row is None or replayed is None:
         if row is replayed:
             return []
-        return [
-            f"the table {'has no row' if row is None else 'has a row'}, and the log makes {'none' if row else 'one'}"
-        ]
-    values = [value_field.name for value_field in schema.value_fields(target.spec.rows)]
+        return [f"the table {'has a row, and the log makes none' if row else 'has no row, and the log makes one'}"]
+    values = [field.name for field in schema.value_fields(target.spec.rows)]
     return [
         f"{name} is {row[name]} in the table, and {replayed[name]} by the records of the log"
         for name in values
@@ -308,7 +290,7 @@ def _differences(row: Mapping[str, Any] | None, replayed: Mapping[str, Any] | No
     ]
 
 
-def _is_same(one: object, other: object) -> bool:
-    if isinstance(one, float) and isinstance(other, float):
-        return math.isclose(one, other, rel_tol=1e-9)
-    return one == other
+def _is_same(value: object, other: object) -> bool:
+    if isinstance(value, float) and isinstance(other, float):
+        return math.isclose(value, other, rel_tol=1e-9)
+    return value == other

@@ -1,8 +1,11 @@
-"""The replay of one row: the log through the operator that makes it, with the records of its key alone.
+"""The replay of a row: the log through the operator that makes the row, with the records of its key alone.
 
-Verdicts depend on the clocks of whole partitions, so every record is read and decoded; of these, the row's operator is
-only given those of the row's key, and of its window where that is known by the time alone. An operator keeps the state
-of each key and window apart, so its verdicts, and the row that it makes, are those of the run.
+Verdicts depend on the clocks of whole partitions, so every record is read and decoded; the row's operator receives only
+those of the row's key, and of its window where the time alone determines it. An operator keeps the state of each key
+and window apart, so its verdicts, and the row that it makes, are those of the run.
+
+A row whose operator reads records of a log needs no more: its records are listed as the operator judges them, each row
+of a flat map by itself. Any other row is traced back through its operators (`windrow.tools.why.row_lineage`).
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice, zip_longest
+from itertools import chain, islice, zip_longest
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -20,10 +23,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow import model as m
-from windrow.connectors.database import Condition, Value
 from windrow.connectors.source import Source
-from windrow.connectors.tables import Table, layout, plain_rows, plain_values, utc_text
-from windrow.engine import schema
+from windrow.connectors.tables import plain_rows, plain_values
 from windrow.engine.changelog import source_numbers, with_numbers
 from windrow.engine.columns import FIRST_TIME, MIN_TIME, pack, to_micros, unpack
 from windrow.engine.decode.derived import log_times_inside
@@ -32,27 +33,26 @@ from windrow.engine.operators.base import GroupOutput, GroupStats, Judged, Mask
 from windrow.engine.probe import NodeStep, NoProbe
 from windrow.engine.schema import END, OFFSET, PARTITION, RAW, TIME, WATERMARK, WINDOW
 from windrow.engine.windows import window_bounds
-from windrow.errors import InputError, StoppedError
-from windrow.expressions import SinkSpec, sink_spec, spec_of, stream_of
-from windrow.expressions.inputs import arguments, computed_arguments
+from windrow.errors import StoppedError
 from windrow.runtime.batch.plan import BatchPlan, BatchSettings
 from windrow.runtime.memory import MemoryHost
 from windrow.telemetry.facts import PartitionName
 from windrow.telemetry.samples import Verdict
+from windrow.tools.why.target import RowTarget, TargetRow, has_values, iso_time
 
 RECORDS: Final = 10_000
-"""Records on time that are listed, and others that are; more are only counted."""
+"""Limit of listed records, on time and others each; more are only counted."""
 DEAD: Final = 20
 """Dead letters that are listed."""
 STEP: Final = 100_000
-"""Records of a step of the replay, which is stopped between packets and operators."""
+"""Records of a step of the replay, which stops between packets and operators."""
 LOG_TIME: Final = "__log_time"
 """The log timestamp of a record (microseconds), or null."""
 APART, BEYOND = "__apart", "__beyond"
-"""How far a record is from the one that a join has, and how far that is beyond its interval (microseconds)."""
+"""Distance of a record from that of a join, and how far it is beyond the interval (microseconds)."""
 _LOG_TIMES: Final = 100_000
 _LOG_TIMES_PER_RECORD: Final = 4
-"""Log timestamps that are kept for records that are judged in a later step: at least so many, and by those listed."""
+"""Log timestamps that are kept for records that are judged in a later step: a minimum, and for each listed record."""
 _IN_TIME: Final = ("on_time", "taken")
 VERDICTS: Final = ("on_time", "taken", "late", "expired", "duplicate", "outside")
 """The verdicts on records, as `Explanation.counts` has them."""
@@ -60,14 +60,14 @@ VERDICTS: Final = ("on_time", "taken", "late", "expired", "duplicate", "outside"
 
 @dataclass(frozen=True)
 class ExplainedRecord:
-    """A record of the row's key and window; times are microseconds, `values` those that the row is made of.
+    """A record of the row's key and window; times are microseconds, `values` are its inputs to the row.
 
-    It was judged by `watermark`, that of its partition when it came, None before there was one. `clock` is the greatest
-    event time before it, None if the watermark was not made of that: a partition that joins late, or was idle, has its
-    watermark raised to the low watermark. `window_end` is the end of the row's window, None if it was not that which
-    judged the record, as behind other windows. A `duplicate` was left out by a deduplication; a table judges no record.
-    One `outside` is of the key of a join that found no partner, and was too far away to be one: it is `apart` in event
-    time from the record on the other side (below 0 if before it), and `beyond` the interval of the join by so much.
+    It was judged by `watermark`, that of its partition when it arrived, None before the first. `clock` is the greatest
+    event time before it, None if it does not determine the watermark: a partition that joins late, or was idle, has its
+    watermark raised to the low watermark. `window_end` is the end of the row's window, None if another operator judged
+    the record. A deduplication drops a `duplicate`; a table judges no record. An `outside` record has the key of a join
+    that found no partner, and was too far away to be a partner: `apart` is its distance in event time from the record
+    on the other side (below 0 if before it), `beyond` the distance from the interval of the join.
     """
 
     partition: PartitionName
@@ -87,7 +87,7 @@ class ExplainedRecord:
 class ExplainedDeadLetter:
     """A dead letter that may be of the row's key: its text has the values of the key.
 
-    `partition` and `offset` are None if it is of no record of a log, but of a row that an operator made.
+    `partition` and `offset` are None for a row that an operator made.
     """
 
     partition: PartitionName | None
@@ -97,205 +97,35 @@ class ExplainedDeadLetter:
     raw: str | None
 
 
-@dataclass(frozen=True)
-class RowTarget:
-    """What makes the rows of a sink: the producer of its stream; `above` are the deduplications and samples before it.
-
-    It `is_direct` if it takes records of a log, and so judges each of them.
-    """
-
-    graph: m.Graph
-    sink: m.SinkNode
-    node: m.Node
-    spec: SinkSpec
-    above: tuple[str, ...]
-    is_direct: bool
-
-    @staticmethod
-    def of(graph: m.Graph, name: str) -> RowTarget:
-        """Return the target of a sink; raise InputError if its rows are not explained."""
-        sink = next(sink for sink in graph.sinks if sink.name == name)
-        node = graph.producer(sink.input)
-        if isinstance(node, m.RulesNode):
-            msg = (
-                f"rows of {sink.sink.table!r} are not explained: it has alerts, which carry their evidence: "
-                "see the column 'evidence'"
-            )
-            raise InputError(msg)
-        is_direct = isinstance(node, m.WindowNode) or (isinstance(node, m.TableNode) and sink.input == node.name)
-        above: dict[str, None] = {}
-        waiting = list(node.inputs)
-        while waiting:
-            before = graph.producer(waiting.pop())
-            is_direct = is_direct and isinstance(before, _PASSED)
-            if isinstance(before, m.FilterNode) and isinstance(before, m.KeyedNode):
-                above[before.name] = None
-            waiting += before.inputs
-        return RowTarget(graph, sink, node, sink_spec(graph, sink), tuple(above), is_direct)
-
-    @property
-    def operator(self) -> m.KeyedNode | m.SinkNode:
-        """The node whose operator makes the rows."""
-        return self.node if isinstance(self.node, m.ResultNode) else self.sink
-
-    @property
-    def key(self) -> tuple[str, ...]:
-        """The columns that name a row, but for its window: its key, or the place of a record."""
-        return tuple(one.name for one in schema.row_key(self.spec.rows) if one.name not in WINDOW_COLUMNS)
-
-    @property
-    def has_window(self) -> bool:
-        """Whether the window is in the identity of a row."""
-        return WINDOW_COLUMNS[0] in self.identity
-
-    @property
-    def table(self) -> Table:
-        """The table of results."""
-        return layout(self.spec).result
-
-    @property
-    def window(self) -> m.Tumbling | m.Hopping | m.Cumulate | m.Calendar | m.Session | m.Global | None:
-        """The windows; None for a table by key."""
-        return self.node.window if isinstance(self.node, m.WindowNode) else None
-
-    @property
-    def is_by_time(self) -> bool:
-        """Whether the windows of a record are known by its time alone."""
-        return not isinstance(self.window, m.Session | m.Global | None)
-
-    @property
-    def identity(self) -> tuple[str, ...]:
-        """The columns that identify a row."""
-        return (*(one.name for one in schema.row_key(self.spec.rows)), *(["revision"] if self.spec.discards else []))
-
-    @property
-    def values(self) -> dict[str, str]:
-        """The columns of records that a row is made of, by what they are called."""
-        if not isinstance(self.node, m.WindowNode):
-            fields = stream_of(self.graph, self.node.inputs[0]).fields
-            hidden = {*self.key, *time_fields(self.graph, self.node.inputs[0])}
-            return {field.name: field.name for field in fields if field.name not in hidden}
-        spec = spec_of(self.graph, self.node)
-        texts = {argument.name: argument.expression.text for argument in computed_arguments(spec)}
-        columns = dict.fromkeys(one.column for given in arguments(spec) for one in given)
-        return {texts.get(column, column): column for column in columns}
-
-
-_PASSED: Final = m.SourceNode | m.SelectNode | m.FilterNode | m.FlatMapNode
-"""Nodes whose records are still records of a log."""
-WINDOW_COLUMNS: Final = ("window_start", "window_end")
-
-
-@dataclass(frozen=True)
-class TargetRow:
-    """The row that is explained: its key as Arrow scalars, its window, and what the table has of it, as plain JSON.
-
-    `values` are those of its columns that are known and not null.
-    """
-
-    key: Mapping[str, pa.Scalar]
-    window: tuple[int, int] | None
-    revision: int | None
-    there: dict[str, Any] | None
-    values: Mapping[str, pa.Scalar]
-
-    @property
-    def plain_key(self) -> dict[str, Any]:
-        """The key as plain JSON."""
-        return {name: plain_values(pa.array([value.as_py()], value.type))[0] for name, value in self.key.items()}
-
-    @property
-    def conditions(self) -> list[Condition]:
-        """What holds for the row in a table."""
-        return [Condition(name, "=", condition_value(value)) for name, value in self.key.items()]
-
-    def mask(self, records: pa.Table) -> Mask:
-        """Return the mask of records that have the key."""
-        return has_values(records, self.key)
-
-    def changes(self, changes: pa.Table, *, is_session: bool) -> pa.Table:
-        """Return the changes of the row, of a session also those of others that overlap it."""
-        changes = changes.filter(pa.array(self.mask(changes)))
-        if self.window is None:
-            return changes
-        starts, ends = (to_micros(changes.column(name)) for name in ("window_start", "window_end"))
-        start, end = self.window
-        is_own = (starts < end) & (ends > start) if is_session else (starts == start) & (ends == end)
-        return changes.filter(pa.array(is_own))
-
-
-def has_values(records: pa.Table, values: Mapping[str, pa.Scalar]) -> Mask:
-    """Return the mask of records that have the values."""
-    mask = np.ones(records.num_rows, dtype=np.bool_)
-    for name, value in values.items():
-        mask &= pc.equal(records.column(name), value).fill_null(False).to_numpy()  # noqa: FBT003 - Arrow's
-    return mask
-
-
-def time_fields(graph: m.Graph, stream: str) -> frozenset[str]:
-    """Return the fields of a stream of records that have their event times."""
-    node = graph.producer(stream)
-    if isinstance(node, m.SourceNode):
-        return frozenset() if node.time.sent is not None else frozenset({node.time.field})
-    return frozenset.intersection(*(time_fields(graph, one) for one in node.inputs))
-
-
-def condition_value(scalar: pa.Scalar) -> Value:
-    """Return a scalar as a condition has it."""
-    value: Value = scalar.value if pa.types.is_timestamp(scalar.type) else scalar.as_py()
-    return value
-
-
-def iso_time(micros: int | None) -> str | None:
-    """Write a time of a table in ISO 8601."""
-    if micros is None:
-        return None
-    (text,) = utc_text(pa.array([micros], pa.int64()).cast(schema.MICROS)).to_pylist()
-    return f"{text.replace(' ', 'T')}Z"
-
-
 def _steps(source: Source, plan: BatchPlan) -> Iterator[pa.Table]:
     """Yield the records of the steps of a plan, as they are read."""
-    cursors = {partition: _Cursor(source.read_from(partition, begin)) for partition, begin in plan.begin.items()}
+    readers = {partition: iter(source.read_from(partition, begin)) for partition, begin in plan.begin.items()}
+    rest: dict[int, pa.RecordBatch] = {}
     for upto in plan.cut.upto:
-        batches = [batch for partition, cursor in cursors.items() for batch in cursor.take(upto[partition])]
+        batches: list[pa.RecordBatch] = []
+        for partition, reader in readers.items():
+            for batch in chain([rest.pop(partition)] if partition in rest else [], reader):
+                number = int(np.searchsorted(to_micros(batch.column("offset")), upto[partition]))
+                batches.append(batch.slice(0, number))
+                if number < batch.num_rows:
+                    rest[partition] = batch.slice(number)
+                    break
         yield pa.Table.from_batches(batches, schema=RAW)
 
 
-class _Cursor:
-    """Where a partition is read."""
-
-    def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
-        self._batches = iter(batches)
-        self._held: pa.RecordBatch | None = None
-
-    def take(self, upto: int) -> Iterator[pa.RecordBatch]:
-        """Yield the next records, up to an offset."""
-        while True:
-            batch = self._held if self._held is not None else next(self._batches, None)
-            if batch is None:
-                return
-            number = int(np.searchsorted(to_micros(batch.column("offset")), upto))
-            self._held = batch.slice(number) if number < batch.num_rows else None
-            if number:
-                yield batch.slice(0, number)
-            if self._held is not None:
-                return
-
-
 class _StepProbe(NoProbe):
-    """Calls a function with the step of each operator."""
+    """Calls a function for the step of each operator."""
 
     def __init__(self, see: Callable[[NodeStep], None]) -> None:
         self._see = see
 
     def step(self, step: NodeStep) -> None:
-        """Call it."""
+        """Call the function."""
         self._see(step)
 
 
 class RowHost(MemoryHost):
-    """Runs a pipeline for one row, and takes down what its operator does; stops soon after `is_stopped` is true."""
+    """Runs a pipeline for a row, and lists the verdicts of its operator; stops soon after `is_stopped` is true."""
 
     def __init__(
         self,
@@ -323,9 +153,9 @@ class RowHost(MemoryHost):
         self._texts_of = [
             partition
             for partition in plan.partitions
-            if not isinstance(self._graph.sources[self._graph.source_number(partition)].source.records, m.KafkaSource)
+            if not isinstance(graph.source_of(partition).source.records, m.KafkaSource)
         ]
-        """The partitions whose records can have their log timestamp in themselves."""
+        """The partitions whose records can have their log timestamp inside."""
         self._changes: list[pa.Table] = []
         self._stats: GroupStats | None = None
         self._texts = [str(value) for value in row.plain_key.values()]
@@ -338,13 +168,13 @@ class RowHost(MemoryHost):
 
     @property
     def records(self) -> list[ExplainedRecord]:
-        """The records, in the order of partitions and offsets: sources share the limit of those that are listed."""
+        """The listed records, in the order of partitions and offsets; the sources share the limit."""
         chosen: list[ExplainedRecord] = []
         for is_on_time in (True, False):
             found = [self._found[source, is_on_time] for source in range(len(self._graph.sources))]
-            in_turn = (one for several in zip_longest(*found) for one in several if one is not None)
+            in_turn = (record for turn in zip_longest(*found) for record in turn if record is not None)
             chosen += islice(in_turn, self._most)
-        return sorted(chosen, key=lambda one: (str(one.partition), one.offset))
+        return sorted(chosen, key=lambda record: (str(record.partition), record.offset))
 
     @property
     def low(self) -> int | None:
@@ -353,14 +183,14 @@ class RowHost(MemoryHost):
 
     @property
     def notes(self) -> Iterator[str]:
-        """What to know of the records."""
+        """Notes about the records."""
         if self._is_hidden:
-            yield "records that do not come past the deduplication are not listed, as the key is made behind it"
+            yield "records that the deduplication drops are not listed, as the key is computed after it"
 
     def run(self, source: Source) -> None:
         """Read the log through the operators of the row; raise StoppedError if it is stopped."""
         for number, raw in enumerate(_steps(source, self._plan)):
-            self._stop_if_asked()
+            self._check_stopped()
             self._raw = raw
             self._keep(self.step(raw))
             control = self._plan.cut.control.get(number, ())
@@ -369,7 +199,7 @@ class RowHost(MemoryHost):
             if EndOfInput() in control:
                 self._keep(self.end())
 
-    def _stop_if_asked(self) -> None:
+    def _check_stopped(self) -> None:
         if self._is_stopped():
             raise StoppedError
 
@@ -378,14 +208,14 @@ class RowHost(MemoryHost):
         for group in groups:
             self._stats = group.stats
             output = group.by_sink[self._target.sink.name]
-            # the others were left out on their way to the last level
+            # the others were dropped on their way to the last level
             self._look_at(with_numbers(self._graph, output.dead))
             changes = self._row.changes(output.changes, is_session=isinstance(self._target.window, m.Session))
             if changes.num_rows:
                 self._changes.append(changes)
 
     def result(self) -> tuple[dict[str, Any] | None, list[tuple[str, str]]]:
-        """Return the row that the changes make, and the windows of others that overlap it, which only sessions have."""
+        """Return the row by its changes, and the windows of sessions that overlap it."""
         identity = self._target.identity
         rows: dict[tuple[Any, ...], dict[str, Any]] = {}
         for changes in self._changes:
@@ -397,20 +227,18 @@ class RowHost(MemoryHost):
                 elif op != "update_before":
                     rows[place] = change
         found, others = None, []
+        window = None if self._row.window is None else tuple(map(iso_time, self._row.window))
         for row in rows.values():
-            is_own = self._row.window is None or (row["window_start"], row["window_end"]) == tuple(
-                map(iso_time, self._row.window)
-            )
-            if not is_own:
+            if window is not None and (row["window_start"], row["window_end"]) != window:
                 others.append((row["window_start"], row["window_end"]))
             elif "revision" not in identity or self._row.revision in {None, row["revision"]}:
                 found = row
         return found, others
 
     def kept(self, packets: Iterable[Packet]) -> Iterator[Packet]:
-        """Leave out the records of other keys, and of operators that have nothing to do with the row."""
+        """Drop the records of other keys, and of operators without effect on the row."""
         for packet in packets:
-            self._stop_if_asked()
+            self._check_stopped()
             message: Message | None = packet.message
             match message:
                 case Records(to, blob):
@@ -426,7 +254,7 @@ class RowHost(MemoryHost):
                 yield Packet(packet.key_group, message)
 
     def _kept(self, message: Records, to: str, records: pa.Table) -> Records | None:
-        """Return records for an operator: for that of the row, only those of its key and time."""
+        """Return the records for an operator: for that of the row, only those of its key and time."""
         is_target = to == self._target.node.name
         if is_target or self._has_key(records):
             own = records.filter(pa.array(self._is_own(records)))
@@ -440,15 +268,13 @@ class RowHost(MemoryHost):
 
     def _is_own(self, records: pa.Table) -> Mask:
         """Return the mask of records that have the key, and the time of the window if that decides."""
-        mask = self._row.mask(records)
+        mask = has_values(records, self._row.key)
         if self._target.is_by_time and self._row.window is not None:
-            start, end = self._row.window
-            times = to_micros(records.column(TIME))
-            mask &= (times >= start) & (times < end)
+            mask &= self._is_in_window(records)
         return mask
 
     def _note_log_times(self, records: pa.Table) -> None:
-        """Note the log timestamps of records that were just read, as they may be judged in a later step."""
+        """Keep the log timestamps of records that were just read, as they may be judged in a later step."""
         room = max(_LOG_TIMES, _LOG_TIMES_PER_RECORD * self._most) - len(self._log_times)
         if not records.num_rows or room <= 0:
             return
@@ -457,18 +283,18 @@ class RowHost(MemoryHost):
         self._log_times.update(zip(places, self._log_times_of(records).to_pylist(), strict=True))
 
     def _log_times_of(self, records: pa.Table) -> pa.Array:
-        """Return the log timestamps of records by their place (microseconds); null for those not read in this step."""
+        """Return the log timestamps of records (microseconds), null for those not read in this step."""
         read, own = (
             [to_micros(column.cast(pa.int64())) for column in (table.column(partition), table.column(offset))]
             for table, partition, offset in ((self._raw, "partition", "offset"), (records, PARTITION, OFFSET))
         )
         rows = np.full(records.num_rows, -1)
         for number in np.unique(own[0]).tolist():
-            there, wanted = np.flatnonzero(read[0] == number), np.flatnonzero(own[0] == number)
-            places = np.searchsorted(read[1][there], own[1][wanted])
-            is_there = places < len(there)
-            is_there[is_there] = read[1][there][places[is_there]] == own[1][wanted][is_there]
-            rows[wanted[is_there]] = there[places[is_there]]
+            of_read, of_own = np.flatnonzero(read[0] == number), np.flatnonzero(own[0] == number)
+            places = np.searchsorted(read[1][of_read], own[1][of_own])
+            is_read = places < len(of_read)
+            is_read[is_read] = read[1][of_read][places[is_read]] == own[1][of_own][is_read]
+            rows[of_own[is_read]] = of_read[places[is_read]]
         places, is_text = pa.array(rows, mask=rows < 0), np.isin(own[0], self._texts_of)
         log_times = self._raw.column("log_time").cast(pa.int64()).combine_chunks().take(places)
         if not is_text.any():
@@ -477,13 +303,13 @@ class RowHost(MemoryHost):
         return log_times_inside(pc.if_else(pa.array(is_text), values, pa.scalar(None, values.type)), log_times)
 
     def _look_at(self, dead: pa.Table) -> None:
-        """Note dead letters that may be of the key."""
+        """List dead letters that may be of the key."""
         mask = np.ones(dead.num_rows, dtype=np.bool_)
         raw = dead.column("raw")
         for text in self._texts:
-            # as JSON may write it, too
-            spelt = {text, json.dumps(text)[1:-1]}
-            has = [pc.match_substring(raw, one).fill_null(False).to_numpy() for one in spelt]  # noqa: FBT003 - Arrow's
+            # also as JSON may write it
+            forms = {text, json.dumps(text)[1:-1]}
+            has = [pc.match_substring(raw, form).fill_null(False).to_numpy() for form in forms]  # noqa: FBT003 - Arrow's
             mask &= np.logical_or.reduce(has)
         own = dead.filter(pa.array(mask))
         self.dead_letters += own.num_rows
@@ -498,30 +324,30 @@ class RowHost(MemoryHost):
             self.dead.append(ExplainedDeadLetter(name, offset, log_time, reason, shown))
 
     def _see(self, seen: NodeStep) -> None:
-        """Take down the verdicts of the row's operator, and what deduplications leave out."""
-        self._stop_if_asked()
+        """List the verdicts of the row's operator, and the records that deduplications drop."""
+        self._check_stopped()
         if seen.node == self._target.node.name:
             for judged in seen.judged:
-                self._judged(judged)
+                self._list_judged(judged)
             if isinstance(self._target.node, m.TableNode) and seen.given.num_rows:
                 self._add(seen.given, ["taken"] * seen.given.num_rows)
         elif seen.node in self._target.above:
             for duplicates in seen.made.records[1:]:
-                self._leave_out(duplicates, "duplicate")
+                self._list_dropped(duplicates, "duplicate")
             for judged in seen.judged:
                 # by the lateness of its source
-                self._leave_out(judged.records, "expired")
+                self._list_dropped(judged.records, "expired")
 
-    def _leave_out(self, records: pa.Table, verdict: Verdict | Literal["duplicate"]) -> None:
-        """Take down records that do not come to the row's operator."""
+    def _list_dropped(self, records: pa.Table, verdict: Verdict | Literal["duplicate"]) -> None:
+        """List records that do not reach the row's operator."""
         if self._has_key(records):
             records = records.filter(pa.array(self._is_own(records) & self._is_near(records)))
             self._add(records, [verdict] * records.num_rows)
         elif records.num_rows:
             self._is_hidden = True
 
-    def _judged(self, judged: Judged) -> None:
-        """Take down verdicts for the row's window."""
+    def _list_judged(self, judged: Judged) -> None:
+        """List verdicts for the row's window."""
         records = judged.records
         mask = self._is_near(records)
         window = self._target.window
@@ -534,22 +360,26 @@ class RowHost(MemoryHost):
             self._add(records.filter(pa.array(mask)), verdicts.tolist())
 
     def _is_near(self, records: pa.Table) -> Mask:
-        """Return the mask of records that are, or would be, in the row's session; all of them in other windows."""
+        """Return the mask of records of the row's session; all of them for other windows."""
         if not isinstance(self._target.window, m.Session) or self._row.window is None:
             return np.ones(records.num_rows, dtype=np.bool_)
-        start, end = self._row.window
+        return self._is_in_window(records)
+
+    def _is_in_window(self, records: pa.Table) -> Mask:
+        """Return the mask of records whose event time is in the row's window."""
+        start, end = self._row.window or (0, 0)
         times = to_micros(records.column(TIME))
         mask: Mask = (times >= start) & (times < end)
         return mask
 
     def _add(self, records: pa.Table, verdicts: Sequence[Any]) -> None:
-        """Count records that the operator of the row has judged, and list them as long as there is room."""
+        """Count records that the operator of the row has judged, and list them up to the limit."""
         sources = source_numbers(self._graph, records.column(PARTITION)).tolist()
         self.counts.update(zip(sources, verdicts, strict=True))
         self._list(records, verdicts, self._target.values, is_of_row=True)
 
     def _list(self, records: pa.Table, verdicts: Sequence[Any], named: Mapping[str, str], *, is_of_row: bool) -> None:
-        """List records as long as there is room for their source, with the values of the columns `named`.
+        """List records up to the limit of their source, with the values of the columns `named`.
 
         With `is_of_row` the window of the row has judged them.
         """
@@ -557,11 +387,10 @@ class RowHost(MemoryHost):
         sources = source_numbers(self._graph, records.column(PARTITION)).tolist()
         kinds = [(source, verdict in _IN_TIME) for source, verdict in zip(sources, verdicts, strict=True)]
         room = {kind: self._most - len(self._found[kind]) for kind in set(kinds)}
-        ranks = Counter[tuple[int, bool]]()
         chosen = []
         for row, kind in enumerate(kinds):
-            ranks[kind] += 1
-            if ranks[kind] <= room[kind]:
+            room[kind] -= 1
+            if room[kind] >= 0:
                 chosen.append(row)
         records = records.take(pa.array(chosen, pa.int64()))
         places = [to_micros(records.column(name)).tolist() for name in (PARTITION, OFFSET, TIME, WATERMARK)]
@@ -599,7 +428,7 @@ class RowHost(MemoryHost):
             )
 
     def _clock(self, partition: int, offset: int, watermark: int) -> int | None:
-        """Return the clock behind a watermark, None if it was raised, or is of no fixed delay."""
+        """Return the clock behind a watermark, or None if it was raised or has no fixed delay."""
         known = self._graph.watermark_of(partition)
         is_raised = int(self._settings.bounds.at(partition, np.array([offset]))[0]) == watermark
         is_known = watermark > FIRST_TIME and not is_raised

@@ -1,16 +1,16 @@
-"""The trace of a row of a graph: which of the rows that its operators were given and made are behind it.
+"""The trace of a row of a graph: the rows of its operators' inputs and outputs from which it was computed.
 
-They are kept in tables of a DuckDB of their own, which writes what is above `MEMORY` to a temporary folder. Once the
-log is read, operators are taken from the row on upwards, each with a few joins by equality, of which none is quadratic
-in the rows of a key. Each operator has tables by its number:
+They are kept in tables of a DuckDB of their own, which spills to a temporary folder above `MEMORY`. Once the log is
+read, the trace follows the operators upstream from the row, each by a few joins by equality, none of them quadratic in
+the rows of a key. Each operator has tables by its number:
 
-- `given_N`: the rows that it was given, and `judged_N` those that it judged, with the verdict, a row a window;
+- `given_N`: its input, and `judged_N` the rows that it judged, with the verdict, a row a window;
 - `made_N_K`: the rows of its stream K;
-- `wanted_N`: those of them that are behind the row.
+- `wanted_N`: those of its output that are behind the row.
 
 `found` has the records behind the row, each once: the number of the part of the trace that found it, the row (`__row`,
 which counts all rows in the order in which they were kept), the place and the verdict. Tables have the columns of
-`windrow.engine.schema`; each row has an identity (`__id`), a record without one that of its place in the log.
+`windrow.engine.schema`; each row has an identity (`__id`), by default that of its place in the log.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from windrow.expressions import duckdb_message
 from windrow.tools.why.row_replay import APART, BEYOND, LOG_TIME
 
 MEMORY: Final = "256MB"
-"""The memory that the rows of a trace take at most; DuckDB spills the rest to a temporary folder."""
-_LOOK: Final = 0.2
-"""Seconds between two looks whether the trace is stopped."""
+"""Memory limit of the rows of a trace; DuckDB spills the rest to a temporary folder."""
+_POLL: Final = 0.2
+"""Seconds between two checks whether the trace is stopped."""
 _NEAR: Final = 3
-"""Records that were too far away to be partners that are listed of a join."""
+"""Listed records of a join that were too far away to be partners."""
 _ROW: Final = "__row"
 _VERDICT: Final = "__verdict"
 _WINDOW: Final = ("window_start", "window_end")
@@ -50,9 +50,9 @@ _PLACE: Final = f"{PARTITION}, {OFFSET}"
 
 @dataclass(frozen=True)
 class _Way:
-    """How the rows of a stream come to a node below: what their identity has there before and behind its own.
+    """How the identity of a row changes on its way to a downstream node: its prefix, and the numbers behind it.
 
-    Unions put the name of a branch before it where branches can have the same row, and each flat map a number behind.
+    Unions prefix the name of a branch where branches can have the same row, and each flat map appends a number.
     """
 
     prefix: str = ""
@@ -61,9 +61,9 @@ class _Way:
 
 @dataclass(frozen=True)
 class Stage:
-    """An operator on the way to the row; `above` are those whose streams it takes, each with its number and ways.
+    """An upstream operator; `above` are the operators whose streams it reads, with the stream's number and ways.
 
-    It `has_records` if it takes records of a source.
+    It `has_records` if it reads records of a source.
     """
 
     number: int
@@ -74,7 +74,8 @@ class Stage:
     @property
     def has_near(self) -> bool:
         """Whether it is a join of records, which may be too far away to be partners."""
-        return isinstance(self.node, m.JoinNode) and all(isinstance(one, m.DeduplicateNode) for one, _, _ in self.above)
+        nodes = [node for node, _, _ in self.above]
+        return isinstance(self.node, m.JoinNode) and all(isinstance(node, m.DeduplicateNode) for node in nodes)
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -84,7 +85,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Found:
-    """Records of an operator's input that are behind the row, with columns `LOG_TIME` and those that were kept.
+    """Records of an operator's input that are behind the row, with the columns `LOG_TIME` and those that were kept.
 
     With `is_of_row` the row's own operator has judged them.
     """
@@ -97,7 +98,7 @@ class Found:
 
 @dataclass(frozen=True)
 class _Part:
-    """A part of what was found: where the records are."""
+    """The stage and the table of records that were found together; `is_of_row` is as for `Found`."""
 
     stage: Stage
     table: str
@@ -105,9 +106,9 @@ class _Part:
 
 
 class Trace:
-    """Keeps the rows of the operators before `start`, and finds the records that its own rows come from.
+    """Keeps the rows of the operators before `start`, and finds the records from which its rows were computed.
 
-    `start` is only given rows that the row itself is made of. `folder` is for what does not fit in memory.
+    The input of `start` has only rows of the row itself. `folder` is for rows that do not fit in memory.
     """
 
     def __init__(self, graph: m.Graph, start: m.KeyedNode | m.SinkNode, folder: Path) -> None:
@@ -119,7 +120,7 @@ class Trace:
             if node.name not in self.stages:
                 above, has_records = _above(graph, node)
                 self.stages[node.name] = Stage(len(self.stages), node, above, has_records)
-                waiting += [one for one, _, _ in above]
+                waiting += [other for other, _, _ in above]
         self._first = self.stages[start.name]
         self._columns: dict[str, list[str]] = {}
         self._rows = 0
@@ -135,24 +136,24 @@ class Trace:
         self._run(f"CREATE TABLE near ({_ROW} BIGINT, {APART} BIGINT, {BEYOND} BIGINT)")
 
     def close(self) -> None:
-        """Forget all rows."""
+        """Release all rows."""
         self._duck.close()
 
     def with_ids(self, rows: pa.Table) -> pa.Table:
         """Return rows with the identity of each."""
         labels, partitions = source_places(self._graph, rows.column(PARTITION))
-        numbers = [one.cast(pa.string()) for one in (partitions, rows.column(OFFSET))]
+        numbers = [column.cast(pa.string()) for column in (partitions, rows.column(OFFSET))]
         plain = pc.binary_join_element_wise(labels, *numbers, "/")
         if ID not in rows.column_names:
             return rows.append_column(ID, plain)
         return rows.set_column(rows.column_names.index(ID), ID, pc.coalesce(rows.column(ID), plain))
 
     def keep_given(self, stage: Stage, rows: pa.Table, values: Sequence[str]) -> None:
-        """Keep rows that an operator is given, with the columns `values` of records, all with an identity."""
+        """Keep rows of an operator's input with their identities, and the columns `values` of records."""
         self._keep(f"given_{stage.number}", rows, [*stage.key, DIFF, SIDE, *values])
 
     def keep_log_times(self, records: pa.Table, log_times: pa.Array) -> None:
-        """Keep the log timestamps of records, as far as they have some."""
+        """Keep the log timestamps of records that have them."""
         known = log_times.is_valid()
         if known.true_count:
             rows = records.select([PARTITION, OFFSET]).append_column(LOG_TIME, log_times).filter(known)
@@ -161,13 +162,13 @@ class Trace:
     def keep_judged(
         self, stage: Stage, rows: pa.Table, verdict: Literal["on_time", "late", "expired"], values: Sequence[str]
     ) -> None:
-        """Keep verdicts of an operator; what did not expire is in its input, too, with its values."""
+        """Keep verdicts of an operator; rows that did not expire are also in its input, with their values."""
         rows = rows.append_column(_VERDICT, pa.repeat(pa.scalar(verdict), rows.num_rows))
         own = values if verdict == "expired" else []
         self._keep(f"judged_{stage.number}", rows, [*stage.key, END, SIDE, _VERDICT, *own])
 
     def keep_made(self, stage: Stage, number: int, rows: pa.Table, values: Sequence[str]) -> None:
-        """Keep rows of a stream that an operator makes."""
+        """Keep rows of a stream of an operator's output."""
         is_copy = number == 1 and isinstance(stage.node, m.DeduplicateNode)
         self._keep(f"made_{stage.number}_{number}", rows, [*stage.key, *_WINDOW, *(values if is_copy else [])])
 
@@ -193,7 +194,7 @@ class Trace:
         self._columns[table] = list(dict.fromkeys([*(known or ()), *columns]))
 
     def run(self, is_stopped: Callable[[], bool]) -> None:
-        """Find the records; raise StoppedError soon after `is_stopped` becomes true, RunError if room is lacking."""
+        """Find the records; raise StoppedError soon after `is_stopped` becomes true, RunError without enough room."""
         with _interrupting(self._duck, is_stopped):
             for node in reversed(self._graph.nodes):
                 stage = self.stages.get(node.name)
@@ -207,7 +208,7 @@ class Trace:
         return Counter({(source, verdict): number for source, verdict, number in rows})
 
     def listed(self, most: int) -> Iterator[Found]:
-        """Yield the first records of each source: so many that are in the row by verdict, and as many others."""
+        """Yield the first records of each source: up to `most` in the row by verdict, and as many others."""
         kind = f"{self._source}, {_VERDICT} IN ('on_time', 'taken')"
         ranks = f"row_number() OVER (PARTITION BY {kind} ORDER BY part, {_ROW})"
         self._table("listed", f"SELECT part, {_ROW}, {_VERDICT} FROM found QUALIFY {ranks} <= {most}")
@@ -215,9 +216,11 @@ class Trace:
             self._add("log_times", [], f"(SELECT 0 AS {PARTITION}, 0 AS {OFFSET}, NULL::BIGINT AS {LOG_TIME} LIMIT 0)")
         times = f"(SELECT {_PLACE}, any_value({LOG_TIME}) AS {LOG_TIME} FROM log_times GROUP BY ALL)"
         for number, part in enumerate(self._parts):
+            has_verdict = _VERDICT in self._columns[part.table]
+            table = part.table if has_verdict else f"(SELECT *, NULL AS {_VERDICT} FROM {part.table})"
             sql = (
                 f"SELECT r.* EXCLUDE ({_VERDICT}), l.{_VERDICT}, {LOG_TIME}, {APART}, {BEYOND} "
-                f"FROM {self._source_of(part)} r JOIN listed l USING ({_ROW}) LEFT JOIN {times} USING ({_PLACE}) "
+                f"FROM {table} r JOIN listed l USING ({_ROW}) LEFT JOIN {times} USING ({_PLACE}) "
                 f"LEFT JOIN near USING ({_ROW}) WHERE l.part = {number} ORDER BY {_ROW}"
             )
             rows = self._run(sql)
@@ -225,20 +228,16 @@ class Trace:
                 verdicts = rows.column(_VERDICT).to_pylist()
                 yield Found(part.stage, rows.drop_columns(_VERDICT), verdicts, part.is_of_row)
 
-    def _source_of(self, part: _Part) -> str:
-        has_verdict = _VERDICT in self._columns[part.table]
-        return part.table if has_verdict else f"(SELECT *, NULL AS {_VERDICT} FROM {part.table})"
-
     @property
     def _source(self) -> str:
         return f"least({PARTITION} // {m.MAX_PARTITIONS}, {len(self._graph.sources) - 1})"
 
     def _trace(self, stage: Stage) -> None:
-        """Find what is behind the row of what an operator was given and judged."""
+        """Find the rows behind the row in the input and the verdicts of an operator."""
         n, is_first = stage.number, stage is self._first
         self._select("given", stage)
         self._select("judged", stage)
-        # of several windows of a record, one that it is in counts
+        # a record that is in some of its windows has not expired
         self._table(
             "expired",
             f"FROM (FROM judged WHERE {_VERDICT} = 'expired') ANTI JOIN "
@@ -266,7 +265,7 @@ class Trace:
         self._find(f"judged_{n}", stage, "expired", "'expired'", is_of_row=is_first)
 
     def _find_near(self, stage: Stage) -> None:
-        """Find the records that were too far away to be partners, if the rows of a join have none: the nearest."""
+        """Find the nearest records that were too far away to be partners, if the rows of a join have none."""
         node, n = stage.node, stage.number
         sides = self._run(f"SELECT DISTINCT {SIDE} FROM given").column(0).to_pylist() if stage.key else []
         if not isinstance(node, m.JoinNode) or len(sides) != 1 or SIDE not in self._columns.get(f"given_{n}", ()):
@@ -287,14 +286,14 @@ class Trace:
         self._find(f"given_{n}", stage, "nearest", "'outside'", is_of_row=False)
 
     def _select(self, kind: Literal["given", "judged"], stage: Stage) -> None:
-        """Make the table `kind` of the rows of an operator that those that are wanted were made of, without values."""
+        """Create the table `kind` of the rows of an operator behind its wanted rows, without values."""
         table, is_judged = f"{kind}_{stage.number}", kind == "judged"
         known = self._columns.get(table, [])
         names = [PARTITION, OFFSET, TIME, WATERMARK, ID, _ROW, *stage.key, DIFF, SIDE, END, _VERDICT]
-        names = [fromkey for fromkey in dict.fromkeys(names) if fromkey in known]
+        names = [name for name in dict.fromkeys(names) if name in known]
         if not names:
             types = f"NULL::INTEGER AS {PARTITION}, 0 AS {OFFSET}, 0 AS {TIME}, '' AS {ID}, 0 AS {_ROW}"
-            keys = "".join(f", NULL AS {identifier(one)}" for one in stage.key)
+            keys = "".join(f", NULL AS {identifier(name)}" for name in stage.key)
             self._table(kind, f"SELECT {types}, '' AS {_VERDICT}{keys} WHERE false")
             return
         columns = ", ".join(f"g.{identifier(name)}" for name in names)
@@ -304,7 +303,7 @@ class Trace:
         self._table(kind, f"SELECT {columns} FROM {table} g {behind}")
 
     def _link(self, above: Stage, number: int, ways: frozenset[_Way]) -> None:
-        """Want the rows of a stream that `given` has, and leave those out of it."""
+        """Add the rows of a stream that `given` has to the wanted rows, and remove them from `given`."""
         made = f"made_{above.number}_{number}"
         if made not in self._columns:
             return
@@ -312,7 +311,7 @@ class Trace:
         own = " UNION ALL ".join(f"SELECT {_ROW} AS mine, {place}, {_own_id(way)} AS {ID} FROM given" for way in ways)
         theirs = f"(SELECT {_ROW} AS theirs, {place}, {ID} FROM {made})"
         self._table("linked", f"SELECT mine, theirs FROM ({own}) JOIN {theirs} USING ({place}, {ID})")
-        names = [one for one in (*above.key, *_WINDOW, ID, WATERMARK) if one in self._columns[made]]
+        names = [name for name in (*above.key, *_WINDOW, ID, WATERMARK) if name in self._columns[made]]
         columns = ", ".join(map(identifier, names))
         rows = f"(SELECT {columns} FROM {made} WHERE {_ROW} IN (SELECT theirs FROM linked))"
         self._add(f"wanted_{above.number}", names, rows)
@@ -329,12 +328,12 @@ class Trace:
             self._parts.append(_Part(stage, table, is_of_row))
 
     def _table(self, name: str, sql: str) -> None:
-        """Make a table, in place of one of that name, which the query may read."""
+        """Create or replace a table, which the query may read."""
         self._run(f"CREATE TABLE made AS {sql}")
         self._run(f"DROP TABLE IF EXISTS {name}; ALTER TABLE made RENAME TO {name}")
 
     def _run(self, sql: str, **tables: pa.Table) -> pa.Table:
-        """Run statements over the tables, and some of Arrow; raise StoppedError if they are interrupted."""
+        """Run statements over the tables and Arrow tables; raise StoppedError if they are interrupted."""
         try:
             for name, table in tables.items():
                 self._duck.register(name, table)
@@ -355,14 +354,14 @@ _NET: Final = f"""
     WITH net AS (SELECT *, sum(coalesce({DIFF}, 1)) OVER (PARTITION BY {ID}) > 0 AS is_there FROM given)
     SELECT * EXCLUDE (is_there) FROM net WHERE is_there OR NOT (SELECT bool_or(is_there) FROM net)
 """
-"""The rows of a changelog that were not taken back, or all if each was: what the row was once made of.
+"""The rows of a changelog that were not retracted, or all rows if each was: the row was computed from them once.
 
-Where a join takes records on one side, they have no difference.
+Where a join reads records on a side, they have no difference.
 """
 
 
 def _own_id(way: _Way) -> str:
-    """Return the SQL of the identity that rows had in the stream from which they came this way, null for others."""
+    """Return the SQL of the identity that rows had in the stream at the start of the way, null for other rows."""
     behind = ID if not way.prefix else f"substr({ID}, {len(way.prefix) + 1})"
     own = f"regexp_replace({behind}, '(#[0-9]*){{{way.numbers}}}$', '')" if way.numbers else behind
     return f"CASE WHEN starts_with({ID}, {literal(way.prefix)}) THEN {own} END" if way.prefix else own
@@ -371,9 +370,9 @@ def _own_id(way: _Way) -> str:
 def _behind(  # noqa: PLR0911 - a case for each kind of node
     stage: Stage, table: str, known: Sequence[str], *, is_judged: bool
 ) -> str:
-    """Return the SQL of the numbers of the rows that those that are wanted were made of.
+    """Return the SQL of the numbers of the rows from which the wanted rows were computed.
 
-    Of what was judged, `is_judged`, it is also what would have been: an expired record has no partner.
+    With `is_judged` also those from which they would have been: an expired record has no partner.
     """
     node, wanted = stage.node, f"wanted_{stage.number}"
     same = [f"g.{identifier(name)} = w.{identifier(name)}" for name in stage.key]
@@ -402,7 +401,7 @@ def _behind(  # noqa: PLR0911 - a case for each kind of node
                 f"g.{TIME} >= w.since",
                 f"g.{TIME} < w.until",
             )
-            # None where it expired before it came to a window
+            # a record that expired before it reached a window has no end but its time
             return f"{own} UNION ALL {within} AND g.{END} = g.{TIME} + 1"
         case m.LookupNode(as_of="order") if not is_judged:
             last = f"(SELECT {keys}max({WATERMARK}) AS last FROM {wanted} GROUP BY ALL)"
@@ -417,10 +416,10 @@ def _behind(  # noqa: PLR0911 - a case for each kind of node
 
 
 def _sides(wanted: str, keys: str) -> str:
-    """Return the SQL of a table (key, side, id) of what rows of a join can be made of.
+    """Return the SQL of a table (key, side, id) of the rows from which rows of a join can be computed.
 
-    An identity is that of the left row, a + and that of the right one, each of which can have a + itself: parted at one
-    of these, both halves are identities of rows only where it is the join's.
+    An identity is that of the left row, a + and that of the right row, each of which can have a + itself: split at any
+    +, both halves are identities of rows only where it is the join's.
     """
     return f"""(
         WITH texts AS (SELECT DISTINCT {keys}string_split({ID}, '+') AS parts FROM {wanted}),
@@ -431,7 +430,7 @@ def _sides(wanted: str, keys: str) -> str:
 
 
 def _copies(node: m.DeduplicateNode, duplicates: str) -> str:
-    """Return the SQL of the duplicates of records that were accepted: of those, the nearest before or after is near."""
+    """Return the SQL of the duplicates of accepted records: the nearest accepted record before or after is near."""
     same = "".join(f"d.{identifier(name)} = g.{identifier(name)} AND " for name in node.key)
     near = " UNION ALL ".join(
         f"SELECT d.{_ROW} FROM {duplicates} d ASOF JOIN given g ON {same}d.{TIME} {way} g.{TIME} "
@@ -444,7 +443,7 @@ def _copies(node: m.DeduplicateNode, duplicates: str) -> str:
 def _above(
     graph: m.Graph, node: m.KeyedNode | m.SinkNode
 ) -> tuple[tuple[tuple[m.KeyedNode, int, frozenset[_Way]], ...], bool]:
-    """Return the operators whose rows a node takes, with the numbers of their streams, and whether it takes records."""
+    """Return the operators whose rows a node reads, with the numbers of their streams, and whether it reads records."""
     found: dict[str, tuple[m.KeyedNode, int]] = {}
     ways: dict[str, set[_Way]] = {}
     waiting, has_records = [(name, _Way()) for name in node.inputs], False
@@ -461,7 +460,7 @@ def _above(
         else:
             numbers = way.numbers + isinstance(before, m.FlatMapNode)
             waiting += [(name, _Way(way.prefix, numbers)) for name in before.inputs]
-    return tuple((*one, frozenset(ways[stream])) for stream, one in found.items()), has_records
+    return tuple((*above, frozenset(ways[stream])) for stream, above in found.items()), has_records
 
 
 @contextmanager
@@ -469,15 +468,15 @@ def _interrupting(duck: duckdb.DuckDBPyConnection, is_stopped: Callable[[], bool
     """Interrupt queries of the block once `is_stopped` returns true."""
     done = threading.Event()
 
-    def look() -> None:
-        while not done.wait(_LOOK):
+    def watch() -> None:
+        while not done.wait(_POLL):
             if is_stopped():
                 duck.interrupt()
 
-    looking = threading.Thread(target=look, name="windrow-why")
-    looking.start()
+    watching = threading.Thread(target=watch, name="windrow-why")
+    watching.start()
     try:
         yield
     finally:
         done.set()
-        looking.join()
+        watching.join()
