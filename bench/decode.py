@@ -20,7 +20,7 @@ from tests.short_forms import Pipeline, operator_spec
 
 from windrow.engine import schema
 from windrow.engine.decode.decoder import Decoder
-from windrow.engine.decode.protobuf_messages import descriptor_of
+from windrow.engine.decode.protobuf import descriptor_of
 from windrow.model import (
     Aggregate,
     AvroFormat,

@@ -25,7 +25,7 @@ from tests.servers.registry import SchemaRegistry
 from windrow.authoring.checks import require_valid
 from windrow.authoring.pipeline_file import read_document
 from windrow.authoring.printing import to_text
-from windrow.engine.decode.protobuf_messages import descriptor_of
+from windrow.engine.decode.protobuf import descriptor_of
 from windrow.errors import RunError
 from windrow.model import ProtobufMessage
 from windrow.runtime.compatibility import _decoding, pipeline_changes

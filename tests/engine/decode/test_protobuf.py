@@ -25,7 +25,7 @@ from tests.servers.registry import SchemaRegistry
 
 from windrow.engine.decode.decoder import SMALL_BATCH, Decoder
 from windrow.engine.decode.exact import ExactDecoder
-from windrow.engine.decode.protobuf_messages import descriptor_of
+from windrow.engine.decode.protobuf import descriptor_of
 from windrow.errors import InputError
 from windrow.model import (
     ArrayType,

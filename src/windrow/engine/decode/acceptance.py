@@ -53,20 +53,23 @@ class Acceptance:
         rows: Rows,
         at: Mapping[Path, FieldColumn],
         columns: Mapping[str, FieldColumn],
-        trusted: Mask,
+        is_record: Mask | None = None,
     ) -> GoodRows:
         """Return the clearly good ones among some rows of a batch in `schema.RAW`.
 
-        `at` has the columns by path, `columns` those of the fields, and `trusted` is a mask of the rows.
+        `at` has the columns by path, `columns` those of the fields, and `is_record` is a mask of the trusted rows.
         """
-        trusted = np.logical_and.reduce([trusted, *(column.trusted for column in columns.values())])
+        trusted = np.logical_and.reduce([column.trusted for column in (*at.values(), *columns.values())])
+        trusted = trusted if is_record is None else trusted & is_record
         times = columns[self._exact.time.field].values.cast(pa.int64())
         marks = pa.nulls(len(rows), pa.int64())
         if self._exact.mark is not None:
             marks = self.one_of(at, self._exact.mark.paths, 0).values.cast(pa.int64())
         time = self._exact.time
         if time.sent is not None or time.future is not None:
-            log_times = self._log_times(raw, rows, at)
+            log_times = raw.column("log_time").cast(pa.int64()).take(pa.array(rows))
+            if self._exact.log_time_inside:
+                log_times = pc.coalesce(at[m.LOG_TIME,].values.cast(pa.int64()), log_times)
             if time.sent is not None:
                 times, corrected = _correct(times, columns[time.sent].values.cast(pa.int64()), log_times)
                 trusted &= corrected
@@ -98,12 +101,6 @@ class Acceptance:
             for field in self._exact.fields
         ]
         return GoodRows(rows, times, columns, pa.nulls(len(rows), pa.int64()))
-
-    def _log_times(self, raw: pa.RecordBatch, rows: Rows, at: Mapping[Path, FieldColumn]) -> pa.Array:
-        log_times = raw.column("log_time").cast(pa.int64()).take(pa.array(rows))
-        if self._exact.log_time_inside:
-            log_times = pc.coalesce(at[m.LOG_TIME,].values.cast(pa.int64()), log_times)
-        return log_times
 
 
 def _correct(times: pa.Array, sent: pa.Array, log_times: pa.Array) -> tuple[pa.Array, Mask]:

@@ -29,9 +29,18 @@ class CsvReader:
 
     def __init__(self, format_: m.CsvFormat) -> None:
         self._format = format_
+        self._names = format_.columns
         delimiter = re.escape(format_.delimiter)
         value = rf'(?:"(?:[^"]|"")*"|[^"{delimiter}]*)'
         self._form = re.compile(f"{value}(?:{delimiter}{value})*")
+        value = rf'(?:"(?:[^"\r\n\x00]|"")*"|[^"\r\n\x00{delimiter}]*)'
+        self._strict = f"^{value}(?:{delimiter}{value}){{{len(self._names) - 1}}}$"
+        self._parse = pa_csv.ParseOptions(delimiter=format_.delimiter, ignore_empty_lines=False)
+        columns = [str(at) for at in range(len(self._names))]
+        self._read = pa_csv.ReadOptions(use_threads=False, block_size=_BLOCK, column_names=columns)
+        self._convert = pa_csv.ConvertOptions(
+            column_types=dict.fromkeys(columns, pa.string()), strings_can_be_null=False
+        )
 
     def parse(self, raw: bytes) -> Mapping[str, object]:
         """Return the values of a line by column, None for empty ones."""
@@ -49,56 +58,28 @@ class CsvReader:
         except csv.Error as exc:
             msg = f"malformed: not CSV: {exc}"
             raise MalformedError(msg) from exc
-        columns = self._format.columns
         if self._form.fullmatch(line) is None:
             msg = "malformed: not CSV: a quote in a value that is not in quotes"
             raise MalformedError(msg)
-        if len(values) != len(columns):
+        if len(values) != len(self._names):
             count = "1 value" if len(values) == 1 else f"{len(values)} values"
-            msg = f"malformed: not CSV: {count} for the columns {', '.join(columns)}"
+            msg = f"malformed: not CSV: {count} for the columns {', '.join(self._names)}"
             raise MalformedError(msg)
-        return {name: PlainText(value) if value else None for name, value in zip(columns, values, strict=True)}
+        return {name: PlainText(value) if value else None for name, value in zip(self._names, values, strict=True)}
 
-    def columns(self, types: Mapping[Path, m.DataType]) -> _CsvColumns:
-        """Return the reader of the fields at these paths for many records."""
-        return _CsvColumns(self._format, types)
-
-
-class _CsvColumns:
-    """Reads columns of CSV, as `ColumnReader` says, of the lines in the strict form of the RFC."""
-
-    def __init__(self, format_: m.CsvFormat, types: Mapping[Path, m.DataType]) -> None:
-        self._names = format_.columns
-        self._types = types
-        self._texts = fc.TextColumns()
-        delimiter = re.escape(format_.delimiter)
-        value = rf'(?:"(?:[^"\r\n\x00]|"")*"|[^"\r\n\x00{delimiter}]*)'
-        self._strict = f"^{value}(?:{delimiter}{value}){{{len(self._names) - 1}}}$"
-        self._parse = pa_csv.ParseOptions(delimiter=format_.delimiter, ignore_empty_lines=False)
-        self._convert = pa_csv.ConvertOptions(
-            column_types=dict.fromkeys(map(str, range(len(self._names))), pa.string()), strings_can_be_null=False
-        )
-
-    def read(self, values: pa.Array) -> Iterator[ReadColumns]:
-        """Read binary values, some of them null; lines in another form are left to `parse`."""
+    def read(self, values: pa.Array, types: Mapping[Path, m.DataType], texts: fc.TextColumns) -> Iterator[ReadColumns]:
+        """Read the lines in the strict form of the RFC; others are left to `parse`."""
         lines = fc.valid_text(values)
         rows = np.flatnonzero(fc.holds_mask(pc.match_substring_regex(lines, self._strict)))
         if not len(rows):
             return
         lines = lines if len(rows) == len(lines) else lines.take(pa.array(rows))
         text = pc.binary_join(pa.ListArray.from_arrays([0, len(lines)], lines), "\n")[0].as_buffer()
-        table = pa_csv.read_csv(
-            pa.BufferReader(text),
-            pa_csv.ReadOptions(
-                use_threads=False, block_size=_BLOCK, column_names=[str(at) for at in range(len(self._names))]
-            ),
-            self._parse,
-            self._convert,
-        )
-        columns = {path: self._column(table, path, type_) for path, type_ in self._types.items()}
+        table = pa_csv.read_csv(pa.BufferReader(text), self._read, self._parse, self._convert)
+        columns = {path: self._column(table, path, type_, texts) for path, type_ in types.items()}
         yield ReadColumns(rows, columns, np.ones(len(rows), dtype=np.bool_))
 
-    def _column(self, table: pa.Table, path: Path, type_: m.DataType) -> FieldColumn:
+    def _column(self, table: pa.Table, path: Path, type_: m.DataType, converter: fc.TextColumns) -> FieldColumn:
         if path[0] not in self._names:
             return fc.nulls_column(type_, table.num_rows, trusted=True)
         if len(path) > 1:
@@ -110,6 +91,6 @@ class _CsvColumns:
         if isinstance(type_, m.BooleanType):
             column = FieldColumn(pc.equal(texts, "true"), fc.holds_mask(pc.is_in(texts, pa.array(list(BOOLEAN_TEXTS)))))
         else:
-            column = self._texts.convert(type_, texts)
+            column = converter.convert(type_, texts)
         values = pc.if_else(pa.array(is_empty), None, column.values) if is_empty.any() else column.values
         return FieldColumn(values, column.trusted | is_empty)

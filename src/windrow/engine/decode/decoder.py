@@ -1,6 +1,8 @@
 """Decoder: raw records to good records, punctuation marks and dead letters.
 
 Large batches go through the fast decoder first; the records that it rejects, and small batches, through the exact one.
+Derived fields are columns that expressions compute from decoded fields; a record for which an expression fails becomes
+a dead letter with DuckDB's reason.
 """
 
 from __future__ import annotations
@@ -16,12 +18,12 @@ import pyarrow.compute as pc
 from windrow import model as m
 from windrow.engine import schema
 from windrow.engine.columns import to_micros
-from windrow.engine.decode.derived import Deriver, dead_rows
 from windrow.engine.decode.evaluation import Evaluator
-from windrow.engine.decode.exact import ExactDecoder, decode_exactly, no_window_reason
+from windrow.engine.decode.exact import LOG_TIME_TYPE, ExactDecoder, decode_exactly, no_window_reason, parse_object
 from windrow.engine.decode.fast import FastDecoder, FastReader
-from windrow.engine.decode.field_columns import DeadRows, GoodRows, MarkRows, Rows, all_but
+from windrow.engine.decode.field_columns import DeadRows, GoodRows, MarkRows, Rows, all_but, holds_mask, to_mask
 from windrow.engine.decode.registry import UnknownSchemaError
+from windrow.engine.decode.values import convert
 from windrow.engine.keys import MAX_KEY_BYTES, text_bytes
 from windrow.engine.windows import times_with_windows
 from windrow.expressions import AnySpec, Computed, computed, is_window_spec
@@ -65,10 +67,11 @@ class Decoder:
         # a record must have the decoded fields of the key; the derived ones come later
         decoded = tuple(field.name for field in exact.fields)
         self._exact = replace(exact, key=tuple(name for name in exact.key if name in decoded))
-        self._deriver = Deriver.of(spec, self._exact)
+        columns = computed(spec)
+        self._deriver = Deriver(self._exact, columns) if columns else None
         self._source = spec.source.label
         self._has_places = isinstance(spec.source, m.FilesSource)
-        self._good_schema = _good_schema(self._exact, computed(spec))
+        self._good_schema = _good_schema(self._exact, columns)
         self._no_good = self._good_schema.empty_table()
         names = self._good_schema.names[_COORDINATES:]
         types = self._good_schema.types[_COORDINATES:]
@@ -78,9 +81,9 @@ class Decoder:
     def decode(self, raw: pa.RecordBatch | pa.Table) -> DecodedBatch:
         """Decode records in `schema.RAW`, of any partitions, with offsets ascending within each."""
         if isinstance(raw, pa.RecordBatch):
-            return self._batch(raw)
+            return self._decode(raw)
         batches = raw.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], schema=schema.RAW)]
-        parts = [self._batch(batch) for batch in batches]
+        parts = [self._decode(batch) for batch in batches]
         if len(parts) == 1:
             return parts[0]
         return DecodedBatch(
@@ -96,26 +99,15 @@ class Decoder:
             return None
         return FastDecoder(self._exact) if self._exact.reader is None else FastReader(self._exact, self._exact.reader)
 
-    def _batch(self, raw: pa.RecordBatch) -> DecodedBatch:
+    def _decode(self, raw: pa.RecordBatch) -> DecodedBatch:
         try:
-            return self._decode(raw)
+            good, pure, dead = self._decode_fields(raw)
         except UnknownSchemaError as exc:
             raise exc.first_of(self._source, raw) from exc
-
-    def _decode(self, raw: pa.RecordBatch) -> DecodedBatch:
-        if raw.num_rows < SMALL_BATCH or self._fast is None:
-            good, pure, dead = decode_exactly(self._exact, raw, np.arange(raw.num_rows))
-            replaced = good.replaced
-        else:
-            accepted = self._fast.decode(raw)
-            others = np.ones(raw.num_rows, dtype=np.bool_)
-            others[accepted.rows] = False
-            good, pure, dead = decode_exactly(self._exact, raw, np.flatnonzero(others))
-            replaced = good.replaced
-            good = GoodRows.merge(accepted, good)
+        replaced = good.replaced
         if self._deriver is not None:
-            derived = self._deriver.derive(raw, good)
-            good, pure, dead = derived.good, pure.join(derived.pure), dead.join(derived.dead)
+            good, new_marks, failed = self._deriver.derive(raw, good)
+            pure, dead = pure.join(new_marks), dead.join(failed)
         if self._key_texts and len(good.rows):
             texts = [good.columns[place] for place in self._key_texts]
             if too_long := dict(long_keys(self._key_text_names, texts)):
@@ -125,7 +117,7 @@ class Decoder:
         if replaced is not None:
             if self._deriver is not None:
                 # a row whose columns cannot be computed has been in no table
-                replaced = self._deriver.derive(raw, replaced).good
+                replaced, _, _ = self._deriver.derive(raw, replaced)
             replaced = replaced.keep(np.isin(replaced.rows, good.rows))
         marks = MarkRows.merge(good, pure)
         return DecodedBatch(
@@ -136,6 +128,15 @@ class Decoder:
             dead=self._dead_table(raw, dead),
             replaced=self._no_good if replaced is None else self._good_table(raw, replaced),
         )
+
+    def _decode_fields(self, raw: pa.RecordBatch) -> tuple[GoodRows, MarkRows, DeadRows]:
+        if raw.num_rows < SMALL_BATCH or self._fast is None:
+            return decode_exactly(self._exact, raw, np.arange(raw.num_rows))
+        accepted = self._fast.decode(raw)
+        others = np.ones(raw.num_rows, dtype=np.bool_)
+        others[accepted.rows] = False
+        good, pure, dead = decode_exactly(self._exact, raw, np.flatnonzero(others))
+        return replace(GoodRows.merge(accepted, good), replaced=good.replaced), pure, dead
 
     def dead_letters(self, raw: pa.RecordBatch, rows: Rows, reasons: Sequence[str]) -> pa.Table:
         """Return the dead letters of some decoded rows."""
@@ -158,6 +159,61 @@ class Decoder:
             # in files, the key of a record is its place
             reasons = pc.binary_join_element_wise(reasons, keys.cast(pa.string()), ": at ")
         return pa.table([source, partitions, offsets, dead.log_times, reasons, values], schema=schema.DEAD)
+
+
+class Deriver:
+    """Computes the columns that a pipeline adds to its records."""
+
+    def __init__(self, exact: ExactDecoder, columns: tuple[Computed, ...]) -> None:
+        self._exact = exact
+        self._columns = columns
+        self._keys = [place for place, column in enumerate(columns) if column.key]
+        self._evaluator = Evaluator(columns)
+
+    def derive(self, raw: pa.RecordBatch, good: GoodRows) -> tuple[GoodRows, MarkRows, DeadRows]:
+        """Add the columns to good records; return pure marks and dead letters of the others.
+
+        A record with a mark whose derived key is null becomes a pure mark.
+        """
+        names = [field.name for field in self._exact.fields]
+        columns, failed = self._evaluator.compute(pa.table(good.columns, names=names))
+        marked = to_mask(good.marks.is_valid())
+        pure = np.zeros(len(good.rows), dtype=np.bool_)
+        for place in self._keys:
+            for row in np.flatnonzero(to_mask(columns[place].is_null())).tolist():
+                if row in failed:
+                    continue
+                if marked[row]:
+                    pure[row] = True
+                else:
+                    failed[row] = f"null key: {self._columns[place].name}"
+        whole = GoodRows(good.rows, good.times, [*good.columns, *columns], good.marks)
+        is_made = all_but(len(good.rows), failed)
+        reasons = [failed[row] for row in sorted(failed)]
+        return (
+            whole.keep(is_made & ~pure) if failed or pure.any() else whole,
+            MarkRows(good.rows[pure], good.marks.filter(pa.array(pure))),
+            dead_rows(self._exact, raw, good.rows[~is_made], reasons),
+        )
+
+
+def dead_rows(exact: ExactDecoder, raw: pa.RecordBatch, rows: Rows, reasons: Sequence[str]) -> DeadRows:
+    """Return dead letters, with their log timestamps, of records that are good JSON or tombstones."""
+    log_times = raw.column("log_time").take(pa.array(rows))
+    if exact.log_time_inside and len(rows):
+        values = raw.column("value").take(pa.array(rows))
+        log_times = log_times_inside(values, log_times.cast(pa.int64())).cast(schema.MICROS)
+    return DeadRows(rows, log_times, pa.array(reasons, pa.string()))
+
+
+def log_times_inside(values: pa.Array, log_times: pa.Array) -> pa.Array:
+    """Return the log timestamps of good records (microseconds): those in the JSON, or else the given ones."""
+    found = log_times.to_pylist()
+    for row in np.flatnonzero(holds_mask(pc.match_substring(values, m.LOG_TIME))):
+        inside = parse_object(values[row].as_py()).get(m.LOG_TIME)
+        if inside is not None:
+            found[row] = convert(m.LOG_TIME, LOG_TIME_TYPE, inside)
+    return pa.array(found, pa.int64())
 
 
 class KeyedDecoder:

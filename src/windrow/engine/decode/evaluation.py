@@ -35,7 +35,7 @@ class Evaluator:
         self._all = Projection(
             _nested_query([(column.name, column.expression.sql) for column in columns]), used, grows=grows
         )
-        self._each = [_Each(column.expression) for column in columns]
+        self._each = [_ColumnEvaluator(column.expression) for column in columns]
 
     def compute(self, fields: pa.Table) -> tuple[list[pa.Array], dict[int, str]]:
         """Return the columns, and by row the reason of its failure; values of failed rows have no meaning."""
@@ -83,7 +83,7 @@ class Evaluator:
         return columns
 
 
-class _Each:
+class _ColumnEvaluator:
     """One expression, which fails for some of its inputs."""
 
     def __init__(self, expression: Expression) -> None:
@@ -137,16 +137,16 @@ class _Each:
         return failed
 
 
-_ROWS, _ONE = "__row_list", "__one"
+_ROWS, _CONSTANT = "__row_list", "__constant"
 
 
 def _distinct_inputs(expression: Expression, fields: pa.Table, rows: Rows) -> pa.Table:
     """Return the distinct inputs of an expression among some rows, each with the list of its rows."""
     # group by a constant, too: the expression may have no columns
-    among = pa.table({"__row": rows, _ONE: np.zeros(len(rows), dtype=np.int8)})
+    among = pa.table({"__row": rows, _CONSTANT: np.zeros(len(rows), dtype=np.int8)})
     for name in expression.columns:
         among = among.append_column(name, fields.column(name).take(pa.array(rows)))
-    return among.group_by([_ONE, *expression.columns], use_threads=False).aggregate([("__row", "list")])
+    return among.group_by([_CONSTANT, *expression.columns], use_threads=False).aggregate([("__row", "list")])
 
 
 def _by_row(inputs: pa.Table, failed: Mapping[int, str]) -> dict[int, str]:
@@ -176,9 +176,9 @@ def _fit(values: pa.Array, type_: m.DataType) -> tuple[pa.Array, Mask]:
 
 def _bad_spans(spans: pa.Array, most: int) -> Iterator[tuple[int, str]]:
     """Yield the rows whose span (microseconds) is null, not longer than 0, or longer than `most`, with the reason."""
-    given = pc.fill_null(spans, 0).to_numpy()
-    for row in np.flatnonzero((given < 1) | (given > most)).tolist():
-        why = f"it is longer than {m.format_duration(most)}" if given[row] > most else "it is not longer than 0"
+    micros = pc.fill_null(spans, 0).to_numpy()
+    for row in np.flatnonzero((micros < 1) | (micros > most)).tolist():
+        why = f"it is longer than {m.format_duration(most)}" if micros[row] > most else "it is not longer than 0"
         yield row, why if spans[row].is_valid else "it is null"
 
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 from windrow import model as m
 from windrow.engine import schema
 from windrow.engine.decode import debezium
-from windrow.engine.decode.avro_columns import AvroReader, registered_type
+from windrow.engine.decode.avro import AvroReader, registered_type
 from windrow.engine.decode.csv_lines import CsvReader
 from windrow.engine.decode.field_columns import DeadRows, GoodRows, MarkRows, RecordReader, Rows
 from windrow.engine.decode.registry import Schemas
@@ -213,8 +213,7 @@ class ExactDecoder:
             name = read.field.name
             if name in self.table_keys:
                 old[place] = self._column(read, envelope, is_deleted=True)
-                is_known = any(_is_there(path, envelope) for _, path in read.paths)
-                if values[place] is not None and not is_known:
+                if values[place] is not None and not any(_is_there(path, envelope) for _, path in read.paths):
                     msg = f"missing: {debezium.BEFORE}.{name} (of the row that is replaced); set REPLICA IDENTITY FULL"
                     raise BadValueError(msg)
         if old == list(values):
@@ -228,8 +227,8 @@ class ExactDecoder:
         return (*old, True)
 
     def _column(self, read: _Read, envelope: Mapping[str, object], *, is_deleted: bool) -> Value | None:
-        for _, given in read.values(envelope):
-            debezium.require_known(read.field, given)
+        for _, value in read.values(envelope):
+            debezium.require_known(read.field, value)
         return self._value(read, envelope, is_deleted=is_deleted)
 
     def _tombstone_of_row(self, key: object, log_time: int | None) -> Good | Passed:
@@ -241,20 +240,16 @@ class ExactDecoder:
         columns = debezium.columns_of_key(parse_object(key) if isinstance(key, bytes) else key)
         if log_time is None:
             raise BadValueError(_NO_LOG_TIME)
-        given = {field.name: columns.get(field.name) for field in self.declared if not field.path}
-        if given[self.tombstones.name] is None:
+        if columns.get(self.tombstones.name) is None:
             msg = f"missing: {self.tombstones.name} (the key)"
             raise BadValueError(msg)
-        values = tuple(
-            log_time
-            if field.name == self.time.field
-            else None
-            if given.get(field.name) is None
-            else convert(field.name, field.type, given[field.name])
-            for field in self.declared
-        )
+        values: dict[str, Value] = {schema.DELETED: True}
+        for field in self.declared:
+            if not field.path and columns.get(field.name) is not None and field.name != self.time.field:
+                values[field.name] = convert(field.name, field.type, columns[field.name])
+        values[self.time.field] = log_time
         self._require_windows(log_time)
-        return Good((*values, True) if self.has_deleted else values, log_time, None)
+        return Good(tuple(values.get(field.name) for field in self.fields), log_time, None)
 
     def _data_or_mark(self, record: Mapping[str, object], log_time: int | None) -> Good | PureMark:
         mark = self._mark(record, log_time)
@@ -288,10 +283,8 @@ class ExactDecoder:
         return Good(tuple(values.get(field.name) for field in self.fields), log_time, None)
 
     def _mark(self, record: Mapping[str, object], log_time: int | None) -> int | None:
-        if self.mark is None:
-            return None
-        values = _Read.of(self.mark).values(record)
-        if not values:
+        values = [] if self.mark is None else _Read.of(self.mark).values(record)
+        if self.mark is None or not values:
             return None
         mark = _micros(_single_value(self.mark, values))
         self._guard(self.mark.name, mark, log_time)
@@ -311,10 +304,8 @@ class ExactDecoder:
     def _guard(self, name: str, time: int, log_time: int | None) -> None:
         future = self.time.future
         if future is not None and log_time is not None and time > log_time + future:
-            ahead = m.format_duration(time - log_time)
-            msg = (
-                f"future: {name} is {ahead} ahead of the log timestamp; time.future allows {m.format_duration(future)}"
-            )
+            ahead, allowed = m.format_duration(time - log_time), m.format_duration(future)
+            msg = f"future: {name} is {ahead} ahead of the log timestamp; time.future allows {allowed}"
             raise BadValueError(msg)
 
     def _require_windows(self, time: int) -> None:
@@ -335,12 +326,12 @@ def open_reader(format_: m.RecordFormat) -> RecordReader | None:
         case m.CsvFormat():
             return CsvReader(format_)
         case m.ProtobufFormat(source):
-            from windrow.engine.decode import protobuf_messages  # noqa: PLC0415 - its runtime only where it is used
+            from windrow.engine.decode import protobuf  # noqa: PLC0415 - its runtime only where it is used
 
             if isinstance(source, m.Registry):
-                file_of = protobuf_messages.registered_file
-                return protobuf_messages.ProtobufReader(Schemas(source, "PROTOBUF", file_of, "serialized"))
-            return protobuf_messages.ProtobufReader(protobuf_messages.descriptor_of(source))
+                file_of = protobuf.registered_file
+                return protobuf.ProtobufReader(Schemas(source, "PROTOBUF", file_of, "serialized"))
+            return protobuf.ProtobufReader(protobuf.descriptor_of(source))
         case _:
             assert_never(format_)
 

@@ -29,14 +29,14 @@ from windrow import model as m
 from windrow.engine import duckdb_sql, schema
 from windrow.engine.decode import debezium
 from windrow.engine.decode.acceptance import Acceptance
-from windrow.engine.decode.exact import LOG_TIME_TYPE, VALUE, ExactDecoder, decode_exactly, is_optional, paths_of
+from windrow.engine.decode.exact import LOG_TIME_TYPE, VALUE, ExactDecoder, decode_exactly, paths_of
 from windrow.engine.decode.field_columns import (
     FieldColumn,
     GoodRows,
     Mask,
-    ReadColumns,
     RecordReader,
     Rows,
+    TextColumns,
     decimals_of,
     holds_mask,
     iso_micros,
@@ -58,11 +58,10 @@ class FastDecoder:
         self._exact = exact
         self._acceptance = Acceptance(exact)
         self._duck = duckdb_sql.Connection()
+        self._reads = _json_fields(exact)
         if exact.is_debezium:
-            self._reads = _envelope_fields(exact)
             self._suspicion = envelope_pattern(self._reads)
         else:
-            self._reads = _json_fields(exact)
             has_tombstones = exact.log_time_inside and exact.tombstones is not None
             self._suspicion = exact_path_pattern(self._reads, has_tombstones=has_tombstones)
 
@@ -75,7 +74,8 @@ class FastDecoder:
         cannot read an envelope if no field is a column, or if a field is outside the envelope.
         """
         types: dict[tuple[str, ...], set[m.DataType]] = {}
-        for path, type_ in _all_reads(exact):
+        declared = ((path, field.type) for field in exact.declared for path in _declared_paths(exact, field))
+        for path, type_ in (*declared, *_extra_reads(exact)):
             types.setdefault(path, set()).add(type_)
         if any(len(alternatives) > 1 for alternatives in types.values()):
             return False
@@ -116,13 +116,9 @@ class FastDecoder:
         rows: Rows = found.column("row").to_numpy()
         read = found.column("fields").combine_chunks()
         at = {field.path: self._column(field, _values_at(read, paths[field.path])) for field in self._reads}
-        trusted = np.logical_and.reduce([column.trusted for column in at.values()])
-        if self._exact.is_debezium:
-            columns, is_envelope = self._columns_of_rows(at, read, within)
-            trusted &= is_envelope
-        else:
-            columns = self._acceptance.columns(at)
-        return self._acceptance.judge(raw, rows, at, columns, trusted)
+        if not self._exact.is_debezium:
+            return self._acceptance.judge(raw, rows, at, self._acceptance.columns(at))
+        return self._acceptance.judge(raw, rows, at, *self._columns_of_rows(at, read, within))
 
     def _columns_of_rows(
         self, at: Mapping[tuple[str, ...], FieldColumn], read: pa.StructArray, within: tuple[str, ...]
@@ -239,53 +235,42 @@ class FastReader:
     def __init__(self, exact: ExactDecoder, reader: RecordReader) -> None:
         self._exact = exact
         self._acceptance = Acceptance(exact)
-        self._columns = reader.columns({json_field.path: json_field.type for json_field in _json_fields(exact)})
+        self._reader = reader
+        self._types = {json_field.path: json_field.type for json_field in _json_fields(exact)}
+        self._texts = TextColumns()
 
     def decode(self, raw: pa.RecordBatch) -> GoodRows:
         """Decode the clearly good rows of a batch in `schema.RAW`; all other rows need the exact decoder."""
         good = [decode_exactly(self._exact, raw, np.zeros(0, dtype=np.int64))[0]]
-        good += [self._accept(raw, read) for read in self._columns.read(raw.column("value"))]
+        for read in self._reader.read(raw.column("value"), self._types, self._texts):
+            columns = self._acceptance.columns(read.columns)
+            good.append(self._acceptance.judge(raw, read.rows, read.columns, columns, read.is_record))
         if self._exact.tombstones is not None:
             good.append(self._acceptance.tombstones(raw, self._exact.tombstones))
         return reduce(GoodRows.merge, good)
 
-    def _accept(self, raw: pa.RecordBatch, read: ReadColumns) -> GoodRows:
-        at = read.columns
-        trusted = np.logical_and.reduce([read.is_record, *(column.trusted for column in at.values())])
-        return self._acceptance.judge(raw, read.rows, at, self._acceptance.columns(at), trusted)
-
 
 def _json_fields(exact: ExactDecoder) -> list[JsonField]:
-    """Return the fields to read from JSON: declared fields with aliases, the mark and the log time, each path once."""
-    reads: dict[tuple[str, ...], JsonField] = {}
-    for field in exact.fields:
-        optional = bool(field.alias) or is_optional(field, exact.mark, exact.time, exact.key)
-        for path in field.paths:
-            # a path of two fields is required if it is for either of them
-            also = optional and (path not in reads or reads[path].optional)
-            reads[path] = JsonField(path, field.type, also)
-    for path, type_ in _extra_reads(exact):
-        reads.setdefault(path, JsonField(path, type_, optional=True))
-    return list(reads.values())
+    """Return the values to read from JSON, each path once.
 
-
-def _envelope_fields(exact: ExactDecoder) -> list[JsonField]:
-    """Return the fields to read from an envelope: the columns of both rows, fields with paths, and the operation."""
+    These are the declared fields with aliases, in an envelope the columns of both rows; the mark, the log time, and the
+    operation of an envelope.
+    """
     reads: dict[tuple[str, ...], JsonField] = {}
     for field in exact.declared:
-        for side in (debezium.AFTER, debezium.BEFORE):
-            for path in paths_of(field, side):
-                optional = path != field.path or bool(field.alias) or exact.may_lack(field)
-                reads[path] = JsonField(path, field.type, optional and (path not in reads or reads[path].optional))
+        for path in _declared_paths(exact, field):
+            optional = bool(field.alias) or exact.may_lack(field) or (exact.is_debezium and path != field.path)
+            # a path of two fields is required if it is for either of them
+            reads[path] = JsonField(path, field.type, optional and (path not in reads or reads[path].optional))
     for path, type_ in _extra_reads(exact):
-        reads.setdefault(path, JsonField(path, type_, optional=path != (debezium.OPERATION,)))
+        reads.setdefault(path, JsonField(path, type_, not exact.is_debezium or path != (debezium.OPERATION,)))
     return list(reads.values())
 
 
-def _all_reads(exact: ExactDecoder) -> Iterator[tuple[tuple[str, ...], m.DataType]]:
+def _declared_paths(exact: ExactDecoder, field: m.Field) -> list[tuple[str, ...]]:
+    """Return the paths of a declared field, in an envelope those in both rows."""
     sides = (debezium.AFTER, debezium.BEFORE) if exact.is_debezium else (None,)
-    yield from ((path, field.type) for field in exact.declared for side in sides for path in paths_of(field, side))
-    yield from _extra_reads(exact)
+    return [path for side in sides for path in paths_of(field, side)]
 
 
 def _extra_reads(exact: ExactDecoder) -> Iterator[tuple[tuple[str, ...], m.DataType]]:
@@ -322,17 +307,13 @@ def _outside(within: tuple[str, ...]) -> dict[tuple[str, ...], m.DataType]:
     return {(debezium.OPERATION,): m.StringType()} if within else {}
 
 
-def _json_form(type_: m.DataType) -> object:
+def _json_form(type_: m.DataType | m.StructType) -> object:
     """Return a type in the form of `json_transform`."""
-    if not isinstance(type_, m.ArrayType):
-        return _sql_type(type_)
-    if isinstance(type_.element, m.StructType):
-        return [{field.name: _json_form(field.type) for field in type_.element.fields}]
-    return [_sql_type(type_.element)]
-
-
-def _sql_type(type_: m.SimpleType) -> str:
     match type_:
+        case m.StructType(fields):
+            return {field.name: _json_form(field.type) for field in fields}
+        case m.ArrayType(element):
+            return [_json_form(element)]
         case m.StringType() | m.TimestampType(unit="iso"):
             return "VARCHAR"
         case m.BooleanType():

@@ -53,23 +53,18 @@ class ReadColumns:
     is_record: Mask
 
 
-class ColumnReader(Protocol):
-    """Reads fields of many records at once."""
-
-    def read(self, values: pa.Array) -> Iterator[ReadColumns]:
-        """Read binary values, some of them null, in groups of rows; rows in no group are left to `parse`."""
-        ...
-
-
 class RecordReader(Protocol):
-    """Reads the records of a format other than JSON."""
+    """Reads the records of a format other than JSON, one by one and by columns."""
 
     def parse(self, raw: bytes) -> Mapping[str, object]:
         """Return the fields of a record as JSON would have them (`values.NumberText`), or raise MalformedError."""
         ...
 
-    def columns(self, types: Mapping[Path, m.DataType]) -> ColumnReader:
-        """Return the reader of the fields at these paths for many records."""
+    def read(self, values: pa.Array, types: Mapping[Path, m.DataType], texts: TextColumns) -> Iterator[ReadColumns]:
+        """Read the fields at some paths of binary values, some of them null, in groups of rows.
+
+        Rows in no group are left to `parse`.
+        """
         ...
 
 

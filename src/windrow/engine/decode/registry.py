@@ -85,9 +85,9 @@ class Schemas(Generic[T]):
     def of(self, raw: bytes) -> T:
         """Return the schema of a record; raise MalformedError if it has none, SourceError if it is unknown."""
         if len(raw) < PREFIX or raw[0] != MAGIC:
-            what = f"the first byte is {raw[0]}, not 0" if raw else "the record is empty"
-            what = f"the record has {len(raw)} bytes" if raw and raw[0] == MAGIC else what
-            msg = f"malformed: no schema id: {what}"
+            problem = f"the first byte is {raw[0]}, not 0" if raw else "the record is empty"
+            problem = f"the record has {len(raw)} bytes" if raw and raw[0] == MAGIC else problem
+            msg = f"malformed: no schema id: {problem}"
             raise MalformedError(msg)
         found = self._with_id(int.from_bytes(raw[1:PREFIX]))
         if isinstance(found, MalformedError):
@@ -133,7 +133,7 @@ class Schemas(Generic[T]):
             yield from self._references(found.schema, at, id_)
             yield reference.name or "", found.schema.schema_str or ""
 
-    def _answer(self, ask: Any, at: str, id_: int) -> Any:  # noqa: ANN401 - what the client returns
+    def _answer(self, ask: Any, at: str, id_: int) -> Any:  # noqa: ANN401 - any result of the client
         if self._client is None:
             self._client = _client_of(self._registry)
         client = self._client

@@ -31,7 +31,6 @@ _ISO = re.compile(
     r"(?:[Zz]|([+-])([0-9]{2})(?::?([0-9]{2}))?)?"
 )
 
-
 MAX_DEPTH = 256
 """Deeper nesting is malformed. A fixed limit, so that results do not depend on the depth of the caller's stack."""
 TOO_DEEP = f"malformed: nested too deeply (more than {MAX_DEPTH} levels)"
@@ -131,7 +130,7 @@ class BadValueError(Exception):
     """A JSON value that a field's type does not hold; the message is the dead letter's reason."""
 
 
-def convert(name: str, type_: m.DataType, value: object) -> Value:  # noqa: PLR0911 - a case for each type
+def convert(name: str, type_: m.DataType, value: object) -> Value:  # noqa: C901, PLR0911 - a case for each type
     """Return the value of the field `name`; raise BadValueError if its type does not hold it exactly.
 
     `value` comes from JSON with its numbers kept as `NumberText`; it is not None.
@@ -140,7 +139,11 @@ def convert(name: str, type_: m.DataType, value: object) -> Value:  # noqa: PLR0
         case m.StringType():
             return _string(name, value)
         case m.BooleanType():
-            return _boolean(name, value, type_)
+            if isinstance(value, PlainText) and value in BOOLEAN_TEXTS:
+                return BOOLEAN_TEXTS[value]
+            if not isinstance(value, bool):
+                raise _wrong(name, value, type_)
+            return value
         case m.LongType():
             return _long(name, value, type_)
         case m.DoubleType():
@@ -198,14 +201,6 @@ def _string(name: str, value: object) -> str:
     if "\0" in value:
         msg = f"wrong type: {name}: {_show(value)} holds U+0000"
         raise BadValueError(msg)
-    return value
-
-
-def _boolean(name: str, value: object, type_: m.DataType) -> bool:
-    if isinstance(value, PlainText) and value in BOOLEAN_TEXTS:
-        return BOOLEAN_TEXTS[value]
-    if not isinstance(value, bool):
-        raise _wrong(name, value, type_)
     return value
 
 

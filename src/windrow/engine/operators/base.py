@@ -98,18 +98,16 @@ class StepInput:
         def all_of(kind: type[M]) -> list[M]:
             return [message for message in received if isinstance(message, kind)]
 
+        def records_of(name: str, *, is_raw: bool) -> pa.Table:
+            own = (message.blob for message in records if message.to == name and message.is_raw == is_raw)
+            return nodes[name].join(map(unpack, own))
+
         # in a fixed order: sums of doubles depend on it
         partial = sorted(all_of(PartialPanes), key=lambda panes: panes.sender)
         records, dead, results = all_of(Records), all_of(DeadLetters), all_of(Results)
         return StepInput(
-            records={
-                name: node.join(unpack(record.blob) for record in records if record.to == name and not record.is_raw)
-                for name, node in nodes.items()
-            },
-            raw={
-                name: node.join(unpack(record.blob) for record in records if record.to == name and record.is_raw)
-                for name, node in nodes.items()
-            },
+            records={name: records_of(name, is_raw=False) for name in nodes},
+            raw={name: records_of(name, is_raw=True) for name in nodes},
             parts={name: tuple(unpack(panes.blob) for panes in partial if panes.to == name) for name in nodes},
             dead={
                 name: concat(schema.NO_DEAD, (unpack(letters.blob) for letters in dead if letters.to == name))

@@ -61,9 +61,8 @@ class RowDeadLetters:
         values = ", ".join(f"{literal(field.name)}: {_json(field)}" for field in fields)
         # an aggregate over all rows so far has the window of all time
         has_window = made.rows_of == "windows" or isinstance(graph.producer(stream), m.WindowNode)
-        if m.is_of_log(graph, stream):
-            source, partition, offset, at = made.sources[0].source.label, PARTITION, OFFSET, ""
-        else:
+        source, partition, offset, at = made.sources[0].source.label, PARTITION, OFFSET, ""
+        if not m.is_of_log(graph, stream):
             identity = _identity(fields, key, has_window=has_window)
             source, partition, offset, at = stream or graph.name, "NULL", "NULL", f" || ': at ' || {identity}"
         added = f"WHERE {DIFF} > 0" if made.is_changelog else ""

@@ -89,31 +89,24 @@ class FormulaOperator:
 
     def _add_formulas(self, output: OperatorOutput, until: int, group: int) -> OperatorOutput:
         """Return output with formulas, and with dead letters in place of the rows for which they fail."""
-        columns, reasons = self._compute(output.changes, until)
-        changes, *records = (_set_columns(table, columns) for table in (output.changes, *output.records))
+        columns, failed = self._evaluator.compute_nulls(output.changes)
+        by_name = dict(zip((formula.name for formula in self._formulas), columns, strict=True))
+        changes, *records = (_set_columns(table, by_name) for table in (output.changes, *output.records))
+        starts = to_micros(changes.column("window_start")) if failed else np.zeros(0)
+        reasons = {row: failed[row] for row in sorted(failed) if starts[row] > until}
         left, kept = _drop_failed(changes, ~all_but(changes.num_rows, reasons), retracts=self._retracts)
+        packets: Sequence[Packet] = ()
+        if reasons:
+            # only insertions become dead letters
+            rows = changes.take(pa.array(list(reasons)))
+            dead = self._dead_letters(rows.append_column(DIFF, change_diffs(rows)), list(reasons.values()))
+            packets = (Packet(group, DeadLetters(self._name, pack(dead))),) if dead.num_rows else ()
         return replace(
             output,
             changes=left,
             records=tuple(table.filter(pa.array(kept)) for table in records),
-            packets=(*output.packets, *self._dead_packets(changes, reasons, group)),
+            packets=(*output.packets, *packets),
         )
-
-    def _compute(self, changes: pa.Table, until: int) -> tuple[dict[str, pa.Array], dict[int, str]]:
-        """Return the formulas by name, null where they fail, and the reasons by row of the dead letters."""
-        columns, failed = self._evaluator.compute_nulls(changes)
-        starts = to_micros(changes.column("window_start")) if failed else np.zeros(0)
-        reasons = {row: why for row, why in failed.items() if starts[row] > until}
-        return dict(zip((formula.name for formula in self._formulas), columns, strict=True)), reasons
-
-    def _dead_packets(self, changes: pa.Table, reasons: Mapping[int, str], group: int) -> Sequence[Packet]:
-        """Return the dead letters of insertions in the order of the changes, given the reasons by row."""
-        if not reasons:
-            return ()
-        places = sorted(reasons)
-        rows = changes.take(pa.array(places))
-        dead = self._dead_letters(rows.append_column(DIFF, change_diffs(rows)), [reasons[place] for place in places])
-        return (Packet(group, DeadLetters(self._name, pack(dead))),) if dead.num_rows else ()
 
 
 def _set_columns(table: pa.Table, columns: Mapping[str, pa.Array]) -> pa.Table:
@@ -138,5 +131,4 @@ def _drop_failed(changes: pa.Table, failed: Mask, *, retracts: bool) -> tuple[pa
     if kept.all():
         return changes, kept
     ops = pc.if_else(pa.array(is_insert), "insert", pc.if_else(pa.array(is_delete), "delete", ops))
-    at = changes.schema.get_field_index("op")
-    return changes.set_column(at, changes.schema.field(at), ops).filter(pa.array(kept)), kept
+    return _set_columns(changes, {"op": ops}).filter(pa.array(kept)), kept

@@ -27,7 +27,7 @@ from windrow.engine.state.migrate import RowsByKeyGroup, StoredState
 from windrow.engine.state.runs import Runs, migrate_runs
 from windrow.engine.state.store import OperatorState, StoreKind
 from windrow.engine.state.widening import StateChange
-from windrow.expressions import JoinSide, JoinSpan, join_sides, join_spans, spec_of, stream_of
+from windrow.expressions import JoinSpan, join_sides, join_spans, spec_of, stream_of
 
 _KINDS: Final = ("left", "right")
 _LAST: Final = "last"
@@ -76,16 +76,14 @@ class JoinOperator:
     }
 
     def __init__(self, graph: m.Graph, node: m.JoinNode | m.TableJoinNode) -> None:
-        spec = spec_of(graph, node)
-        self._spec = spec
-        self._sides = join_sides(graph, node)
-        self._spans = join_spans(graph, node) if isinstance(node, m.JoinNode) else None
+        spec = self._spec = spec_of(graph, node)
+        self._made = stream_schema(stream_of(graph, node.name), record_schema(spec))
+        self._sql = _JoinSql(graph, node, self._made)
+        self._sides, self._spans = self._sql.sides, self._sql.spans
         self._is_ordered = graph.is_ordered(node)
         self._changing = [number for number, side in enumerate(self._sides) if side.stream.is_changelog]
         self._stored = [pa.schema([field for field in side_schema(side) if field.name != SIDE]) for side in self._sides]
         self._duck = duckdb_sql.Connection()
-        self._made = stream_schema(stream_of(graph, node.name), record_schema(spec))
-        self._sql = _JoinSql(graph, node, self._sides, self._spans, self._made)
         empty = [_marked(stored.empty_table(), is_new=True) for stored in self._stored]
         if self._spans is None:
             empty = [_with_span(stored.empty_table(), *_moments(*empty)) for stored in self._stored]
@@ -339,28 +337,6 @@ def _near(table: pa.Table, span: JoinSpan) -> tuple[int, int]:
     return least - span.back, greatest + span.reach
 
 
-@dataclass(frozen=True)
-class _AloneSql:
-    """Queries for the records of a side without a partner; `settled` has the event time `before`.
-
-    `met` are the partners that records have met in the step; `paired` are the counts of those that they met before.
-    `versions`: rows of the side -> these with a number of each record, shared by the insertion and deletion of a row.
-    `concerned`: rows of a table and records of a step -> the rows with the key of a record. `candidates`: rows of the
-    side -> those that may become alone or stop being alone. `partners`: candidates and the rows of the other table ->
-    `met`, or `paired`. `changes`: candidates -> the changes. `paired`: met -> the counts to keep, in `paired_columns`.
-    `fired`: rows that the end of the input settles -> those that are not known yet.
-    """
-
-    paired_columns: tuple[str, ...]
-    versions: str
-    concerned: str
-    partners: str
-    candidates: str
-    changes: str
-    paired: str
-    fired: str
-
-
 class _JoinSql:
     """Queries of a join. `pairs`: lefts and rights -> pairs; by the number of an outer side `alone`, and `met`.
 
@@ -368,26 +344,19 @@ class _JoinSql:
     with their keys. `met` has the columns of a pair about the side's record and its partner: names, and their SQL.
     """
 
-    def __init__(
-        self,
-        graph: m.Graph,
-        node: m.JoinNode | m.TableJoinNode,
-        sides: tuple[JoinSide, JoinSide],
-        spans: tuple[JoinSpan, JoinSpan] | None,
-        made: pa.Schema,
-    ) -> None:
+    def __init__(self, graph: m.Graph, node: m.JoinNode | m.TableJoinNode, made: pa.Schema) -> None:
         self._graph = graph
-        self._node = node
-        self._sides = sides
-        self._spans = spans
+        self.node = node
         self._made = made
+        sides = self.sides = join_sides(graph, node)
+        spans = self.spans = join_spans(graph, node) if isinstance(node, m.JoinNode) else None
         outer = [number for number, side in enumerate(sides) if side.is_outer]
         self.met = {number: self._met(number) for number in outer if spans is not None}
-        self.alone = {number: self._alone(number) for number in outer}
+        self.alone = {number: _AloneSql(self, number) for number in outer}
         is_later = is_later_sql("l", "r")
         time = {"left": f"l.{TIME}", "right": f"r.{TIME}"}.get(node.how, f"greatest(l.{TIME}, r.{TIME})")
         own = {name: f"CASE WHEN {is_later} THEN l.{name} ELSE r.{name} END" for name in PLACE}
-        own |= {TIME: time, ID: f"{self._id(0, 'l')} || '+' || {self._id(1, 'r')}"}
+        own |= {TIME: time, ID: f"{self.id(0, 'l')} || '+' || {self.id(1, 'r')}"}
         changed = [f"{name}.{DIFF}" for name, side in zip("lr", sides, strict=True) if side.stream.is_changelog]
         own[DIFF] = " * ".join(changed) or "1"
         fields = {name: f"r.{identifier(name)}" for name in sides[1].names.values()}
@@ -400,33 +369,46 @@ class _JoinSql:
             f"{sql} AS {_of_side(side, name)}" for side, columns in self.met.items() for name, sql in columns.items()
         ]
         self.pairs = f"""
-            SELECT {", ".join([self._list(own | fields), *met])} FROM lefts l JOIN rights r ON {keys} {near}
+            SELECT {", ".join([self.list(own | fields), *met])} FROM lefts l JOIN rights r ON {keys} {near}
         """
         self.near = f"SELECT * FROM rows SEMI JOIN changes USING ({', '.join(map(identifier, node.key))})"
 
-    def _list(self, columns: dict[str, str]) -> str:
+    def list(self, columns: dict[str, str]) -> str:
+        """Return the SQL of the columns of the join's rows, null where they have none."""
         return ", ".join(f"{columns.get(name, 'NULL')} AS {identifier(name)}" for name in self._made.names)
 
-    def _id(self, number: int, name: str) -> str:
+    def id(self, number: int, name: str) -> str:
         """Return the SQL of the identity of a side's record."""
-        return id_sql(self._graph, self._sides[number].stream, name)
+        return id_sql(self._graph, self.sides[number].stream, name)
 
-    def _identity(self, number: int) -> tuple[str, ...]:
+    def identity(self, number: int) -> tuple[str, ...]:
         """Return the columns that identify the records of a side."""
-        return (ID,) if self._sides[number].stream.has_id else (PARTITION, OFFSET)
+        return (ID,) if self.sides[number].stream.has_id else (PARTITION, OFFSET)
 
     def _met(self, number: int) -> dict[str, str]:
         own, other = "lr"[number], "rl"[number]
-        partners = f"{other}.{DIFF}" if self._sides[1 - number].stream.is_changelog else "1"
+        partners = f"{other}.{DIFF}" if self.sides[1 - number].stream.is_changelog else "1"
         return (
-            {name: f"{own}.{name}" for name in (*self._identity(number), TIME)}
+            {name: f"{own}.{name}" for name in (*self.identity(number), TIME)}
             | {_of_partner(name): f"{other}.{name}" for name in (*PLACE, _IS_NEW)}
             | {_PARTNERS: partners}
         )
 
-    def _alone(self, number: int) -> _AloneSql:
-        side, other = self._sides[number], self._sides[1 - number]
-        identity, keys = self._identity(number), self._node.key
+
+class _AloneSql:
+    """Queries for the records of a side without a partner; `settled` has the event time `before`.
+
+    `met` are the partners that records have met in the step; `paired` are the counts of those that they met before.
+    `versions`: rows of the side -> these with a number of each record, shared by the insertion and deletion of a row.
+    `concerned`: rows of a table and records of a step -> the rows with the key of a record. `candidates`: rows of the
+    side -> those that may become alone or stop being alone. `partners`: candidates and the rows of the other table ->
+    `met`, or `paired`. `changes`: candidates -> the changes. `paired`: met -> the counts to keep, in `paired_columns`.
+    `fired`: rows that the end of the input settles -> those that are not known yet.
+    """
+
+    def __init__(self, sql: _JoinSql, number: int) -> None:
+        side, other = sql.sides[number], sql.sides[1 - number]
+        identity, keys = sql.identity(number), sql.node.key
         ids = ", ".join(identity)
         by = ", ".join([*map(identifier, keys), *identity, TIME])
         # partners without deletions stay, so their records are never alone again
@@ -437,26 +419,26 @@ class _JoinSql:
         fields = ", ".join([ID, TIME, *map(identifier, side.names.values())])
         version = f"dense_rank() OVER (ORDER BY {fields})" if side.stream.is_changelog else "row_number() OVER ()"
         is_settled = f"{TIME} <= (SELECT until FROM limits) OR ({ids}) IN (SELECT ({ids}) FROM fired)"
-        versions = f"SELECT *, {version} AS {_ROW} FROM rows WHERE {is_settled}"
-        candidates = f"""
+        self.versions = f"SELECT *, {version} AS {_ROW} FROM rows WHERE {is_settled}"
+        self.candidates = f"""
             SELECT * FROM rows {settled} QUALIFY {TIME} > (SELECT before FROM settled) OR {touched}
         """
         by_key = ", ".join(map(identifier, keys))
-        concerned = f"SELECT * FROM rows SEMI JOIN records USING ({by_key})"
-        partners = f"""
+        self.concerned = f"SELECT * FROM rows SEMI JOIN records USING ({by_key})"
+        self.partners = f"""
             SELECT c.{ID}, {", ".join(f"o.{name} AS {_of_partner(name)}" for name in (*PLACE, _IS_NEW))},
                 o.{DIFF} AS {_PARTNERS}
             FROM (SELECT DISTINCT {ID}, {by_key} FROM candidates) c JOIN others o USING ({by_key})
         """
-        wait = 0 if self._spans is None else self._spans[number].wait
+        wait = 0 if sql.spans is None else sql.spans[number].wait
         diff = DIFF if side.stream.is_changelog else "1"
         place = ", ".join(PLACE)
         name = "lr"[number]
         own = {column: f"c.{column}" for column in (*PLACE, DIFF)}
-        ids_made = (self._id(0, name), "''") if number == 0 else ("''", self._id(1, name))
+        ids_made = (sql.id(0, name), "''") if number == 0 else ("''", sql.id(1, name))
         own |= {TIME: f"{name}.{TIME}", ID: f"{ids_made[0]} || '+' || {ids_made[1]}"}
         own |= {field: f"{name}.{identifier(field)}" for field in side.names.values()}
-        changes = f"""
+        self.changes = f"""
             WITH records AS (SELECT DISTINCT ON ({_ROW}) * FROM candidates),
             events AS (
                 SELECT {_ROW}, {_IS_NEW}, {place}, {diff} AS there, 0 AS partners, 0 AS is_settled FROM candidates
@@ -481,18 +463,13 @@ class _JoinSql:
                 SELECT *, alone - lag(alone, 1, 0) OVER (PARTITION BY {_ROW} ORDER BY {_IS_NEW}, {place}) AS {DIFF}
                 FROM valued
             )
-            SELECT {self._list(own)} FROM c JOIN records {name} USING ({_ROW}) WHERE c.{_IS_NEW} AND c.{DIFF} <> 0
+            SELECT {sql.list(own)} FROM c JOIN records {name} USING ({_ROW}) WHERE c.{_IS_NEW} AND c.{DIFF} <> 0
         """
-        return _AloneSql(
-            (*keys, *identity, TIME, _PARTNERS),
-            versions,
-            concerned,
-            partners,
-            candidates,
-            changes,
-            f"SELECT {by}, sum({_PARTNERS})::BIGINT AS {_PARTNERS} FROM met GROUP BY {by}",
-            f"SELECT DISTINCT {by}, 0 AS {_PARTNERS} FROM rows WHERE ({ids}) NOT IN (SELECT ({ids}) FROM fired)",
-        )
+        self.paired_columns = (*keys, *identity, TIME, _PARTNERS)
+        self.paired = f"SELECT {by}, sum({_PARTNERS})::BIGINT AS {_PARTNERS} FROM met GROUP BY {by}"
+        self.fired = f"""
+            SELECT DISTINCT {by}, 0 AS {_PARTNERS} FROM rows WHERE ({ids}) NOT IN (SELECT ({ids}) FROM fired)
+        """
 
 
 def _of_side(number: int, name: str) -> str:

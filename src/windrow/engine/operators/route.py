@@ -7,7 +7,6 @@ stateless nodes below it (selections, splits, ...) are its stages, and run in th
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -443,7 +442,7 @@ class _Route:
         self._is_for_all = is_broadcast and place == 1
         self._by_place = is_broadcast and not self._is_for_all
         side = join_sides(graph, node)[place] if isinstance(node, m.AnyJoinNode) else None
-        self._side = None if side is None else _Side(side.names, place)
+        self._place, self._names = place, None if side is None else side.names
         records = input_schema(graph, node) if side is None else side_schema(side)
         source = graph.producer(self.input)
         derived = [field.name for field in source.derive] if isinstance(source, m.SourceNode) else []
@@ -456,9 +455,13 @@ class _Route:
         records = _without_replaced(records)
         failed, reasons = records.slice(0, 0), list[str]()
         if self._decoder is not None:
-            records = records if self._side is None else self._side.rename(records)
+            if self._names is not None:
+                side = pa.repeat(pa.scalar(self._place, pa.int8()), records.num_rows)
+                records = records.rename_columns(self._names).append_column(SIDE, side)
             records, failed, reasons = self._decoder.select(records)
-            failed = failed if self._side is None else self._side.restore(failed)
+            if self._names is not None:
+                own_names = {there: here for here, there in self._names.items()}
+                failed = failed.drop_columns(SIDE).rename_columns(own_names)
         self._waiting.append(records)
         return failed, reasons
 
@@ -502,20 +505,3 @@ class _Route:
         for group, (start, end) in enumerate(zip([0, *ends], ends, strict=False)):
             if start < end:
                 yield Packet(group, Records(self.name, self._packed(records.slice(start, end - start)), self._is_raw))
-
-
-@dataclass(frozen=True)
-class _Side:
-    """One side of a join, with the names of its fields there."""
-
-    names: dict[str, str]
-    number: int
-
-    def rename(self, records: pa.Table) -> pa.Table:
-        """Return records with these names, and the number of the side."""
-        side = pa.repeat(pa.scalar(self.number, pa.int8()), records.num_rows)
-        return records.rename_columns(self.names).append_column(SIDE, side)
-
-    def restore(self, records: pa.Table) -> pa.Table:
-        """Return records with their own names again."""
-        return records.drop_columns(SIDE).rename_columns({there: here for here, there in self.names.items()})

@@ -63,8 +63,7 @@ class TableOperator:
     state: Final[Mapping[str, StoreKind]] = {_VERSIONS: "runs"}
 
     def __init__(self, graph: m.Graph, node: m.TableNode) -> None:
-        spec = spec_of(graph, node)
-        self._spec = spec
+        spec = self._spec = spec_of(graph, node)
         self._duck = duckdb_sql.Connection()
         versions_read = stream_of(graph, m.versions_of(node.name))
         self._stored = stream_schema(versions_read, record_schema(spec))
@@ -73,7 +72,7 @@ class TableOperator:
         self._near = f"SELECT * FROM stored SEMI JOIN records USING ({by})"
         self._last = f"SELECT max({_NUMBER}) AS {_NUMBER} FROM versions GROUP BY {by}"
         self._later = f"""
-            SELECT g.* FROM given g LEFT JOIN last s USING ({by})
+            SELECT g.* FROM added g LEFT JOIN last s USING ({by})
             WHERE s.{OFFSET} IS NULL OR {is_later_sql("g", "s")} ORDER BY g.{_NUMBER}
         """
         # only the last version of a key at a place counts; without an ID there is a single one
@@ -105,11 +104,11 @@ class TableOperator:
         runs = Runs.decode(_VERSIONS, (state.summary or {}).get(_VERSIONS))
         records, changes = step.records.select(self._stored.names), self._made.empty_table()
         if records.num_rows:
-            given = _numbered(records)
+            added = _numbered(records)
             stored = _before(self._stored, runs, state)
-            near = duckdb_sql.query(self._duck, self._near, stored=stored, records=records).cast(given.schema)
+            near = duckdb_sql.query(self._duck, self._near, stored=stored, records=records).cast(added.schema)
             last = self._last_versions(near)
-            rows = pa.concat_tables([last, self._after(last, given)])
+            rows = pa.concat_tables([last, self._after(last, added)])
             changes = duckdb_sql.query(self._duck, self._changes, rows=rows).cast(self._made)
         runs.add(records, -MAX_TIME, state, self._compaction(step.time.low))
         state.summary = {_VERSIONS: runs.encode()}
@@ -119,15 +118,15 @@ class TableOperator:
         """Migrate the last versions."""
         return migrate_runs(RowsByKeyGroup(self._spec, self._duck, {_VERSIONS: self._stored}), states)
 
-    def _after(self, last: pa.Table, given: pa.Table) -> pa.Table:
+    def _after(self, last: pa.Table, added: pa.Table) -> pa.Table:
         """Return the versions that are not before the last one of their key.
 
         Others exist only if a run has resumed after the end of its input, which reads records before their turn.
         """
-        latest, first = pc.max(last.column(WATERMARK)).as_py(), pc.min(given.column(WATERMARK)).as_py()
+        latest, first = pc.max(last.column(WATERMARK)).as_py(), pc.min(added.column(WATERMARK)).as_py()
         if latest is None or first > latest:
-            return given
-        return duckdb_sql.query(self._duck, self._later, last=last, given=given).cast(given.schema)
+            return added
+        return duckdb_sql.query(self._duck, self._later, last=last, added=added).cast(added.schema)
 
     def _compaction(self, low: int) -> Compaction:
         """Return the compaction that keeps the last version of each key.
@@ -167,9 +166,8 @@ class LookupOperator:
     state: Final[Mapping[str, StoreKind]] = {_VERSIONS: "runs", _LEFT: "runs"}
 
     def __init__(self, graph: m.Graph, node: m.LookupNode) -> None:
-        spec = spec_of(graph, node)
+        spec = self._spec = spec_of(graph, node)
         self._node = node
-        self._spec = spec
         self._duck = duckdb_sql.Connection()
         self._graph = graph
         left, right = join_sides(graph, node)
@@ -189,10 +187,10 @@ class LookupOperator:
         """Run one step of one key group."""
         summary = state.summary or {}
         runs, kept = (Runs.decode(kind, summary.get(kind)) for kind in (_VERSIONS, _LEFT))
-        given = _numbered(step.records)
-        sides = to_micros(given.column(SIDE))
+        numbered = _numbered(step.records)
+        sides = to_micros(numbered.column(SIDE))
         lefts, versions = (
-            given.filter(pa.array(sides == number)).select([*stored.names, _NUMBER])
+            numbered.filter(pa.array(sides == number)).select([*stored.names, _NUMBER])
             for number, stored in enumerate(self._stored)
         )
         made = [self._made.empty_table()]
@@ -206,7 +204,7 @@ class LookupOperator:
                 before = _before(self._stored[0], kept, state, least)
                 before = duckdb_sql.query(self._duck, self._sql.touched, lefts=before, versions=versions)
                 before = before.cast(lefts.schema)
-            made.append(self._rows(lefts, before, versions, stored, given))
+            made.append(self._rows(lefts, before, versions, stored, numbered))
         low = step.time.low
         runs.add(versions.drop_columns(_NUMBER), -MAX_TIME, state, self._compaction(low))
         state.summary = {_VERSIONS: runs.encode()}
@@ -236,7 +234,7 @@ class LookupOperator:
         )
 
     def _rows(
-        self, lefts: pa.Table, before: pa.Table, versions: pa.Table, stored: pa.Table, given: pa.Table
+        self, lefts: pa.Table, before: pa.Table, versions: pa.Table, stored: pa.Table, numbered: pa.Table
     ) -> pa.Table:
         """Return the rows of a step's records, and the changes of earlier records' rows by the step's versions.
 
@@ -253,8 +251,8 @@ class LookupOperator:
         rows = np.flatnonzero(~is_touched)
         moves = [_Moves(rows, to_micros(records.column(_NUMBER))[rows], last[rows], np.ones(len(rows), np.int64))]
         if is_touched.any():
-            moves += self._moves(records, np.flatnonzero(is_touched), near, last, _moments(given))
-        lefts, near = pa.concat_tables([move.table(records, given) for move in moves]), _numbered(near, _ROW)
+            moves += self._moves(records, np.flatnonzero(is_touched), near, last, _moments(numbered))
+        lefts, near = pa.concat_tables([move.table(records, numbered) for move in moves]), _numbered(near, _ROW)
         lefts, near = (with_ids(self._graph, *pair) for pair in zip(self._streams, (lefts, near), strict=True))
         return duckdb_sql.query(self._duck, self._sql.rows, lefts=lefts, near=near).cast(self._made)
 
@@ -346,10 +344,12 @@ class LookupOperator:
     def _compaction(self, low: int) -> Compaction:
         """Return the compaction that drops versions that no record can look up any more."""
         horizon, late = self._horizon(low), self._bounds[1]
-        gone = -MAX_TIME if late is None else max(-MAX_TIME, min(horizon, low - late))
+        removable = -MAX_TIME if late is None else max(-MAX_TIME, min(horizon, low - late))
 
         def compact(rows: pa.Table, is_all: bool) -> pa.Table:  # noqa: FBT001 - as `Compaction` has it
-            limits = pa.table({"__low": [low], "__horizon": [horizon], "__gone": [gone], "__is_all": [is_all]})
+            limits = pa.table(
+                {"__low": [low], "__horizon": [horizon], "__removable": [removable], "__is_all": [is_all]}
+            )
             return duckdb_sql.query(self._duck, self._sql.needed, versions=rows, limits=limits).cast(rows.schema)
 
         return compact
@@ -364,11 +364,11 @@ class _Moves:
     versions: Micros
     diffs: Micros
 
-    def table(self, records: pa.Table, given: pa.Table) -> pa.Table:
+    def table(self, records: pa.Table, numbered: pa.Table) -> pa.Table:
         """Return the records, the places of the changes, the row numbers of the versions, and the differences."""
         is_all = np.array_equal(self.rows, np.arange(records.num_rows))
         changed = records if is_all else records.take(pa.array(self.rows))
-        places = given.select(PLACE).take(pa.array(self.at))
+        places = numbered.select(PLACE).take(pa.array(self.at))
         for name in PLACE:
             changed = changed.append_column(f"__at{name}", places.column(name))
         versions = pa.array(self.versions, mask=self.versions < 0)
@@ -384,7 +384,7 @@ class _LookupSql:
     `touched`: records before the step -> those whose row a version of the step may change.
     `needed`: versions -> those that can be looked up, given `limits`: of the versions up to the event time `__horizon`
     whose watermark is below `__low`, which are before all records to come, only the last of each key. If that removes
-    the row, it is dropped unless it is after `__gone`.
+    the row, it is dropped unless it is after `__removable`.
     """
 
     def __init__(self, graph: m.Graph, node: m.LookupNode, made: pa.Schema) -> None:
@@ -409,11 +409,11 @@ class _LookupSql:
         order = ", ".join(f"{name} DESC" for name in ([*place] if node.as_of == "order" else [TIME, *place]))
         is_settled = f"{WATERMARK} < __low"
         is_past = "true" if node.as_of == "order" else f"({TIME} <= __horizon AND {is_settled})"
-        is_gone = is_settled if node.as_of == "order" else f"{TIME} <= __gone"
+        is_removable = is_settled if node.as_of == "order" else f"{TIME} <= __removable"
         self.needed = f"""
             SELECT versions.* FROM versions, limits WHERE true QUALIFY NOT ({is_past})
                 OR (row_number() OVER (PARTITION BY {keys}, {is_past} ORDER BY {order}) = 1
-                    AND NOT (__is_all AND {DELETED} AND {is_gone}))
+                    AND NOT (__is_all AND {DELETED} AND {is_removable}))
         """
 
 
@@ -440,9 +440,9 @@ def _numbered(rows: pa.Table, name: str = _NUMBER) -> pa.Table:
     return rows.append_column(name, pa.array(np.arange(rows.num_rows)))
 
 
-def _moments(given: pa.Table) -> Micros:
+def _moments(numbered: pa.Table) -> Micros:
     """Return for each number in a step the last number at the same place."""
-    runs = runs_of_equals([to_micros(given.column(name)) for name in PLACE])
+    runs = runs_of_equals([to_micros(numbered.column(name)) for name in PLACE])
     moments: Micros = np.cumsum(np.bincount(runs))[runs] - 1
     return moments
 

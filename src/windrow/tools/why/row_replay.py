@@ -27,7 +27,7 @@ from windrow.connectors.source import Source
 from windrow.connectors.tables import plain_rows, plain_values
 from windrow.engine.changelog import source_numbers, with_numbers
 from windrow.engine.columns import FIRST_TIME, MIN_TIME, pack, to_micros, unpack
-from windrow.engine.decode.derived import log_times_inside
+from windrow.engine.decode.decoder import log_times_inside
 from windrow.engine.messages import DeadLetters, EndOfInput, Message, Packet, PartialPanes, PartitionIdle, Records
 from windrow.engine.operators.base import GroupOutput, GroupStats, Judged, Mask
 from windrow.engine.probe import NodeStep, NoProbe

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from types import MappingProxyType, SimpleNamespace
-from typing import Any, Final, NamedTuple, assert_never
+from typing import Any, Final, NamedTuple, NoReturn, assert_never
 
 import numpy as np
 import pyarrow as pa
@@ -41,7 +41,8 @@ class CallContext:
         self._has_processing_timers = process.on_processing_timer is not None
         self._accept_time = value_codec(MICROS, "at").accept
         self._columns = {name for name, _ in self._returns}
-        self.state: StateHandles = state_handles(call, process.state)
+        handles = {state.name: _state_handle(call, number, state) for number, state in enumerate(process.state)}
+        self.state = StateHandles(**handles)
         self._is_made = True
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -212,11 +213,6 @@ class CurrentCall:
     rows: list[EmittedRow] = field(default_factory=list)
 
 
-def state_handles(call: CurrentCall, states: tuple[m.KeyedState, ...]) -> StateHandles:
-    """Return an object with a handle for each declared state, by its name."""
-    return StateHandles(**{state.name: _state_handle(call, number, state) for number, state in enumerate(states)})
-
-
 def _state_handle(call: CurrentCall, number: int, state: m.KeyedState) -> Handle:
     accept = value_codec(arrow_type(state.type), f"state {state.name}").accept
     match state:
@@ -293,19 +289,12 @@ class ValueHandle(_Handle):
         """Forget the value."""
         self._call.memory.slots[self._number] = None
 
-    def __bool__(self) -> bool:
-        """Raise TypeError: the state of every key would be true."""
+    def _refuse(self, *_: object) -> NoReturn:
+        """Raise TypeError: the state would always be true, equal no value, and have the text of an object."""
         raise TypeError(_NO_VALUE)
 
-    def __eq__(self, other: object) -> bool:
-        """Raise TypeError: the state would equal no value."""
-        raise TypeError(_NO_VALUE)
-
-    __hash__ = None  # type: ignore[assignment] # a state is no key of a dict either
-
-    def __format__(self, spec: str) -> str:
-        """Raise TypeError: the text would be that of an object."""
-        raise TypeError(_NO_VALUE)
+    __bool__ = __eq__ = __format__ = _refuse
+    __hash__ = None  # type: ignore[assignment] # nor is a state a key of a dict
 
 
 class ListHandle(_Handle):
@@ -464,7 +453,7 @@ def change_rows(spec: ProcessSpec, changes: Sequence[EmittedChange]) -> pa.Table
     panes = np.array([change.early for change in changes], dtype=np.int8)[index]
     rows = [row for change in changes for row in (change.before, change.after) if row is not None]
     keys = [change.key for change in changes]
-    given = {
+    columns = {
         "op": _OPS.take(pa.array(ops)),
         "pane": _PANES.take(pa.array(panes)),
         "revision": pa.array(counted, pa.int32()),
@@ -472,23 +461,23 @@ def change_rows(spec: ProcessSpec, changes: Sequence[EmittedChange]) -> pa.Table
         "window_end": _constant_time(GLOBAL_END, len(rows)),
     }
     own_keys = pa.table(_columns(fields, spec.key, keys)).take(pa.array(index))
-    given |= {name: own_keys.column(name) for name in spec.key}
-    given |= _columns(fields, [field.name for field in spec.node.process.returns], rows)
-    return pa.table(given, schema=fields)
+    columns |= {name: own_keys.column(name) for name in spec.key}
+    columns |= _columns(fields, [field.name for field in spec.node.process.returns], rows)
+    return pa.table(columns, schema=fields)
 
 
 def stream_rows(spec: ProcessSpec, rows: Sequence[EmittedRow]) -> pa.Table:
     """Return rows as the records of a stream."""
     fields = schema.changes(made_rows(spec))
-    given = {
+    columns = {
         PARTITION: pa.array([row.place[1] for row in rows], pa.int32()),
         OFFSET: pa.array([row.place[2] for row in rows], pa.int64()),
         TIME: pa.array([row.time for row in rows], pa.int64()),
         WATERMARK: pa.array([row.place[0] for row in rows], pa.int64()),
     }
-    given |= _columns(fields, spec.key, [row.key for row in rows])
-    given |= _columns(fields, [field.name for field in spec.node.process.returns], [row.values for row in rows])
-    return pa.table(given | {ID: pa.array([row.id for row in rows], pa.string())})
+    columns |= _columns(fields, spec.key, [row.key for row in rows])
+    columns |= _columns(fields, [field.name for field in spec.node.process.returns], [row.values for row in rows])
+    return pa.table(columns | {ID: pa.array([row.id for row in rows], pa.string())})
 
 
 def _columns(fields: pa.Schema, names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> dict[str, pa.Array]:

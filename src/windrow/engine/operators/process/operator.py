@@ -78,7 +78,7 @@ class ProcessOperator:
 
     In the order of the log, the watermark of a call is that of its record. In the order of event time a record is held
     until the low watermark has passed it, and the watermark of its call is its own time: all earlier records of all
-    partitions have been processed by then. The Python loop over records is what the pipeline asks for; all other code
+    partitions have been processed by then. Only the calls loop over records in Python; all other code
     works on columns.
 
     If the stream of the node depends on the order, the operator gets its records in the merged order, which then is the
@@ -312,11 +312,10 @@ class FunctionCalls:
         for at, name, alarm in sorted(alarms, key=lambda timer: timer[:2]):
             if at <= now and memory.timers.get(name) is alarm and self._on_processing_timer is not None:
                 memory.cancel(name)
+                timer, time = m.Timer(name, time_of(at)), self._tick_time(memory, low)
                 self.call.early = True
                 try:
-                    self._call_timer(
-                        memory, self._on_processing_timer, m.Timer(name, time_of(at)), self._tick_time(memory, low)
-                    )
+                    self._call_timer(memory, self._on_processing_timer, timer, time)
                 finally:
                     self.call.early = False
                 self._fire_reached(memory, self.call.watermark)

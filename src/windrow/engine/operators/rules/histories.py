@@ -33,7 +33,8 @@ class OrderedRecords:
         if not revise:
             return Judgements(new, self.offset[new], new)
         late = new[self._least_offset_behind()[new] < self.offset[new]]
-        ends = _lower_bound(self.time, late + 1, self._ends()[late], self.time[late] + within + 1)
+        ends = np.searchsorted(self.series, self.series[late], side="right")
+        ends = _lower_bound(self.time, late + 1, ends, self.time[late] + within + 1)
         records, counts = ranges(late + 1, ends)
         causes = np.repeat(late, counts)
         were_there = self.offset[records] < self.offset[causes]
@@ -55,7 +56,8 @@ class OrderedRecords:
         """
         records, moments = judged.records, judged.moments
         after = self._followers(judged, within) if sees_next else np.full(len(records), -1)
-        begins = _lower_bound(self.time, self._starts()[records], records, self.time[records] - within)
+        starts = np.searchsorted(self.series, self.series[records], side="left")
+        begins = _lower_bound(self.time, starts, records, self.time[records] - within)
         firsts = np.maximum(begins, records - last)
         is_gapped = self._greatest_offset_before()[records] >= moments
         if not is_gapped.any():
@@ -99,13 +101,6 @@ class OrderedRecords:
             found[open_[is_near & is_known]] = at[is_near & is_known]
             open_, places = open_[is_near & ~is_known], places[is_near & ~is_known] + step
         return found
-
-    def _starts(self) -> Places:
-        """Return the place of the first record of each record's series."""
-        return np.searchsorted(self.series, self.series, side="left")
-
-    def _ends(self) -> Places:
-        return np.searchsorted(self.series, self.series, side="right")
 
     def _least_offset_behind(self) -> Places:
         """Return for each record the least offset among the later ones of its series in event time."""

@@ -36,8 +36,7 @@ from windrow.engine.messages import DeadLetters, Packet
 from windrow.engine.operators.base import Judged, Operator, OperatorOutput, OperatorStep, add_own_windows
 from windrow.engine.operators.dead_letters import DeadLetterTable, RowDeadLetters
 from windrow.engine.operators.rules.histories import Judgements, Mask, OrderedRecords, Places, ranges
-from windrow.engine.operators.rules.judge import Finding, alert_id, value_text
-from windrow.engine.operators.rules.versions import Versions
+from windrow.engine.operators.rules.judge import Finding, Versions, alert_id, value_text
 from windrow.engine.schema import OFFSET, PARTITION, TIME, WATERMARK, record_schema
 from windrow.engine.state.migrate import RowsByKeyGroup, StoredState
 from windrow.engine.state.runs import Runs
@@ -78,12 +77,12 @@ class RulesSummary:
     @staticmethod
     def decode(fields: Any) -> RulesSummary:  # noqa: ANN401 - plain JSON, None at first
         """Read what `encode` returned."""
-        given = fields or {}
+        known = fields or {}
         return RulesSummary(
-            Runs.decode(_RECORDS, given.get("records")),
-            Runs.decode(_ALERTS, given.get("alerts")),
-            dict(given.get("watermarks", ())),
-            dict(given.get("forgotten_until", ())),
+            Runs.decode(_RECORDS, known.get("records")),
+            Runs.decode(_ALERTS, known.get("alerts")),
+            dict(known.get("watermarks", ())),
+            dict(known.get("forgotten_until", ())),
         )
 
     def advance(self, partitions: Places, watermarks: Micros) -> None:
@@ -202,7 +201,7 @@ def build_rules(graph: m.Graph, node: m.RulesNode) -> Operator:
 
 
 class RulesOperator:
-    """Judges records in the order of the log; see `histories` for what each judgement sees."""
+    """Judges records in the order of the log; `histories` defines the records that a judgement sees."""
 
     state: Final[Mapping[str, StoreKind]] = {_RECORDS: "runs", _ALERTS: "runs"}
 
@@ -252,19 +251,23 @@ class RulesOperator:
         if expired.num_rows:
             records = records.filter(pa.array(~is_expired))
             watermarks, expired_until = watermarks[~is_expired], expired_until[~is_expired]
-        given = records.select(self._names).add_column(0, SERIES, pa.array(self._hash_series(records)))
-        known = self._known(summary, given, watermarks, expired_until, state)
+        new = records.select(self._names).add_column(0, SERIES, pa.array(self._hash_series(records)))
+        known = self._known(summary, new, watermarks, expired_until, state)
         changes, failed = self._judge(known, summary, state)
-        accepted = given.filter(pa.array(known.is_accepted)) if known.repeats else given
+        accepted = new.filter(pa.array(known.is_accepted)) if known.repeats else new
         self.add(summary, _RECORDS, accepted, state)
         state.summary = summary.encode()
         reasons = {row: _OTHER_CONTENT for row, is_other in known.repeats.items() if is_other} | failed
+        packets: tuple[Packet, ...] = ()
+        if rows := sorted(reasons):
+            dead = self._dead_letters(new.take(pa.array(rows)), [reasons[row] for row in rows])
+            packets = (Packet(step.group, DeadLetters(state.name, pack(dead))),)
         return OperatorOutput(
             changes=_to_table(self._changes, changes),
             late=late_output(self._duck, self._spec, add_own_windows(expired)),
-            late_records=int(np.count_nonzero((watermarks >= to_micros(given.column(TIME))) & known.is_accepted)),
+            late_records=int(np.count_nonzero((watermarks >= to_micros(new.column(TIME))) & known.is_accepted)),
             duplicates=sum(not is_other for is_other in known.repeats.values()),
-            packets=tuple(self._dead_packets(given, reasons, step.group, state.name)),
+            packets=packets,
             judged=(judged,),
         )
 
@@ -276,13 +279,13 @@ class RulesOperator:
         return (hashed * _FACTOR).view(np.int64)
 
     def _known(
-        self, summary: RulesSummary, given: pa.Table, watermarks: Micros, expired_until: Micros, state: BlobStore
+        self, summary: RulesSummary, new: pa.Table, watermarks: Micros, expired_until: Micros, state: BlobStore
     ) -> _Known:
         """Return the records of a step, and the stored ones of their series."""
-        pieces = list(_find_rows(summary.records.read(state), np.unique(to_micros(given.column(SERIES)))))
+        pieces = list(_find_rows(summary.records.read(state), np.unique(to_micros(new.column(SERIES)))))
         parts = [table.select(self._needed).take(pa.array(rows)) for table, rows in pieces]
-        table = pa.concat_tables([*parts, given.select(self._needed)]).combine_chunks()
-        stored = table.num_rows - given.num_rows
+        table = pa.concat_tables([*parts, new.select(self._needed)]).combine_chunks()
+        stored = table.num_rows - new.num_rows
         numbers = key_numbers(table.select([PARTITION, *self._spec.key]))
         repeats: dict[int, bool] = {}
         if self._rules.unique is not None:
@@ -290,11 +293,11 @@ class RulesOperator:
             passed = np.concatenate([np.full(stored, MAX_TIME), _less(expired_until, self._ahead)])
             found = self._repeats(table, numbers, times, passed, stored)
             if found:
-                rows_of = pa.concat_tables([*(part.take(pa.array(rows)) for part, rows in pieces), given])
+                rows_of = pa.concat_tables([*(part.take(pa.array(rows)) for part, rows in pieces), new])
                 for row, first in found.items():
                     pair = rows_of.select(self._fields).take(pa.array([row, first])).to_pylist()
                     repeats[row - stored] = pair[0] != pair[1]
-        return _Known(table, numbers, stored, all_but(given.num_rows, repeats), watermarks, repeats)
+        return _Known(table, numbers, stored, all_but(new.num_rows, repeats), watermarks, repeats)
 
     def _repeats(self, table: pa.Table, series: Places, times: Micros, passed: Micros, stored: int) -> dict[int, int]:
         """Return the new records that repeat the id of an earlier one of their series, with the row of that.
@@ -449,15 +452,7 @@ class RulesOperator:
         ]
         return _to_table(self._alerts, rows)
 
-    def _dead_packets(self, given: pa.Table, reasons: Mapping[int, str], group: int, name: str) -> Iterator[Packet]:
-        """Yield the dead letters of new records in the order of the log, given the reasons by row."""
-        if not reasons:
-            return
-        rows = sorted(reasons)
-        dead = self._dead_letters(given.take(pa.array(rows)), [reasons[row] for row in rows])
-        yield Packet(group, DeadLetters(name, pack(dead)))
-
-    def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:  # noqa: ARG002 - what is kept depends on the partitions' watermarks alone
+    def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:  # noqa: ARG002 - the state depends on the partitions' watermarks alone
         """Migrate records and alerts to the key groups of their keys; expired records stay expired."""
         groups = RowsByKeyGroup(self._spec, self._duck)
         # a watermark bounds the records to come of its partition in all key groups
