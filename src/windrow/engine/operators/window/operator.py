@@ -174,7 +174,7 @@ class WindowOperator:
 
 def begun_windows(window: m.Tumbling | m.Sliced | m.Calendar, windows: Collection[int], time: int) -> set[int]:
     """Return the windows that start by a time."""
-    numbers = np.fromiter(windows, dtype=np.int64, count=len(windows))
+    numbers = window_store.window_numbers(windows)
     return set(numbers[window_bounds(window, numbers).starts <= time].tolist())
 
 
@@ -184,7 +184,7 @@ def ended_windows(
     """Return the windows that end by a time; the global window ends after all time."""
     if isinstance(window, m.Global):
         return set(windows if time == MAX_TIME else ())
-    numbers = np.fromiter(windows, dtype=np.int64, count=len(windows))
+    numbers = window_store.window_numbers(windows)
     return set(numbers[window_bounds(window, numbers).ends <= max(time, MIN_TIME)].tolist())
 
 

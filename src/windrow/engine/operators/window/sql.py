@@ -82,8 +82,8 @@ class PaneLists:
         self.by = ", ".join([WINDOW, *keys])
         self.columns = ", ".join(identifier(accumulator.column) for accumulator in accumulators)
         self.begin = each(lambda accumulator: accumulator.begin)
-        self.merged = each(lambda accumulator: accumulator.merged())
-        self.running = each(lambda accumulator: accumulator.merged(" OVER history"))
+        self.merged = each(lambda accumulator: accumulator.merge_sql())
+        self.running = each(lambda accumulator: accumulator.merge_sql(" OVER history"))
         self.values = ", ".join(f"{fold.finish} AS {identifier(fold.name)}" for fold in folds)
         # the operator knows where windows start and end, and replaces both
         self.change = ", ".join([f"{WINDOW} AS window_start", f"{WINDOW} AS window_end", *keys, self.values])
