@@ -65,7 +65,10 @@ class SessionRow:
 
 
 class SessionChange(NamedTuple):
-    """A change; its values are those of `history` at `place`. `cause` is the place of its cause, where traced."""
+    """A change, in the order of the columns of changes.
+
+    Its values are those of `history` at `place`. `cause` is the place of its cause, where sessions are traced.
+    """
 
     op: Op
     pane: PaneName
