@@ -243,7 +243,7 @@ class _Plan:
                 cursor.execute(f"PREPARE planned AS {self._sql}")
                 # last, so that after a failure it is prepared again
                 self._cursor, self._database = cursor, database
-            return fetch(self._cursor.execute(_parsed("EXECUTE planned")))
+            return fetch(self._cursor.execute(_parse("EXECUTE planned")))
         finally:
             for stream in self._streams.values():
                 stream.table = None
@@ -268,7 +268,7 @@ class _Streams:
 def _run_over(tables: Mapping[str, pa.Table], cursor: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:
     """Run a query once over the named tables; raise DuckDB's error if it fails."""
     # DuckDB looks tables up in the globals of its caller; registering a view of each costs as much as a small query
-    found: pa.Table = FunctionType(_run.__code__, {"__builtins__": builtins, **tables})(cursor, _parsed(sql))
+    found: pa.Table = FunctionType(_run.__code__, {"__builtins__": builtins, **tables})(cursor, _parse(sql))
     return found
 
 
@@ -277,7 +277,7 @@ def _run(connection: duckdb.DuckDBPyConnection, statement: duckdb.Statement) -> 
 
 
 @lru_cache(maxsize=256)
-def _parsed(sql: str) -> duckdb.Statement:
+def _parse(sql: str) -> duckdb.Statement:
     (statement,) = QUERIES.database().extract_statements(sql)
     return statement
 

@@ -81,7 +81,7 @@ class LevelSummary:
 
     @staticmethod
     def decode(blob: bytes) -> LevelSummary:
-        """Read what `encode` wrote."""
+        """Decode the output of `encode`."""
         # names in the clocks are JSON strings, so the separator does not occur in them
         clocks, _, operators = blob.decode().removeprefix(_CLOCKS).partition(_OPERATORS)
         return LevelSummary(clocks, json.loads(operators[:-1]))
@@ -213,11 +213,11 @@ class _NodeRunner:
             yield from self.router.add(streams, dead_letters)
             yield from self.router.close()
 
-    def timers_ended(self, output: OperatorOutput, advance: ClockAdvance) -> Iterator[Packet]:
+    def timer_packets(self, output: OperatorOutput, advance: ClockAdvance) -> Iterator[Packet]:
         """Yield packets for all key groups with the last time of timers that the end of the input fired."""
         if advance.is_end and isinstance(self.node, m.ProcessNode) and output.records and output.records[0].num_rows:
             time = int(to_micros(output.records[0].column(TIME)).max())
-            if time > advance.ended(self.node.input):
+            if time > advance.end_of(self.node.input):
                 for group in range(self._graph.key_groups):
                     yield Packet(group, TimersEnded(self.name, time))
 
@@ -327,7 +327,7 @@ class LevelRunner:
                 for name, table in node.router.hand_over():
                     local[name].append(table)
             if not self.is_last:
-                packets += (*node.results(group, step.made), *node.timers_ended(step.made, advance))
+                packets += (*node.results(group, step.made), *node.timer_packets(step.made, advance))
         state.set_summary(summary.encode())
         if not self.is_last:
             own_data = (Packet(group, message) for message in taken if not self.takes(message))

@@ -22,7 +22,7 @@ Order = npt.NDArray[np.intp]
 
 def in_merged_order(records: pa.Table) -> pa.Table:
     """Sort records by watermark, partition and offset, then by side of a join and `ID`."""
-    return _sorted(records, _columns(records, (*PLACE, SIDE) if SIDE in records.column_names else PLACE))
+    return _sort(records, _columns(records, (*PLACE, SIDE) if SIDE in records.column_names else PLACE))
 
 
 def numbered_in_merged_order(records: pa.Table) -> pa.Table:
@@ -40,20 +40,20 @@ def numbered_in_merged_order(records: pa.Table) -> pa.Table:
 
 def in_log_order(records: pa.Table) -> pa.Table:
     """Sort records by partition and offset, then by `ID`."""
-    return _sorted(records, _columns(records, (PARTITION, OFFSET)))
+    return _sort(records, _columns(records, (PARTITION, OFFSET)))
 
 
 def in_event_time_order(records: pa.Table) -> pa.Table:
     """Sort records by event time, partition and offset, then by `ID`."""
     times, partitions, offsets = _columns(records, (TIME, PARTITION, OFFSET))
-    return _sorted(records, [times, partitions | BEHIND_PARTITIONS, offsets])
+    return _sort(records, [times, partitions | BEHIND_PARTITIONS, offsets])
 
 
 def _columns(records: pa.Table, names: Sequence[str]) -> list[Micros]:
     return [to_micros(records.column(name)) for name in names]
 
 
-def _sorted(records: pa.Table, columns: list[Micros]) -> pa.Table:
+def _sort(records: pa.Table, columns: list[Micros]) -> pa.Table:
     """Sort records by columns of whole numbers, then by `ID`, if they have any."""
     if not records.num_rows:
         return records

@@ -197,7 +197,7 @@ def pack_progress(progress: Sequence[PartitionProgress]) -> bytes:
 
 @lru_cache(maxsize=4)
 def unpack_progress(blobs: tuple[bytes, ...]) -> tuple[PartitionProgress, ...]:
-    """Read what `pack_progress` wrote for several tasks, ordered by partition.
+    """Unpack the progress that several tasks packed, ordered by partition.
 
     All key groups receive the same, and those of a task read it once.
     """

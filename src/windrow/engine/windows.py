@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from windrow import model as m
 from windrow.engine.columns import Micros
+from windrow.engine.value_codec import EPOCH, micros_of, time_of
 
 GLOBAL_START: Final = -62_135_596_800_000_000
 """0001-01-01T00:00:00Z, where the global window starts."""
@@ -127,9 +128,8 @@ def expand(window: m.Sliced, hops: Hops) -> tuple[Micros, Micros]:
 _SECOND: Final = 1_000_000
 _HOUR: Final = 3_600 * _SECOND
 _DAY: Final = 24 * _HOUR
-_FIRST: Final = datetime(1, 1, 2, tzinfo=UTC)
-_LAST: Final = datetime(9999, 12, 30, tzinfo=UTC)
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_FIRST: Final = micros_of(datetime(1, 1, 2, tzinfo=UTC))
+_LAST: Final = micros_of(datetime(9999, 12, 30, tzinfo=UTC))
 _NEAR: Final = np.arange(-2, 3)
 """Days by which a local date may differ from the date in UTC, and one more on both sides."""
 
@@ -189,7 +189,7 @@ def _boundary(window: m.Calendar, number: int) -> int:
 
 def _day_number(day: date) -> int:
     """Return the days since 1970-01-01."""
-    return (day - _EPOCH.date()).days
+    return (day - EPOCH.date()).days
 
 
 def _month_numbers(days: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -219,8 +219,7 @@ def _instant(local: int, zone: ZoneInfo) -> int:
 
 
 def _datetime(micros: int) -> datetime:
-    least, most = ((at - _EPOCH) // timedelta(microseconds=1) for at in (_FIRST, _LAST))
-    return _EPOCH + timedelta(microseconds=min(max(micros, least), most))
+    return time_of(min(max(micros, _FIRST), _LAST))
 
 
 def _difference(moment: datetime) -> int:

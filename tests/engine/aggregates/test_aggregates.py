@@ -35,8 +35,8 @@ class Engine:
         state = [accumulator for fold in made for accumulator in fold.accumulators]
         self.columns = ", ".join(identifier(one.column) for one in state)
         self.begin = ", ".join(f"{one.begin} AS {identifier(one.column)}" for one in state)
-        self.merge = ", ".join(f"{one.merged()} AS {identifier(one.column)}" for one in state)
-        self.running = ", ".join(f"{one.merged(' OVER history')} AS {identifier(one.column)}" for one in state)
+        self.merge = ", ".join(f"{one.merge_sql()} AS {identifier(one.column)}" for one in state)
+        self.running = ", ".join(f"{one.merge_sql(' OVER history')} AS {identifier(one.column)}" for one in state)
         self.values = ", ".join(f"{fold.finish} AS {identifier(fold.name)}" for fold in made)
         self.extra = ", ".join(
             f"{one.expression.sql} AS {identifier(one.name)}" for one in computed(operator_spec(PIPELINE))

@@ -27,7 +27,7 @@ class Accumulator:
     merge: str
     around: str = "{}"
 
-    def merged(self, over: str = "") -> str:
+    def merge_sql(self, over: str = "") -> str:
         """Return the SQL that merges the column, over a window of rows if `over` names it."""
         return self.around.replace("{}", f"{self.merge}({identifier(self.column)}){over}")
 

@@ -145,7 +145,7 @@ def _compile_unary(  # noqa: C901, PLR0911, PLR0912 - a case for each of them
         case m.MaxBy() | m.MinBy():
             return by_measure(column, of, *measure, call=call)
         case m.TopKBy(_, _, k) | m.BottomKBy(_, _, k):
-            return ranked(column, of, *measure, call=call, k=k)
+            return rank_by_measure(column, of, *measure, call=call, k=k)
         case m.CollectList(_, most, by):
             return collect_list(column, of, most, by=by)
         case m.Variance():
@@ -289,7 +289,7 @@ def by_measure(column: str, of: ArgumentSql, measure: ArgumentSql, *, call: str)
     return (Accumulator(column, f"{call}({row}){given}", call),), f"{identifier(column)}.v"
 
 
-def ranked(column: str, of: ArgumentSql, measure: ArgumentSql, *, call: str, k: int) -> AggregateParts:
+def rank_by_measure(column: str, of: ArgumentSql, measure: ArgumentSql, *, call: str, k: int) -> AggregateParts:
     """Keep the `k` records with the least (min) or greatest (max) measures, in their order; show [value, measure]."""
     row, given = _row_by_measure(of, measure, call)
     order = "ASC" if call == "min" else "DESC"

@@ -47,13 +47,13 @@ def register(name: str, function: Callable[..., pa.Array], given: list[str], giv
 @lru_cache(maxsize=64)
 def count(type_: str) -> str:
     """Return the name of: values of a type -> the distinct values in order, with their counts."""
-    return register(_name("count", type_), _count, [f"{type_}[]"], _counted(type_))
+    return register(_name("count", type_), _count, [f"{type_}[]"], _counts_type(type_))
 
 
 @lru_cache(maxsize=64)
 def add(type_: str) -> str:
     """Return the name of: lists that `count` made -> the list that it makes of all their values."""
-    return register(_name("add", type_), _add, [f"{_counted(type_)}[]"], _counted(type_))
+    return register(_name("add", type_), _add, [f"{_counts_type(type_)}[]"], _counts_type(type_))
 
 
 @lru_cache(maxsize=64)
@@ -63,7 +63,7 @@ def rank(type_: str, at: Fraction) -> str:
     def function(counted: pa.Array) -> pa.Array:
         return _rank(counted, at)
 
-    return register(_name("rank", f"{type_} {at}"), function, [_counted(type_)], type_)
+    return register(_name("rank", f"{type_} {at}"), function, [_counts_type(type_)], type_)
 
 
 @lru_cache(maxsize=1)
@@ -93,7 +93,7 @@ def _name(what: str, type_: str) -> str:
     return f"__{what}_{re.sub(r'[^A-Za-z0-9]', '_', type_)}"
 
 
-def _counted(type_: str) -> str:
+def _counts_type(type_: str) -> str:
     return f"STRUCT(v {type_}, n BIGINT)[]"
 
 

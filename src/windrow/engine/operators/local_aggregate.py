@@ -18,7 +18,7 @@ from windrow.engine.keys import KeyGroups, key_groups, split_by_group
 from windrow.engine.messages import Packet, PartialPanes, Records
 from windrow.engine.operators.base import Judged, OperatorOutput, OperatorStep
 from windrow.engine.operators.window.assigner import on_time_for_all
-from windrow.engine.operators.window.sql import window_sql
+from windrow.engine.operators.window.sql import WindowSql
 from windrow.engine.schema import TIME, WATERMARK, WINDOW
 from windrow.engine.state.migrate import StoredState
 from windrow.engine.state.store import MemoryState, OperatorState, StoreKind
@@ -35,7 +35,7 @@ class LocalAggregate:
         self._name = name
         self._spec = spec
         self._duck = duckdb_sql.Connection(spec.key)
-        self._begin = window_sql(spec).begin
+        self._begin = WindowSql(spec).begin
         self._keys = pa.schema(schema.key_fields(key_of(spec)))
 
     def process(self, step: OperatorStep, state: OperatorState) -> OperatorOutput:  # noqa: ARG002 - no state

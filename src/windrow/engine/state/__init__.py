@@ -1,1 +1,1 @@
-"""State of key groups: the store, reports on what it holds, and its migration to a changed pipeline."""
+"""State of key groups: the store, reports on its contents, and its migration to a changed pipeline."""

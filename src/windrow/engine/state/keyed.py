@@ -73,7 +73,7 @@ class BucketIndex:
 
     @staticmethod
     def decode(rows: Any) -> BucketIndex:  # noqa: ANN401 - plain JSON
-        """Read what `encode` returned."""
+        """Decode the output of `encode`."""
         return BucketIndex({number: BucketInfo(keys, due, tick) for number, keys, due, tick in rows})
 
 

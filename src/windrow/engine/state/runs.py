@@ -159,7 +159,7 @@ class Runs:
 
     @staticmethod
     def decode(kind: str, fields: Any) -> Runs:  # noqa: ANN401 - plain JSON, None at first
-        """Read what `encode` returned."""
+        """Decode the output of `encode`."""
         if fields is None:
             return Runs(kind)
         found = Runs(kind, {number: Run(*run) for number, *run in fields["runs"]}, fields["next"])

@@ -73,5 +73,5 @@ class TimeBuffer:
 
     @staticmethod
     def decode(fields: Any, column: str = TIME, kind: str = BUFFER_KIND) -> TimeBuffer:  # noqa: ANN401 - plain JSON
-        """Read what `encode` returned."""
+        """Decode the output of `encode`."""
         return TimeBuffer(dict(fields["least"]), fields["next"], column, kind)

@@ -80,7 +80,7 @@ def added_digits(there: m.DataType, here: m.DataType) -> int:
 def incompatible_fields(spec: AnySpec, plan: StateChange) -> dict[str, str]:
     """Return the decoded fields whose new types do not fit stored state, with the reasons."""
     try:
-        return _TypeChanges(spec, plan).found()
+        return _TypeChanges(spec, plan).find()
     except PipelineError as exc:
         # expressions over stored records are computed with the types by which these were decoded
         return {field.name: exc.message for field in plan.were}
@@ -97,7 +97,7 @@ class _TypeChanges:
         self._after = {field.name: field.type for field in record_fields(spec)}
         self._computed = {column.name: column.expression for column in computed(spec)}
 
-    def found(self) -> dict[str, str]:
+    def find(self) -> dict[str, str]:
         """Return the reason for each decoded field whose change does not fit stored state."""
         found: dict[str, str] = {}
         for columns, why in chain(self._fields(), self._keys(), self._aggregates()):

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from windrow.engine.columns import MIN_TIME, pack, to_micros, unpack
+from windrow.engine.columns import MIN_TIME, Micros, pack, to_micros, unpack
 from windrow.engine.schema import WINDOW
 from windrow.engine.state.store import BlobStore
 
@@ -38,9 +38,14 @@ def windows_in(table: pa.Table) -> set[int]:
     return set(np.unique(to_micros(table.column(WINDOW))).tolist())
 
 
+def window_numbers(windows: Collection[int]) -> Micros:
+    """Return windows as an array."""
+    return np.fromiter(windows, dtype=np.int64, count=len(windows))
+
+
 def is_in_windows(table: pa.Table, windows: Collection[int]) -> npt.NDArray[np.bool_]:
     """Return the mask of rows in some windows."""
-    return np.isin(to_micros(table.column(WINDOW)), np.fromiter(windows, dtype=np.int64, count=len(windows)))
+    return np.isin(to_micros(table.column(WINDOW)), window_numbers(windows))
 
 
 def take_windows(table: pa.Table, windows: Collection[int]) -> pa.Table:

@@ -81,20 +81,16 @@ def stream_ends(graph: m.Graph, ended: Mapping[int, int], timers: Mapping[str, i
     """
     found: dict[str, int] = {}
     for node in graph.nodes:
-        match node:
-            case m.SinkNode():
-                continue
-            case m.SourceNode():
-                at = ended.get(graph.sources.index(node), MIN_TIME)
-            case _:
-                at = max(found[name] for name in node.inputs)
-        match node:
-            case m.WindowNode(window=window) if at != MIN_TIME:
-                at = max(at, _last_time(window, at))
-            case m.ProcessNode(name=name):
-                at = max(at, timers.get(name, MIN_TIME))
-            case _:
-                pass
+        if isinstance(node, m.SinkNode):
+            continue
+        if isinstance(node, m.SourceNode):
+            at = ended.get(graph.sources.index(node), MIN_TIME)
+        else:
+            at = max(found[name] for name in node.inputs)
+        if isinstance(node, m.WindowNode) and at != MIN_TIME:
+            at = max(at, _last_time(node.window, at))
+        elif isinstance(node, m.ProcessNode):
+            at = max(at, timers.get(node.name, MIN_TIME))
         found |= dict.fromkeys(m.outputs_of(node), at)
     return found
 

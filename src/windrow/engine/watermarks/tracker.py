@@ -57,7 +57,7 @@ class ClockAdvance:
             last_settled=self.clocks.last_settled(self.sources, sources),
         )
 
-    def ended(self, stream: str) -> int:
+    def end_of(self, stream: str) -> int:
         """Return the greatest event time that a stream's rows can have, if the input ended with the step."""
         return stream_ends(self.sources.graph, self.clocks.ended, self.clocks.timers)[stream]
 

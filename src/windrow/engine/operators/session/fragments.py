@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from windrow.engine.columns import Micros
+from windrow.engine.keys import key_numbers
 
 Mask = npt.NDArray[np.bool_]
 
@@ -207,7 +208,7 @@ class SessionSpec:
         is_open: Mask = (stored["role"] == ON_TIME) & ~fired
         return is_open
 
-    def moved(self, stored: Fragments, moment: SessionTime) -> Mask:
+    def is_moved(self, stored: Fragments, moment: SessionTime) -> Mask:
         """Return the mask of stored fragments that the passage of time alone makes fire."""
         seen = stored["seen"]
         passed = stored["closes"] + self.gap <= moment.low
@@ -235,23 +236,13 @@ def session_keys(rows: pa.Table, names: Sequence[str]) -> pa.Table:
 
 
 def number_keys(keys: pa.Table) -> tuple[Numbers, pa.Table]:
-    """Return the number of each row's key, and the distinct keys in the order of their numbers."""
-    numbers: Numbers | None = None
-    for column in keys.columns:
-        coded = column.combine_chunks().dictionary_encode()
-        codes = coded.indices.to_numpy().astype(np.int64)
-        numbers = codes if numbers is None else _number_by_first(numbers * len(coded.dictionary) + codes)
-    if numbers is None:
-        msg = "a key has a column"
-        raise ValueError(msg)
+    """Return the number of each row's key, and the distinct keys in the order of their numbers, that of first rows."""
+    numbers = key_numbers(keys)
+    if keys.num_columns > 1:
+        _, firsts, numbers = np.unique(numbers, return_index=True, return_inverse=True)
+        ranks = np.empty(len(firsts), dtype=np.int64)
+        ranks[np.argsort(firsts)] = np.arange(len(firsts))
+        numbers = ranks[numbers]
     firsts = np.full(int(numbers.max(initial=-1)) + 1, keys.num_rows, dtype=np.int64)
     np.minimum.at(firsts, numbers, np.arange(keys.num_rows))
     return numbers, keys.take(pa.array(firsts))
-
-
-def _number_by_first(values: Numbers) -> Numbers:
-    """Number distinct values in the order of their first occurrence."""
-    _, firsts, numbers = np.unique(values, return_index=True, return_inverse=True)
-    ranks = np.empty(len(firsts), dtype=np.int64)
-    ranks[np.argsort(firsts)] = np.arange(len(firsts))
-    return ranks[numbers]

@@ -295,14 +295,14 @@ class SessionMerger:
         self._open([part for part in on_time if part.closes + self.gap > before])
         self.waiting += [[part] for part in parts if part.role == WAITING]
         if self.rules.is_traced:
-            # they were taken back, with what they are linked with
+            # they were taken back, with the records that they are linked with
             self.waiting += [[part] for segment in self.fired for part in segment.parts if part.seen == UNSEEN]
 
     def add(self, parts: Sequence[SessionPart]) -> None:
         """Add on-time records; the late records of rows that they touch wait for their session."""
         self._open(parts)
         for part in parts:
-            self._hide(self.table.touched(part.first, part.last + self.gap))
+            self._hide(self.table.find_touching(part.first, part.last + self.gap))
 
     def add_traced(self, part: SessionPart) -> None:
         """Add a record that is the cause of its changes, where sessions are traced."""
@@ -316,7 +316,7 @@ class SessionMerger:
         else:
             self.table.join([part])
             return
-        self.waiting += [self.table.take(row) for row in self.table.touched(start, end)]
+        self.waiting += [self.table.take(row) for row in self.table.find_touching(start, end)]
 
     def _open(self, parts: Iterable[SessionPart]) -> None:
         """Open sessions; merge those whose end another session covers."""
@@ -337,7 +337,7 @@ class SessionMerger:
         """Add a late record that is reported by itself."""
         self.fire(late.cover if self.rules.is_record_by_record else min(late.cover, self.low))
         start, end = late.first, late.last + self.gap
-        rows = self.table.touched(start, end)
+        rows = self.table.find_touching(start, end)
         if not all(row.is_late_only for row in rows):
             self.table.join([late, *(part for together in self._take_waiting(start, end) for part in together)])
         elif self._is_linked(start, end):
@@ -361,7 +361,7 @@ class SessionMerger:
     def fire(self, until: int) -> None:
         """Fire the sessions that end by then."""
         while self.open and self.open[0].last + self.gap <= until:
-            segment = self._linked(self.open.pop(0))
+            segment = self._join_fired(self.open.pop(0))
             self._write(segment, "on_time")
             self.fired.append(segment)
 
@@ -406,7 +406,7 @@ class SessionMerger:
             elif parts:
                 self.table.join(parts)
 
-    def _linked(self, segment: SessionSegment) -> SessionSegment:
+    def _join_fired(self, segment: SessionSegment) -> SessionSegment:
         """Return an open session, joined with the fired sessions that are linked with it: the last ones."""
         while self.fired and segment.first - self.fired[-1].last < self.gap:
             segment = _segment_of([*self.fired.pop().parts, *segment.parts])

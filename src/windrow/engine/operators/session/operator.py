@@ -24,6 +24,7 @@ from windrow.engine.operators.session.fragments import EARLY, FIRED, ON_TIME, UN
 from windrow.engine.operators.session.plan import SessionPlan, plan_step
 from windrow.engine.operators.session.sql import SessionValues
 from windrow.engine.operators.window.operator import emit_changes
+from windrow.engine.operators.window.triggers import SqlTrigger, sql_trigger
 from windrow.engine.schema import END, OFFSET, PARTITION, TIME, WATERMARK, WINDOW, record_schema
 from windrow.engine.state.migrate import RowsByKeyGroup, StoredColumns, StoredState
 from windrow.engine.state.store import BlobStore, MemoryState, OperatorState, StoreKind
@@ -52,14 +53,19 @@ class SessionOperator:
             raise TypeError(msg)
         self._spec = spec
         self._is_traced = is_traced
-        self._every, count = (None, None) if spec.node.emit.early is None else _early_panes(spec.node.emit.early)
+        early = spec.node.emit.early
+        trigger = SqlTrigger(None, None, None) if early is None else sql_trigger(early)
+        if trigger is None or trigger.times is not None:
+            msg = f"sessions cannot have early panes by {early}; use count, every, or any_of them"
+            raise PipelineError(msg)
+        self._every = trigger.micros
         self._gap = spec.node.window.gap if spec.node.window.by is None else None
         self._rules = fragments.SessionSpec(
             gap=self._gap or 0,
             lateness=spec.lateness,
             late=spec.node.emit.late,
             is_traced=is_traced,
-            count=count,
+            count=trigger.records,
             most=spec.node.window.gap,
         )
         self._duck = duckdb_sql.Connection(spec.key)
@@ -154,11 +160,11 @@ class SessionOperator:
     def _merge(
         self, moment: SessionTime, loaded: LoadedSessions, arrivals: fragments.SessionRecords, records: pa.Table
     ) -> tuple[SessionPlan, pa.Table, LoadedSessions]:
-        """Merge the sessions of the loaded buckets; return the plan, the changes, and what is left in the buckets."""
+        """Merge the sessions of the loaded buckets; return the plan, the changes, and the rest of the buckets."""
         parts = loaded.parts
         is_concerned = np.zeros(loaded.keys.num_rows, dtype=np.bool_)
         is_concerned[arrivals.keys] = True
-        is_concerned[parts["key"][self._rules.moved(parts, moment) | self._rules.is_evictable(parts, moment)]] = True
+        is_concerned[parts["key"][self._rules.is_moved(parts, moment) | self._rules.is_evictable(parts, moment)]] = True
         chosen = np.flatnonzero(is_concerned[parts["key"]])
         plan = plan_step(self._rules, moment, parts[chosen], arrivals)
         totals = self._values.totals(plan, records, loaded.values.take(pa.array(chosen)))
@@ -172,24 +178,6 @@ class SessionOperator:
             values=pa.concat_tables([loaded.values.filter(pa.array(stays)), values]),
         )
         return plan, changes, left
-
-
-def _early_panes(trigger: m.Trigger) -> tuple[int | None, int | None]:
-    """Return the processing time between early panes, and the number of records; each None without such a trigger."""
-    match trigger:
-        case m.Every(micros):
-            return micros, None
-        case m.Records(number):
-            return None, number
-        case m.AnyOf(triggers):
-            times, counts = zip(*map(_early_panes, triggers), strict=True)
-            return (
-                min((time for time in times if time is not None), default=None),
-                min((count for count in counts if count is not None), default=None),
-            )
-        case _:
-            msg = f"sessions cannot have early panes by {trigger}; use count, every, or any_of them"
-            raise PipelineError(msg)
 
 
 SESSION_BUCKETS: Final = 64
@@ -368,7 +356,7 @@ def _add_missing_fields(rows: pa.Table) -> pa.Table:
 
 
 def _from_column(column: pa.ChunkedArray) -> Fragments:
-    """Read what `_to_column` wrote, also where fragments had fewer fields, which are 0."""
+    """Read the column of `_to_column`; fields that older fragments lack are 0."""
     array = column.combine_chunks()
     names = fragments.FRAGMENT_FIELDS[: column.type.byte_width // 8]
     read = np.frombuffer(array.buffers()[1] or b"", dtype=[(name, "<i8") for name in names])

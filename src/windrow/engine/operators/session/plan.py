@@ -68,7 +68,7 @@ def plan_step(
     cluster[order] = np.repeat(np.arange(len(begins)), np.diff(begins, append=len(parts)))
 
     moved, held = np.ones(len(parts), dtype=np.bool_), np.ones(len(parts), dtype=np.bool_)
-    moved[: len(stored)] = rules.moved(stored, moment)
+    moved[: len(stored)] = rules.is_moved(stored, moment)
     held[: len(stored)] = rules.open(stored, moment) | (stored["role"] == WAITING)
     moves = np.logical_or.reduceat(moved[order], begins)
     holds = np.logical_or.reduceat(held[order], begins)

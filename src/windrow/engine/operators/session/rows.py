@@ -16,7 +16,7 @@ Cause = tuple[int, int, int]
 
 @dataclass(eq=False, slots=True)
 class SessionPart:
-    """A fragment by its number, with its fields (`FRAGMENT_FIELDS`), some of which a step changes.
+    """A fragment by its number, with its fields (`FRAGMENT_FIELDS`), and a step changes some of them.
 
     Parts of a cluster are merged by `turn`, then `kind`: on-time records of a turn come before its late record.
     `watermark` is the watermark at its record if it has only one.
@@ -65,7 +65,10 @@ class SessionRow:
 
 
 class SessionChange(NamedTuple):
-    """A change; its values are those of `history` at `place`. `cause` is the place of its cause, where traced."""
+    """A change, in the order of the columns of changes.
+
+    Its values are those of `history` at `place`. `cause` is the place of its cause, where sessions are traced.
+    """
 
     op: Op
     pane: PaneName
@@ -111,13 +114,13 @@ class SessionRows:
     cause: Cause = (0, 0, 0)
     """The place of the record, or of the end of the window, that causes the next changes."""
 
-    def touched(self, start: int, end: int) -> list[SessionRow]:
+    def find_touching(self, start: int, end: int) -> list[SessionRow]:
         """Return the rows that touch a window, in their order."""
         return sorted((row for row in self.rows if row.start < end and start < row.end), key=lambda row: row.start)
 
     def put(self, start: int, end: int, parts: Sequence[SessionPart], pane: PaneName) -> list[SessionPart]:
         """Replace the rows that a session touches by a row of exactly these parts; return the other parts they had."""
-        replaced = self.touched(start, end)
+        replaced = self.find_touching(start, end)
         within = set(map(id, parts))
         left = [part for row in replaced for part in row.parts if id(part) not in within]
         base = None if left else max(replaced, key=_number_of_parts, default=None)
@@ -143,7 +146,7 @@ class SessionRows:
         A row with records that no on-time pane has held yet stays early: it depends on processing time.
         """
         start, end = window_of(parts, self.gap)
-        replaced = self.touched(start, end)
+        replaced = self.find_touching(start, end)
         base = max(replaced, key=_number_of_parts, default=None)
         added = [*parts, *(part for row in replaced if row is not base for part in row.parts)]
         new = SessionRow(

@@ -16,11 +16,16 @@ from windrow.engine.operators.session.fragments import FIRED, Fragments, Numbers
 from windrow.engine.operators.session.plan import SessionPlan
 from windrow.engine.operators.window.panes import PLACES, append_places
 from windrow.engine.operators.window.sql import PaneLists
-from windrow.engine.schema import LAST_PARTITION, OFFSET, PARTITION, PLACE, WATERMARK
+from windrow.engine.schema import LAST_PARTITION, PLACE
 from windrow.expressions import WindowSpec, made_rows
 
 FRAGMENT: Final = "__fragment"
 """The column with the number of the fragment that a record or an accumulator belongs to."""
+
+
+_NUMBERS = "revision", "window_start", "window_end", "__key", "__first", "__rank", *PLACE
+_CHANGE: Final = pa.schema([("op", pa.string()), ("pane", pa.string()), *((name, pa.int64()) for name in _NUMBERS)])
+"""The columns of a change before its values."""
 
 
 class SessionSql:
@@ -143,23 +148,18 @@ class SessionValues:
         """Return the rows that the fast path inserts."""
         made = plan.made[plan.written]
         count = len(made)
-        panes = pa.array(["early", "on_time"]).take(pa.array((made["seen"] == FIRED).astype(np.int64)))
-        return _with_columns_before(
-            {
-                "op": pa.repeat(pa.scalar("insert"), count),
-                "pane": panes,
-                "revision": np.zeros(count, dtype=np.int64),
-                "window_start": np.ascontiguousarray(made["start"]),
-                "window_end": np.ascontiguousarray(made["end"]),
-                "__key": np.ascontiguousarray(made["key"]),
-                "__first": np.ascontiguousarray(made["first"]),
-                "__rank": np.zeros(count, dtype=np.int64),
-                WATERMARK: made["end"] - 1,
-                PARTITION: np.full(count, LAST_PARTITION, dtype=np.int64),
-                OFFSET: np.full(count, MAX_TIME, dtype=np.int64),
-            },
-            totals.take(plan.made_of[plan.written]),
-        )
+        zeros = np.zeros(count, dtype=np.int64)
+        columns = [
+            pa.repeat(pa.scalar("insert"), count),
+            pa.array(["early", "on_time"]).take(pa.array((made["seen"] == FIRED).astype(np.int64))),
+            zeros,
+            *(np.ascontiguousarray(made[name]) for name in ("start", "end", "key", "first")),
+            zeros,
+            made["end"] - 1,
+            np.full(count, LAST_PARTITION, dtype=np.int64),
+            np.full(count, MAX_TIME, dtype=np.int64),
+        ]
+        return _append_values(pa.table(columns, schema=_CHANGE), totals.take(plan.made_of[plan.written]))
 
     def _slow_rows(self, plan: SessionPlan, totals: AccumulatorTable) -> pa.Table | None:
         """Return the changes of the slow path, each with the values of its history at its place; None without any."""
@@ -179,23 +179,10 @@ class SessionValues:
             for rank, (key, first, change) in enumerate(slow.changes)
             if self._retracts or change.op != "update_before"
         ]
-        keys, firsts, ranks, changes = zip(*rows, strict=True)
-        return _with_columns_before(
-            {
-                "op": [change.op for change in changes],
-                "pane": [change.pane for change in changes],
-                "revision": pa.array([change.revision for change in changes], pa.int64()),
-                "window_start": pa.array([change.start for change in changes], pa.int64()),
-                "window_end": pa.array([change.end for change in changes], pa.int64()),
-                "__key": pa.array(keys, pa.int64()),
-                "__first": pa.array(firsts, pa.int64()),
-                "__rank": pa.array(ranks, pa.int64()),
-                **dict(zip(PLACE, np.array([change.cause for change in changes], dtype=np.int64).T, strict=True)),
-            },
-            values.take(np.array([change.history * stride + change.place for change in changes], dtype=np.int64)),
-        )
+        changes = ((*change[:5], key, first, rank, *change.cause) for key, first, rank, change in rows)
+        places = np.array([change.history * stride + change.place for *_, change in rows], dtype=np.int64)
+        return _append_values(pa.table(list(zip(*changes, strict=True)), schema=_CHANGE), values.take(places))
 
 
-def _with_columns_before(columns: dict[str, object], table: pa.Table) -> pa.Table:
-    """Put columns before those of a table."""
-    return pa.table({**columns, **dict(zip(table.column_names, table.columns, strict=True))})
+def _append_values(changes: pa.Table, values: pa.Table) -> pa.Table:
+    return pa.table([*changes.columns, *values.columns], names=[*changes.column_names, *values.column_names])

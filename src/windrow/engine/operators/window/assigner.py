@@ -65,28 +65,28 @@ def assign(spec: WindowSpec, records: pa.Table, ended: int, forgotten_until: int
                 sliced, starts = on_time_for_all(window, times, to_micros(records.column(WATERMARK)), ended)
                 whole = _with_window(records, starts, starts + window.slice)
                 if sliced.all():
-                    return _assigned(spec, whole.slice(0, 0), whole, forgotten_until)
+                    return _judge(spec, whole.slice(0, 0), whole, forgotten_until)
                 whole = whole.filter(pa.array(sliced))
                 records = records.filter(pa.array(~sliced))
                 hops = hops_of(window, times[~sliced])
-            return _assigned(spec, _expanded(window, records, hops), whole, forgotten_until)
+            return _judge(spec, _expand(window, records, hops), whole, forgotten_until)
         case m.Session():
             msg = "sessions are not known by their records' times alone"
             raise TypeError(msg)
         case window:
             rows = _with_window(records, *windows_of(window, times))
-            return _assigned(spec, rows, rows.slice(0, 0), forgotten_until)
+            return _judge(spec, rows, rows.slice(0, 0), forgotten_until)
 
 
 def in_windows(window: m.Tumbling | m.Sliced | m.Calendar, records: pa.Table) -> pa.Table:
     """Return a row for each record and each of its windows, with WINDOW and END."""
     times = to_micros(records.column(TIME))
     if isinstance(window, m.Sliced):
-        return _expanded(window, records, hops_of(window, times))
+        return _expand(window, records, hops_of(window, times))
     return _with_window(records, *windows_of(window, times))
 
 
-def _expanded(window: m.Sliced, records: pa.Table, hops: Hops) -> pa.Table:
+def _expand(window: m.Sliced, records: pa.Table, hops: Hops) -> pa.Table:
     places, windows = expand(window, hops)
     return _with_window(records.take(pa.array(places)), windows, window_bounds(window, windows).ends)
 
@@ -95,7 +95,7 @@ def _with_window(records: pa.Table, windows: Micros, ends: Micros) -> pa.Table:
     return records.append_column(WINDOW, pa.array(windows)).append_column(END, pa.array(ends))
 
 
-def _assigned(spec: WindowSpec, rows: pa.Table, whole: pa.Table, forgotten_until: int) -> Assigned:
+def _judge(spec: WindowSpec, rows: pa.Table, whole: pa.Table, forgotten_until: int) -> Assigned:
     if isinstance(spec.node.window, m.Global):
         # the global window has no end to be late for
         return Assigned(rows, np.full(rows.num_rows, fill_value=True), np.full(rows.num_rows, fill_value=False), whole)

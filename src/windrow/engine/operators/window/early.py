@@ -64,7 +64,7 @@ class EarlyPanes:
         panes = load_panes(state, "panes", windows & step.known, self._no_panes)
         changes = self._no_changes
         if not self._is_by_time:
-            step = replace(step, on_time=_numbered(step.on_time))
+            step = replace(step, on_time=_number_rows(step.on_time))
         if panes.num_rows + step.on_time.num_rows + step.due.num_rows:
             clock = _clock(step)
             panes, rest = self._split_touched(step, panes, clock)
@@ -190,7 +190,7 @@ def _clock(step: PaneStep) -> pa.Table:
     return pa.table({name: pa.array([time], pa.int64()) for name, time in times.items()})
 
 
-def _numbered(records: pa.Table) -> pa.Table:
+def _number_rows(records: pa.Table) -> pa.Table:
     """Return records in the order of the log, with ROW, their number."""
     return in_log_order(records).append_column(sql.ROW, pa.array(np.arange(records.num_rows)))
 

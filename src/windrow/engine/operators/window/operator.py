@@ -22,7 +22,7 @@ from windrow.engine.operators.window.early import EarlyPanes
 from windrow.engine.operators.window.late import WAITING_KIND, LateGroups
 from windrow.engine.operators.window.panes import PaneStep, WatermarkPanes
 from windrow.engine.operators.window.slices import SLICE_KIND, is_slice_node, windows_of_slices
-from windrow.engine.operators.window.sql import window_sql
+from windrow.engine.operators.window.sql import WindowSql
 from windrow.engine.schema import DIFF, END, ID, OFFSET, PARTITION, PLACE, REVISION, TIME, WATERMARK, WINDOW
 from windrow.engine.state import window_store
 from windrow.engine.state.migrate import BlobAddress, RowsByKeyGroup, StoredColumns, StoredState, state_of_tables
@@ -57,7 +57,7 @@ class WindowOperator:
         empty = unscale(schema.record_schema(spec).empty_table())
         for name in (WINDOW, END):
             empty = empty.append_column(name, pa.array([], pa.int64()))
-        self._no_parts = duckdb_sql.query(self._duck, window_sql(spec).begin, records=empty)
+        self._no_parts = duckdb_sql.query(self._duck, WindowSql(spec).begin, records=empty)
         late = spec.node.emit.late
         self._groups = LateGroups(spec, late.number, self._duck) if isinstance(late, m.Records) else None
         # it orders records at the same place, which are counted
@@ -177,7 +177,7 @@ class WindowOperator:
 
 def begun_windows(window: m.Tumbling | m.Sliced | m.Calendar, windows: Collection[int], time: int) -> set[int]:
     """Return the windows that start by a time."""
-    numbers = np.fromiter(windows, dtype=np.int64, count=len(windows))
+    numbers = window_store.window_numbers(windows)
     return set(numbers[window_bounds(window, numbers).starts <= time].tolist())
 
 
@@ -187,7 +187,7 @@ def ended_windows(
     """Return the windows that end by a time; the global window ends after all time."""
     if isinstance(window, m.Global):
         return set(windows if time == MAX_TIME else ())
-    numbers = np.fromiter(windows, dtype=np.int64, count=len(windows))
+    numbers = window_store.window_numbers(windows)
     return set(numbers[window_bounds(window, numbers).ends <= max(time, MIN_TIME)].tolist())
 
 

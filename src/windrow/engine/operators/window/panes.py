@@ -21,7 +21,7 @@ from windrow.engine.columns import MAX_TIME, rescale, to_micros
 from windrow.engine.operators.base import StepTime
 from windrow.engine.operators.window.late import LateChunks
 from windrow.engine.operators.window.slices import SliceStep, SliceTree
-from windrow.engine.operators.window.sql import window_sql
+from windrow.engine.operators.window.sql import WindowSql
 from windrow.engine.schema import LAST_PARTITION, OFFSET, PARTITION, PLACE, WATERMARK
 from windrow.engine.state import window_store
 from windrow.engine.state.store import OperatorState
@@ -60,7 +60,7 @@ class WatermarkPanes:
         self._spec = spec
         self._duck = connection
         self._is_traced = is_traced
-        self._sql = window_sql(spec, is_traced=is_traced)
+        self._sql = WindowSql(spec, is_traced=is_traced)
         self._schema = schema.changes(made_rows(spec))
         self._no_panes = duckdb_sql.query(self._duck, self._sql.begin, records=no_records)
         self._no_changes = pa.schema([*self._schema, *(PLACES if is_traced else ())]).empty_table()

@@ -80,7 +80,7 @@ def _in_global_window(records: pa.Table, columns: pa.Schema) -> pa.Table:
 class RunningAggregateOperator:
     """The aggregates of each key over all rows, by an accumulator a key.
 
-    A step stores what it adds to an accumulator, which is merged with the rest when runs are merged.
+    A step stores its additions to an accumulator, which are merged with the rest when runs are merged.
     """
 
     state: Final[Mapping[str, StoreKind]] = {_PANES: "runs"}
@@ -113,8 +113,8 @@ class RunningAggregateOperator:
                 made = duckdb_sql.query(self._duck, self._sql.changes, history=history)
                 changes.append(self._changes.finish(made))
                 added.append(self._cast(duckdb_sql.query(self._duck, self._sql.add, begun=begun, history=history)))
-                panes = self._merged(pa.concat_tables([panes, added[-1]]))
-            runs.add(self._merged(pa.concat_tables(added)), -MAX_TIME, state, lambda rows, _: self._merged(rows))
+                panes = self._merge(pa.concat_tables([panes, added[-1]]))
+            runs.add(self._merge(pa.concat_tables(added)), -MAX_TIME, state, lambda rows, _: self._merge(rows))
             output = self._changes.output(self._chunks.join(changes))
         state.summary = {_PANES: runs.encode()}
         return output
@@ -123,7 +123,7 @@ class RunningAggregateOperator:
         """Migrate accumulators."""
         return migrate_runs(RowsByKeyGroup(self._spec, self._duck), states)
 
-    def _merged(self, panes: pa.Table) -> pa.Table:
+    def _merge(self, panes: pa.Table) -> pa.Table:
         return self._cast(duckdb_sql.query(self._duck, self._sql.merge, panes=panes))
 
     def _cast(self, panes: pa.Table) -> pa.Table:

@@ -16,9 +16,10 @@ import pyarrow as pa
 
 from windrow import model as m
 from windrow.engine import duckdb_sql
-from windrow.engine.columns import Micros, to_micros
+from windrow.engine.columns import to_micros
 from windrow.engine.operators.window.sql import WindowSql
 from windrow.engine.schema import WINDOW
+from windrow.engine.state import window_store
 from windrow.engine.state.store import OperatorState
 from windrow.engine.state.window_store import WindowSummary, load_panes, store_panes, take_windows, windows_in
 from windrow.engine.windows import Hops, distance, expand, hops_of, window_bounds
@@ -95,23 +96,23 @@ class SliceTree:
         if missing:
             pairs = [(start, child) for start in missing for child in self._children(level, start)]
             made = duckdb_sql.query(self._duck, self._sql.merge, panes=_panes_by_window(below, pairs))
-            stays = set(missing) - self._expired(missing, step.low)
+            stays = set(missing) - self._expired_starts(missing, step.low)
             store_panes(step.state, _kind_of_level(level), take_windows(made, stays))
             step.summary.slices.setdefault(level, set()).update(stays)
             nodes = pa.concat_tables([nodes, made.select(nodes.column_names)])
         return nodes
 
     def _expire(self, known: Collection[int], step: SliceStep) -> None:
-        """Drop the slices and nodes of which no open window is made; of the slices `known` are in the state."""
+        """Drop the slices and nodes that no open window needs; only the `known` slices are in the state."""
         for level, starts in step.summary.slices.items():
-            expired = self._expired(starts, step.low)
+            expired = self._expired_starts(starts, step.low)
             for start in sorted(expired if level else expired & set(known)):
                 step.state.drop(_kind_of_level(level), start)
             step.summary.slices[level] = starts - expired
 
     def _filled_nodes(self, summary: WindowSummary) -> dict[int, set[int]]:
         """Return the starts of all nodes with rows, by level."""
-        slices, offset = _starts_array(summary.slices.get(0, ())), self._window.offset
+        slices, offset = window_store.window_numbers(summary.slices.get(0, ())), self._window.offset
         levels: dict[int, set[int]] = defaultdict(set)
         length, level = self._window.slice, 0
         while length <= self._window.size:
@@ -137,16 +138,16 @@ class SliceTree:
         length = self._window.slice * _FANOUT ** (level - 1)
         return range(start, start + _FANOUT * length, length)
 
-    def _expired(self, starts: Collection[int], low: int) -> set[int]:
+    def _expired_starts(self, starts: Collection[int], low: int) -> set[int]:
         """Return the starts of slices or nodes that only windows hold that end by a time."""
-        numbers = _starts_array(starts)
+        numbers = window_store.window_numbers(starts)
         last = hops_of(self._window, numbers).last
         return set(numbers[window_bounds(self._window, last).ends <= low].tolist())
 
 
 def windows_of_slices(window: m.Sliced, slices: Collection[int], after: int) -> set[int]:
     """Return the windows of slices that end after a time."""
-    first, last = hops_of(window, np.sort(_starts_array(slices)))
+    first, last = hops_of(window, np.sort(window_store.window_numbers(slices)))
     # each window once: of two adjacent slices, the second has few windows that the first does not have
     first[1:] = np.maximum(first[1:], last[:-1] + distance(window))
     _, windows = expand(window, Hops(first, last))
@@ -172,7 +173,3 @@ def _kind_of_level(level: int) -> str:
 def is_slice_node(kind: str) -> bool:
     """Return whether blobs of a kind are nodes above the slices."""
     return kind.startswith(SLICE_KIND) and kind != SLICE_KIND
-
-
-def _starts_array(starts: Collection[int]) -> Micros:
-    return np.fromiter(starts, dtype=np.int64, count=len(starts))

@@ -35,7 +35,6 @@ place; in mode discard, of the rows since the pane before.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final, assert_never
 
 import pyarrow as pa
@@ -82,8 +81,8 @@ class PaneLists:
         self.by = ", ".join([WINDOW, *keys])
         self.columns = ", ".join(identifier(accumulator.column) for accumulator in accumulators)
         self.begin = each(lambda accumulator: accumulator.begin)
-        self.merged = each(lambda accumulator: accumulator.merged())
-        self.running = each(lambda accumulator: accumulator.merged(" OVER history"))
+        self.merged = each(lambda accumulator: accumulator.merge_sql())
+        self.running = each(lambda accumulator: accumulator.merge_sql(" OVER history"))
         self.values = ", ".join(f"{fold.finish} AS {identifier(fold.name)}" for fold in folds)
         # the operator knows where windows start and end, and replaces both
         self.change = ", ".join([f"{WINDOW} AS window_start", f"{WINDOW} AS window_end", *keys, self.values])
@@ -103,7 +102,6 @@ class PaneLists:
         self.change_order = f"ORDER BY {', '.join(['window_start', *keys])}"
 
 
-@dataclass(frozen=True)
 class WindowSql:
     """Queries over tables of records (window and fields) and of panes (window, key, accumulators, revision).
 
@@ -114,16 +112,31 @@ class WindowSql:
     revision of it, as panes with `__rank` (the base, where there is one, before its revisions), `__base` and `__last`.
     `settle`: base and history -> panes as they are after the revisions. `fired`: panes -> on-time changes. `revised`:
     history -> late changes. In changes, which are by window and key, both bounds of a window are its number, yet to
-    be replaced.
+    be replaced. With `is_traced` late records revise in the merged order, and a change has the place of the record that
+    made it (`PLACE`) as its last columns.
     """
 
-    begin: str
-    add: str
-    merge: str
-    revise: str
-    settle: str
-    fired: str
-    revised: str
+    def __init__(self, spec: WindowSpec, *, is_traced: bool = False) -> None:
+        lists = PaneLists(spec, is_traced=is_traced)
+        by = lists.by
+        stored = f"SELECT {by}, {lists.columns}, {REVISION}"
+        self.begin = f"SELECT {by}, {lists.begin}, 0::INTEGER AS {REVISION} FROM records GROUP BY {by}"
+        self.add = f"""
+            SELECT {by}, {lists.merged}, max({REVISION}) AS {REVISION}
+            FROM ({self.begin} UNION ALL {stored} FROM panes) GROUP BY {by}
+        """
+        self.merge = f"SELECT {by}, {lists.merged}, max({REVISION}) AS {REVISION} FROM panes GROUP BY {by}"
+        self.revise = _revise_query(spec, lists, is_traced=is_traced)
+        self.settle = f"""
+            {stored} FROM base ANTI JOIN history USING ({by})
+            UNION ALL
+            {stored} FROM history WHERE __last
+        """
+        self.fired = f"""
+            SELECT 'insert' AS op, 'on_time' AS pane, {REVISION} AS revision, {lists.change}
+            FROM panes {lists.change_order}
+        """
+        self.revised = _revised_query(spec, lists, is_traced=is_traced)
 
     def add_records(
         self, connection: duckdb_sql.Connection, records: pa.Table, parts: pa.Table, stored: pa.Table
@@ -137,35 +150,7 @@ class WindowSql:
         return duckdb_sql.query(connection, self.merge, panes=panes) if parts.num_rows else stored
 
 
-def window_sql(spec: WindowSpec, *, is_traced: bool = False) -> WindowSql:
-    """Write the queries of a pipeline.
-
-    With `is_traced` late records revise in the merged order, and a change has the place of the record that made it
-    (`PLACE`) as its last columns.
-    """
-    lists = PaneLists(spec, is_traced=is_traced)
-    by = lists.by
-    begun = f"SELECT {by}, {lists.begin}, 0::INTEGER AS {REVISION} FROM records GROUP BY {by}"
-    stored = f"SELECT {by}, {lists.columns}, {REVISION}"
-    return WindowSql(
-        begin=begun,
-        add=f"""
-            SELECT {by}, {lists.merged}, max({REVISION}) AS {REVISION}
-            FROM ({begun} UNION ALL {stored} FROM panes) GROUP BY {by}
-        """,
-        merge=f"SELECT {by}, {lists.merged}, max({REVISION}) AS {REVISION} FROM panes GROUP BY {by}",
-        revise=_revise_query(spec, lists, is_traced=is_traced),
-        settle=f"""
-            {stored} FROM base ANTI JOIN history USING ({by})
-            UNION ALL
-            {stored} FROM history WHERE __last
-        """,
-        fired=f"""
-            SELECT 'insert' AS op, 'on_time' AS pane, {REVISION} AS revision, {lists.change}
-            FROM panes {lists.change_order}
-        """,
-        revised=_revised_query(spec, lists, is_traced=is_traced),
-    )
+window_sql = WindowSql
 
 
 def _revise_query(spec: WindowSpec, lists: PaneLists, *, is_traced: bool) -> str:

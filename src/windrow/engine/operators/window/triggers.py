@@ -14,7 +14,7 @@ from windrow.engine.user_code import qualified_name, raise_user_code_error
 
 @dataclass(frozen=True)
 class SqlTrigger:
-    """A rule for SQL: every `records`, `micros` after the first unseen record, at most `times` times."""
+    """A rule without memory: every `records`, `micros` after the first unseen record, at most `times` times."""
 
     records: int | None
     micros: int | None
@@ -22,7 +22,7 @@ class SqlTrigger:
 
 
 def sql_trigger(trigger: m.Trigger) -> SqlTrigger | None:
-    """Return a trigger as a rule that SQL evaluates, or None."""
+    """Return a trigger as a rule that SQL can evaluate, or None."""
     found: SqlTrigger | None = None
     match trigger:
         case m.Records(number):
