@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from windrow import model as m
 from windrow.connectors.postgres import client
-from windrow.connectors.postgres.catalog import sql_types
 from windrow.connectors.postgres.client import Connection
+from windrow.connectors.postgres.session import sql_types
 from windrow.connectors.tables import RELAYS, create_table, outbox
 from windrow.errors import InputError, SinkError
 
