@@ -87,6 +87,12 @@ def exact_array(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
     return pa.array(values, type_)
 
 
+def exact_decimals(values: Sequence[Decimal | None], type_: pa.DataType) -> pa.Array:
+    """Return decimals with all their digits after the point, even if the type declares fewer."""
+    scale = max((-int(number.as_tuple().exponent) for number in values if number is not None), default=0)
+    return pa.array(values, pa.decimal128(38, min(38, max(scale, type_.scale))))
+
+
 def exact_cast(column: pa.Array, type_: pa.DataType) -> Fitted:
     """Cast the column of a database; a value that the cast would change is a misfit."""
     if pa.types.is_dictionary(column.type):

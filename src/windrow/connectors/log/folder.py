@@ -261,14 +261,15 @@ class LogFolder:
 
         It is 0 where the log was compacted, as the bytes that were read no longer exist.
         """
-        return self.settled(
-            partition, lambda kept: 0 if position.line < kept.base.line else self._mark(partition, position)
-        )
 
-    def _mark(self, partition: int, position: Position) -> int:
-        with self._open(partition, position) as file:
-            file.seek(max(0, position.byte - MARK))
-            return crc32(file.read(position.byte - file.tell()))
+        def look(kept: Kept) -> int:
+            if position.line < kept.base.line:
+                return 0
+            with self._open(partition, position) as file:
+                file.seek(max(0, position.byte - MARK))
+                return crc32(file.read(position.byte - file.tell()))
+
+        return self.settled(partition, look)
 
     def head(self, partition: int) -> int:
         """Return a checksum of the beginning of the first line, which stays the same while the file grows."""

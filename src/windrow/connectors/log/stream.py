@@ -36,8 +36,10 @@ class LogStreamReader(CutReader[Part]):
             sizes = {p: min(size, self._target.get(p, 0)) for p, size in sizes.items()}
         if cut is None and sizes == self._seen:  # unchanged since the last poll, which found nothing
             return start
-        self._verify(start)
         begin = _positions(start)
+        for partition, position in begin.items():
+            note = start[str(partition)]
+            self._folder.verify(partition, position, note["mark"], note.get("head"))
         if cut is None:
             ends = up_to(self._folder, begin, sizes, max_records)
         else:
@@ -66,11 +68,6 @@ class LogStreamReader(CutReader[Part]):
             if sizes.get(partition, -1) < position.byte:
                 self._folder.scan(partition, position)  # raises for a lost record
         return sizes
-
-    def _verify(self, start: Offset) -> None:
-        for partition, position in _positions(start).items():
-            note = start[str(partition)]
-            self._folder.verify(partition, position, note["mark"], note.get("head"))
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         begin = _positions(start)

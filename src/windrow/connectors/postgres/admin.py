@@ -10,13 +10,11 @@ import psycopg
 
 from windrow import model as m
 from windrow.connectors.database import Promoted
-from windrow.connectors.ownership import may_promote
 from windrow.connectors.postgres.client import first_value, lock_shared_tables, lock_table, qualified
 from windrow.connectors.postgres.session import PostgresSession
 from windrow.connectors.postgres.sink import PostgresServer
-from windrow.connectors.sink import Run
-from windrow.connectors.sql.tables import SqlDatabase, owner_of, replayed_into
-from windrow.connectors.tables import ORIGINS, OWNERS, quote, table_names
+from windrow.connectors.sql.tables import ASIDE, SqlDatabase, renames, require_promotable, swap_owners
+from windrow.connectors.tables import quote, table_names
 from windrow.errors import SinkError
 
 
@@ -41,8 +39,6 @@ RUN_SECONDS = 2.0
 """Seconds to wait for the lock of a run, which the server may hold a moment longer than the run lasts."""
 LOCK_SECONDS = 5.0
 """Seconds to wait for readers and writers, who queue behind this statement meanwhile."""
-_ASIDE = "windrow_promoted_aside"
-
 _OWN = r"""(
 c.relam = (SELECT oid FROM pg_am WHERE amname = 'brin') AND i.indnatts = 1
 AND pg_get_indexdef(i.indexrelid, 1, true) = 'epoch'
@@ -105,14 +101,9 @@ class Promotion:
     def run(self, pipeline: str) -> Promoted:
         """Promote in a transaction that is open; see `windrow.connectors.database.Database.promote`."""
         there = {name: oid for name in (*self.live, *self.shadow) if (oid := self._oid(name)) is not None}
-        owners = (self._owner(self.live[0], there), self._owner(self.shadow[0], there))
-        replayed = replayed_into(self.session, self.shadow[0])
-        may_promote(pipeline, (self.live[0], self.shadow[0]), owners, replayed)
+        require_promotable(self.session, pipeline, self.live[0], self.shadow[0], there)
         # first the owners' rows, which a step that is being written has locked, and then the tables, as a step does
-        for shared in (OWNERS, *([ORIGINS] if self._oid(ORIGINS.name) is not None else [])):
-            query = f"UPDATE {self._name(shared.name)} SET table_name = $2 WHERE table_name = $1"
-            for table, to in _renames(self.live[0], self.shadow[0]):
-                self.session.connection.execute(query, (table, to))
+        swap_owners(self.session, self.live[0], self.shadow[0])
         self._exclude(list(there))
         oids = list(there.values())
         indexes, views = self._rows(_INDEXES, oids), self._rows(_VIEWS, oids)
@@ -152,16 +143,16 @@ class Promotion:
     def _swap(self, live: str, shadow: str, there: dict[str, int]) -> None:
         """Swap the names of two tables and of their own indexes; the live table keeps its owner and grants."""
         both = live in there and shadow in there
-        keys = [self._key(name, there) for name in (live, shadow)]
         grants, others = (self._rows(_GRANTS, there[name]) if both else [] for name in (live, shadow))
         user = self._user_of(live) if both else ""
-        for table, to in _renames(live, shadow):
-            if table in there or (table == _ASIDE and live in there):
+        for table, to in renames(live, shadow):
+            if table in there or (table == ASIDE and live in there):
                 self.session.connection.execute(f"ALTER TABLE {self._name(table)} RENAME TO {quote(to)}")
         if not both:
             return
-        if keys[0] is not None and keys[1] is not None:
-            for key, to in _renames(keys[0], keys[1]):
+        keys = [first_value(self.session.connection, _KEY, there[name]) for name in (live, shadow)]
+        if None not in keys:
+            for key, to in renames(*keys):
                 self.session.connection.execute(f"ALTER INDEX {self._name(key)} RENAME TO {quote(to)}")
         self._grant(live, user, grants, others)
 
@@ -195,24 +186,9 @@ class Promotion:
     def _rows(self, query: str, value: object) -> list[tuple[Any, ...]]:
         return self.session.connection.execute(query, (value,)).fetchall()
 
-    def _key(self, table: str, there: dict[str, int]) -> str | None:
-        return first_value(self.session.connection, _KEY, there[table]) if table in there else None
-
     def _oid(self, table: str) -> int | None:
         oid: int | None = first_value(self.session.connection, "SELECT to_regclass($1)::oid::bigint", self._name(table))
         return oid
 
-    def _owner(self, table: str, there: dict[str, int]) -> Run | None:
-        """Return the owner of a table; None if there is no such table. Raise SinkError if it has no owner."""
-        owner = owner_of(self.session, table)
-        if owner is None and table in there:
-            msg = f"table {table!r} is not windrow's: choose another table"
-            raise SinkError(msg)
-        return owner if table in there else None
-
     def _name(self, table: str) -> str:
         return qualified(self.session.schema, table)
-
-
-def _renames(live: str, shadow: str) -> tuple[tuple[str, str], ...]:
-    return (live, _ASIDE), (shadow, live), (_ASIDE, shadow)

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from windrow.connectors.database import Condition, Snapshot
-from windrow.connectors.misfits import Fitted, exact_array, fitted_rows
+from windrow.connectors.misfits import Fitted, exact_array, exact_decimals, fitted_rows
 from windrow.connectors.postgres.client import Connection, first_value, qualified
 from windrow.connectors.tables import Table, quote
 from windrow.engine.schema import MICROS
@@ -81,6 +81,4 @@ def _read_column(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
     try:
         return text.cast(pa.decimal128(38, type_.scale))
     except pa.ArrowInvalid:  # more digits than the type declares
-        exact = [None if value is None else Decimal(value) for value in values]
-        scale = max((-int(number.as_tuple().exponent) for number in exact if number is not None), default=0)
-        return pa.array(exact, pa.decimal128(38, min(38, max(scale, type_.scale))))
+        return exact_decimals([None if value is None else Decimal(value) for value in values], type_)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing, contextmanager
 
 import pyarrow as pa
@@ -372,7 +372,7 @@ def replayed_into(db: Session, table: str) -> Replayed | None:
     return None if owner is None else read_replayed(db.snapshot(), table, owner)
 
 
-_ASIDE = "windrow_promoted_aside"
+ASIDE = "windrow_promoted_aside"
 
 
 def _promote(db: Session, pipeline: str, live_table: str, shadow_table: str) -> Promoted:
@@ -383,13 +383,14 @@ def _promote(db: Session, pipeline: str, live_table: str, shadow_table: str) -> 
     """
     live, shadow = tables.table_names(live_table), tables.table_names(shadow_table)
     there = {name for name in (*live, *shadow) if db.columns(name)}
-    owners = (_owner(db, there, live[0]), _owner(db, there, shadow[0]))
-    ownership.may_promote(pipeline, (live[0], shadow[0]), owners, replayed_into(db, shadow[0]))
+    require_promotable(db, pipeline, live[0], shadow[0], there)
     dependents = db.dependents((*live, *shadow))
     for dependent in dependents:
         db.execute(f"DROP {dependent.kind} {quote(dependent.name)}")
-    for name, other in zip(live, shadow, strict=True):
-        _swap(db, name, other, there)
+    for pair in zip(live, shadow, strict=True):
+        for table, to in renames(*pair):
+            if (pair[0] if table == ASIDE else table) in there:
+                db.execute(f"ALTER TABLE {quote(table)} RENAME TO {quote(to)}")
     for dependent in dependents:
         try:
             db.execute(dependent.sql)
@@ -399,26 +400,29 @@ def _promote(db: Session, pipeline: str, live_table: str, shadow_table: str) -> 
                 f"{live[0]!r} ({str(exc).partition(chr(10))[0]}): drop it first; nothing was changed"
             )
             raise SinkError(msg) from exc
-    for shared in (OWNERS, *([ORIGINS] if db.has(ORIGINS.name) else [])):
-        query = f"UPDATE {db.name(shared.name)} SET table_name = ? WHERE {db.same.format('table_name', '?')}"
-        for table, to in ((live[0], _ASIDE), (shadow[0], live[0]), (_ASIDE, shadow[0])):
-            db.execute(query, (to, table))
+    swap_owners(db, live[0], shadow[0])
     carried = tuple(f"{dependent.kind} {dependent.name}" for dependent in dependents)
     return Promoted(shadow[0] if live[0] in there else None, carried, ())
 
 
-def _swap(db: Session, live: str, shadow: str, there: set[str]) -> None:
-    for table, to in ((live, _ASIDE), (shadow, live), (_ASIDE, shadow)):
-        if (live if table == _ASIDE else table) in there:
-            db.execute(f"ALTER TABLE {quote(table)} RENAME TO {quote(to)}")
+def renames(live: str, shadow: str) -> tuple[tuple[str, str], ...]:
+    """Return the renames, each of a name to another, that swap two names."""
+    return (live, ASIDE), (shadow, live), (ASIDE, shadow)
 
 
-def _owner(db: Session, there: set[str], table: str) -> Run | None:
-    """Return the owner of a table; None if there is no such table. Raise SinkError if it has no owner."""
-    if table not in there:
-        return None
-    owner = owner_of(db, table)
-    if owner is None:
-        msg = f"table {table!r} is not windrow's: choose another table"
-        raise SinkError(msg)
-    return owner
+def swap_owners(db: Session, live: str, shadow: str) -> None:
+    """Swap the owners and origins of two result tables."""
+    for shared in (OWNERS, *([ORIGINS] if db.has(ORIGINS.name) else [])):
+        query = f"UPDATE {db.name(shared.name)} SET table_name = ? WHERE {db.same.format('table_name', '?')}"
+        for table, to in renames(live, shadow):
+            db.execute(query, (to, table))
+
+
+def require_promotable(db: Session, pipeline: str, live: str, shadow: str, there: Collection[str]) -> None:
+    """Raise SinkError or InputError unless a shadow may take the place of a live table; `there` are existing tables."""
+    owners = [owner_of(db, table) if table in there else None for table in (live, shadow)]
+    for table, owner in zip((live, shadow), owners, strict=True):
+        if table in there and owner is None:
+            msg = f"table {table!r} is not windrow's: choose another table"
+            raise SinkError(msg)
+    ownership.may_promote(pipeline, (live, shadow), (owners[0], owners[1]), replayed_into(db, shadow))

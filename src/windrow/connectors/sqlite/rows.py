@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.connectors.database import Condition, Snapshot, Value
-from windrow.connectors.misfits import Fitted, NotUtf8, exact_array, fitted_rows
+from windrow.connectors.misfits import Fitted, NotUtf8, exact_array, exact_decimals, fitted_rows
 from windrow.connectors.tables import Table, decimal_text, quote, significant_digits, unscaled, utc_text
 from windrow.engine.schema import MICROS
 
@@ -257,8 +257,7 @@ def _decimals(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
             whole = pa.array(scaled.astype(np.int64)).cast(pa.decimal128(38, 0))
             return pa.Array.from_buffers(pa.decimal128(38, type_.scale), len(whole), whole.buffers())
     exact = [None if value is None else _decimal(value) for value in values]
-    scale = max((-int(number.as_tuple().exponent) for number in exact if number is not None), default=0)
-    return pa.array(exact, pa.decimal128(38, min(38, max(scale, type_.scale))))
+    return exact_decimals(exact, type_)
 
 
 _PLAIN = re.compile(r"-?[0-9]+(\.[0-9]+)?")
