@@ -289,7 +289,7 @@ def schema_mismatches(table: Table, expected: Mapping[str, str], existing: Exist
         yield SchemaMismatch(f"the primary key of table {table.name!r} is {key}, not {', '.join(table.key)}")
 
 
-def relaxed(table: Table, required: Collection[str]) -> list[str]:
+def relaxable(table: Table, required: Collection[str]) -> list[str]:
     """Return the NOT NULL columns that a run makes nullable when it opens a table.
 
     These are the places of dead letters, which earlier versions required.

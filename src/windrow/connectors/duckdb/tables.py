@@ -33,7 +33,7 @@ import pyarrow as pa
 from windrow.connectors import tables
 from windrow.connectors.database import Condition, Snapshot, Value
 from windrow.connectors.duckdb.connector import DuckDBSink
-from windrow.connectors.misfits import Fitted, fitted_batch
+from windrow.connectors.misfits import Fitted, fit_batch
 from windrow.connectors.sql.session import Column, Dependent, EmbeddedFile, EmbeddedSession
 from windrow.connectors.sql.tables import SqlDatabase, SqlTables
 from windrow.connectors.tables import REDRIVES, REPLAYS, SHARED, Layout, Table, quote
@@ -109,7 +109,7 @@ class DuckDBFile(EmbeddedFile):
 
     @contextmanager
     def _attached(self, *, is_read_only: bool) -> Iterator[DuckDBSession]:
-        with _translated(self.path):
+        with _translate_errors(self.path):
             name = _ATTACHED.attach(self.file.resolve(), self.busy, is_read_only=is_read_only)
             try:
                 with closing(DuckDBSession(name)) as session:
@@ -341,7 +341,7 @@ class DuckDBSnapshot(Snapshot):
     def fetch(self, table: Table, sql: str, values: Sequence[object]) -> Iterator[list[Fitted]]:
         # a connection of its own, since several queries may be read in turns
         found: pa.RecordBatchReader = self._session.cursor().execute(sql, list(values)).to_arrow_reader(_BATCH)
-        return (fitted_batch(batch, table.schema) for batch in found)
+        return (fit_batch(batch, table.schema) for batch in found)
 
     def fetch_number(self, table: Table, sql: str, values: Sequence[object]) -> int:  # noqa: ARG002 - the contract's
         [(number,)] = self._session.execute(sql, values)
@@ -410,7 +410,7 @@ def translate(error: duckdb.Error, path: str) -> SinkError:
 
 
 @contextmanager
-def _translated(path: str) -> Iterator[None]:
+def _translate_errors(path: str) -> Iterator[None]:
     """Raise SinkError for DuckDB's errors within."""
     try:
         yield

@@ -51,7 +51,7 @@ class ParquetRows:
 
     def count(self) -> int:
         """Return the number of rows."""
-        with self._opened() as file:
+        with self._open() as file:
             return int(file.metadata.num_rows)
 
     def after(self, byte: int, rows: int) -> int:  # noqa: ARG002 - as of lines
@@ -60,7 +60,7 @@ class ParquetRows:
 
     def read(self, row: int, byte: int, rows: int) -> Iterator[pa.Array]:  # noqa: ARG002 - the same
         """Yield a number of rows as binary values, from `row` on."""
-        with self._opened() as file:
+        with self._open() as file:
             groups: list[int] = []
             skip = row
             for number in range(file.num_row_groups):
@@ -82,7 +82,7 @@ class ParquetRows:
         return row + 1
 
     @contextmanager
-    def _opened(self) -> Iterator[pq.ParquetFile]:
+    def _open(self) -> Iterator[pq.ParquetFile]:
         try:
             # INT96 has years outside 1677 to 2262, in which nanoseconds would overflow
             with pq.ParquetFile(self.path, coerce_int96_timestamp_unit="us") as file:

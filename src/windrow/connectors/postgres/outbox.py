@@ -55,7 +55,7 @@ def open_outbox(sink: m.PostgresSink) -> Iterator[Outbox]:
     Raise InputError if there is no outbox.
     """
     place, table = client.server(sink.url).place, outbox(sink.table).name
-    with client.connect(sink.url) as connection, client.translated(place):
+    with client.connect(sink.url) as connection, client.translate_errors(place):
         schema = client.schema_of(connection, place)
         if client.first_value(connection, "SELECT to_regclass($1)", client.qualified(schema, table)) is None:
             msg = f"{place} has no table {table!r}: set `outbox: true` at the sink, and start the run once"

@@ -46,7 +46,7 @@ class PostgresServer(SqlServer):
     def opening(self, tables: Sequence[str]) -> Iterator[PostgresSession]:
         connection = client.connect(self._url)
         try:
-            with client.translated(self.place):
+            with client.translate_errors(self.place):
                 schema = client.schema_of(connection, self.place)
                 # in the order of their names, or two runs could wait for each other
                 for table in sorted(tables):
@@ -74,7 +74,7 @@ class PostgresServer(SqlServer):
                 client.lock_shared_tables(new.connection)
                 yield new
         else:
-            with client.translated(self.place), session.connection.transaction():
+            with client.translate_errors(self.place), session.connection.transaction():
                 yield session
 
     @contextmanager
@@ -86,7 +86,7 @@ class PostgresServer(SqlServer):
     @contextmanager
     def connected(self) -> Iterator[PostgresSession]:
         """Connect without a transaction."""
-        with client.connect(self._url) as connection, client.translated(self.place):
+        with client.connect(self._url) as connection, client.translate_errors(self.place):
             yield PostgresSession(connection, client.schema_of(connection, self.place))
 
     def close(self) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from windrow.connectors.database import Condition, Snapshot
-from windrow.connectors.misfits import Fitted, exact_array, exact_decimals, fitted_rows
+from windrow.connectors.misfits import Fitted, exact_array, exact_decimals, fit_rows
 from windrow.connectors.postgres.client import Connection, first_value, qualified
 from windrow.connectors.tables import Table, quote
 from windrow.engine.schema import MICROS
@@ -41,7 +41,7 @@ class PostgresSnapshot(Snapshot):
         self._connection.execute("SET LOCAL cursor_tuple_fraction = 1")
         self._connection.execute(f"DECLARE {cursor} NO SCROLL CURSOR FOR {sql}", values)
         while rows := self._connection.execute(f"FETCH {_ROWS} FROM {cursor}").fetchall():
-            yield fitted_rows(rows, table.schema, _read_column)
+            yield fit_rows(rows, table.schema, _read_column)
 
     def fetch_number(self, table: Table, sql: str, values: Sequence[object]) -> int:  # noqa: ARG002 - the contract's
         return int(first_value(self._connection, sql, *values))
@@ -72,7 +72,7 @@ class PostgresSnapshot(Snapshot):
 
 
 def _read_column(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
-    """Read the values of a column; raise an error as `windrow.connectors.misfits.fitted` has it."""
+    """Read the values of a column; raise an error as `windrow.connectors.misfits.fit_column` has it."""
     if pa.types.is_timestamp(type_):
         return pa.array(values, pa.int64()).cast(MICROS)
     if not pa.types.is_decimal(type_):

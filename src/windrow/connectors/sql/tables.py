@@ -161,12 +161,12 @@ class SqlTable:
 
     def create(self, db: Session) -> None:
         """Check the tables that exist, and create the others."""
-        existing = self.check(db)
+        existing, dead = self.check(db), self.layout.dead
+        if columns := ownership.relaxable(dead, _required(db.columns(dead.name))):
+            db.relax(dead, columns)
         for table in self.layout.all:
             if table.name not in existing:
                 db.create(table)
-            elif table == self.layout.dead and (columns := ownership.relaxed(table, _required(db.columns(table.name)))):
-                db.relax(table, columns)
 
     def claim(self, db: Session, run: Run) -> None:
         """Record the owner of the table and its origin.
@@ -280,7 +280,7 @@ def table_mismatches(db: Session, expected: Sequence[Table]) -> list[ownership.S
             key = [column.name for column in columns if column.in_key]
             types = {column.name: column.type for column in columns}
             required = _required(columns)
-            if (relaxed := ownership.relaxed(table, required)) and db.may_relax(table):
+            if (relaxed := ownership.relaxable(table, required)) and db.may_relax(table):
                 required -= set(relaxed)
             existing = ownership.Existing(types, key, required, db.alter)
             found += ownership.schema_mismatches(db.as_stored(table), db.types(table), existing)

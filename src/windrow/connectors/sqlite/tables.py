@@ -42,7 +42,7 @@ class SqliteFile(EmbeddedFile):
     @contextmanager
     def writing(self) -> Iterator[SqliteSession]:
         """Open a transaction, which is on disk afterwards (synchronous=FULL)."""
-        with translated(self.path):
+        with translate_errors(self.path):
             if self._connection is None:
                 self._connection = self._connect()
             db = self._connection
@@ -60,7 +60,7 @@ class SqliteFile(EmbeddedFile):
         """Open a read-only transaction; others can write meanwhile."""
         uri = f"{self.file.as_uri()}?mode=ro"
         with (
-            translated(self.path),
+            translate_errors(self.path),
             closing(sqlite3.connect(uri, timeout=self.busy, uri=True, isolation_level=None)) as db,
         ):
             db.execute("BEGIN")
@@ -247,7 +247,7 @@ def translate(error: sqlite3.Error, path: str) -> SinkError:
 
 
 @contextmanager
-def translated(path: str) -> Iterator[None]:
+def translate_errors(path: str) -> Iterator[None]:
     """Raise SinkError for SQLite's errors within."""
     try:
         yield

@@ -64,7 +64,7 @@ class ChangeStream:
 
         `on_lag` is called with the lag of the store, about every second. Raise SourceError.
         """
-        with db.translated(self._place):
+        with db.translate_errors(self._place):
             self._start(stop)
             self._run(stop, until, on_lag)
 
