@@ -479,5 +479,5 @@ def test_two_pipelines_note_their_replays_at_once(tmp_path: Path, monkeypatch: p
 
 
 def test_parquet_files_have_no_table_to_look_into(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"Parquet files of changes.* pipelines that write to a table"):
+    with pytest.raises(InputError, match=r"Parquet files of changes.* a pipeline that writes to a table"):
         open_database(ParquetStore(tmp_path).settings())

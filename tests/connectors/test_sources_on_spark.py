@@ -3,12 +3,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow.connectors.stream_reader import shared
+from windrow.connectors.stream_reader import share_partitions
 
 
 @given(parts=st.dictionaries(st.integers(0, 99), st.integers(1, 1000)), tasks=st.integers(1, 8))
 def test_each_partition_is_in_one_task_and_none_has_much_more_than_another(parts: dict[int, int], tasks: int) -> None:
-    shares = [dict(share.parts) for share in shared(parts, lambda size: size, tasks)]
+    shares = [dict(share.parts) for share in share_partitions(parts, lambda size: size, tasks)]
     assert len(shares) == min(tasks, len(parts))
     assert all(shares)
     assert sorted(item for share in shares for item in share.items()) == sorted(parts.items())

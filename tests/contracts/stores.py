@@ -427,8 +427,8 @@ class PostgresStore(Store):
 
     def unlock(self, sink: Sink) -> None:
         assert isinstance(sink, PostgresTables)
-        assert sink._connection is not None  # noqa: SLF001 - there is no other way to lose it
-        sink._connection.execute("SELECT pg_advisory_unlock_all()")  # noqa: SLF001 - the same
+        with sink._server.writing() as session:  # noqa: SLF001 - there is no other way to lose it
+            session.execute("SELECT pg_advisory_unlock_all()")
 
     def index_tables(self, index: str) -> list[str]:
         return [name for (name,) in self.query(f"SELECT tablename FROM pg_indexes WHERE indexname = '{index}'")]

@@ -10,7 +10,7 @@ from tests.graphs import sink_spec_of
 
 from windrow.authoring.pipeline_file import parse_pipeline
 from windrow.connectors.duckdb.tables import sql_types as duckdb_types
-from windrow.connectors.postgres.catalog import sql_types as postgres_types
+from windrow.connectors.postgres.session import sql_types as postgres_types
 from windrow.connectors.sqlite.rows import sql_types as sqlite_types
 from windrow.connectors.tables import REDRIVES, RELAYS, SHARED, Table, layout, outbox
 

@@ -20,8 +20,8 @@ from unittest.mock import patch
 
 from pyspark import TaskContext, cloudpickle
 
-from windrow.connectors.embedded.tables import EmbeddedTable
-from windrow.connectors.postgres.sink import PostgresStep, PostgresTables
+from windrow.connectors.postgres.sink import PostgresTables
+from windrow.connectors.sql.tables import SqlTable
 from windrow.connectors.sqlite.tables import SqliteTables
 from windrow.runtime.spark import stages
 from windrow.runtime.spark.stages import LevelStep
@@ -110,9 +110,8 @@ def installed(plan: Plan) -> Iterator[None]:
             (query, "stream_ingest", lambda *args, **more: _reading(plan, ingest(*args, **more))),
             (query, "LevelStep", lambda *args, **more: _Step(plan, *args, **more)),
             (SqliteTables, "commit", _committing(plan, SqliteTables.commit)),
-            (EmbeddedTable, "write", _within(plan, EmbeddedTable.write)),
             (PostgresTables, "commit", _committing(plan, PostgresTables.commit)),
-            (PostgresStep, "write", _within(plan, PostgresStep.write)),
+            (SqlTable, "write", _within(plan, SqlTable.write)),
         ]
         for owner, name, wrapper in changed:
             held.enter_context(patch.object(owner, name, wrapper))

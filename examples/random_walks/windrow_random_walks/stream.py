@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from windrow.connectors.cuts import Cut, Offset, StreamPlan, limited_ends
-from windrow.connectors.stream_reader import CutReader, shared
+from windrow.connectors.stream_reader import CutReader, share_partitions
 from windrow_random_walks.connector import RandomWalksSource
 from windrow_random_walks.source import offset_of, read_walk
 
@@ -58,7 +58,7 @@ class WalkReader(CutReader[tuple[int, int]]):
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """Return an input partition for each task: steps of some walks."""
         parts = {walk: (next_step(start, walk), next_step(end, walk)) for walk in range(self._source.walks)}
-        return shared({walk: part for walk, part in parts.items() if part[0] < part[1]}, _size, self._tasks)
+        return share_partitions({walk: part for walk, part in parts.items() if part[0] < part[1]}, _size, self._tasks)
 
     def read_parts(self, parts: Mapping[int, tuple[int, int]]) -> Iterable[pa.RecordBatch]:
         """Read the steps of one walk after the other."""

@@ -225,7 +225,9 @@ class _Rows:
 
     def _next(self) -> pa.Table | None:
         for table in self._tables:
-            rows = table if MISFITS.name in table.schema.names else _without_misfits(table)
+            rows = table
+            if MISFITS.name not in table.schema.names:
+                rows = table.append_column(MISFITS, pa.nulls(table.num_rows, MISFITS.type))
             lacks = [pc.is_null(rows.column(name)) for name in self._key if rows.column(name).null_count]
             if lacks:
                 is_keyless = functools.reduce(pc.or_, lacks)
@@ -256,10 +258,6 @@ class _Rows:
 
     def _at(self, rows: pa.Table, number: int) -> tuple[Any, ...]:
         return _key_at(rows, self._key, number)
-
-
-def _without_misfits(rows: pa.Table) -> pa.Table:
-    return rows.append_column(MISFITS, pa.nulls(rows.num_rows, MISFITS.type))
 
 
 def _key_at(rows: pa.Table, key: Sequence[str], number: int) -> tuple[Any, ...]:

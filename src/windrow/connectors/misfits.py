@@ -53,7 +53,7 @@ def kind_of(type_: pa.DataType) -> str:
     return next((words for kinds, words, _ in _KINDS if any(is_(type_) for is_ in kinds)), str(type_))
 
 
-def fitted(values: Sequence[Any], read: Callable[[Sequence[Any]], pa.Array]) -> Fitted:
+def fit_column(values: Sequence[Any], read: Callable[[Sequence[Any]], pa.Array]) -> Fitted:
     """Read the values of a column by a function that raises an error if a value is not of the column's type."""
     try:
         return Fitted(read(values), {})
@@ -87,6 +87,12 @@ def exact_array(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
     return pa.array(values, type_)
 
 
+def exact_decimals(values: Sequence[Decimal | None], type_: pa.DataType) -> pa.Array:
+    """Return decimals with all their digits after the point, even if the type declares fewer."""
+    scale = max((-int(number.as_tuple().exponent) for number in values if number is not None), default=0)
+    return pa.array(values, pa.decimal128(38, min(38, max(scale, type_.scale))))
+
+
 def exact_cast(column: pa.Array, type_: pa.DataType) -> Fitted:
     """Cast the column of a database; a value that the cast would change is a misfit."""
     if pa.types.is_dictionary(column.type):
@@ -95,7 +101,7 @@ def exact_cast(column: pa.Array, type_: pa.DataType) -> Fitted:
         return Fitted(_cast(column, type_), {})
     except _ERRORS:
         stored = column.type
-    return fitted(column.to_pylist(), lambda values: _cast(pa.array(values, stored), type_))
+    return fit_column(column.to_pylist(), lambda values: _cast(pa.array(values, stored), type_))
 
 
 def _cast(column: pa.Array, type_: pa.DataType) -> pa.Array:
@@ -107,15 +113,15 @@ def _cast(column: pa.Array, type_: pa.DataType) -> pa.Array:
     return cast
 
 
-def fitted_rows(rows: Sequence[tuple[Any, ...]], schema: pa.Schema, read: Callable[..., pa.Array]) -> list[Fitted]:
-    """Return the columns of rows, each read by `read(values, type_=...)`, which raises an error as for `fitted`."""
+def fit_rows(rows: Sequence[tuple[Any, ...]], schema: pa.Schema, read: Callable[..., pa.Array]) -> list[Fitted]:
+    """Return the columns of rows, each read by `read(values, type_=...)`, which raises an error as for `fit_column`."""
     return [
-        fitted(values, partial(read, type_=type_))
+        fit_column(values, partial(read, type_=type_))
         for values, type_ in zip(zip(*rows, strict=True), schema.types, strict=True)
     ]
 
 
-def fitted_batch(batch: pa.RecordBatch, schema: pa.Schema) -> list[Fitted]:
+def fit_batch(batch: pa.RecordBatch, schema: pa.Schema) -> list[Fitted]:
     """Return the columns of a batch, cast as by `exact_cast`."""
     return [exact_cast(column, field.type) for column, field in zip(batch.columns, schema, strict=True)]
 

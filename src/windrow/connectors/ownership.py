@@ -289,7 +289,7 @@ def schema_mismatches(table: Table, expected: Mapping[str, str], existing: Exist
         yield SchemaMismatch(f"the primary key of table {table.name!r} is {key}, not {', '.join(table.key)}")
 
 
-def relaxed(table: Table, required: Collection[str]) -> list[str]:
+def relaxable(table: Table, required: Collection[str]) -> list[str]:
     """Return the NOT NULL columns that a run makes nullable when it opens a table.
 
     These are the places of dead letters, which earlier versions required.
@@ -344,8 +344,9 @@ def may_promote(
     if not replayed.finished:
         msg = f"the replay into {shadow!r} has not come to its end: replay again with --fresh, then promote"
     elif replayed.since is not None:
+        since = utc_text(pa.array([replayed.since], pa.int64()).cast(MICROS))[0]
         msg = (
-            f"{shadow!r} has only windows that end after {_utc(replayed.since)}, so {live!r} would lose those before: "
+            f"{shadow!r} has only windows that end after {since}, so {live!r} would lose those before: "
             f"replay from the beginning with --fresh, then promote"
         )
     elif replayed.begin is not None:
@@ -356,7 +357,3 @@ def may_promote(
     else:
         return
     raise SinkError(msg)
-
-
-def _utc(micros: int) -> str:
-    return str(utc_text(pa.array([micros], pa.int64()).cast(MICROS))[0])

@@ -45,7 +45,7 @@ def key_words(sink: m.TableSink) -> str:
 
 
 def format_words(source: m.Source) -> str:
-    """Return what records are in words, if they are not JSON objects."""
+    """Return the format of records in words, if they are not JSON objects."""
     words = FORMAT.words(source.format)
     return f", {words}" if words else ""
 
@@ -56,11 +56,11 @@ LONGEST_TOPIC = 249
 _SCHEMES = ("postgresql", "postgres")
 _TABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _LONGEST_TABLE = 48
-"""PostgreSQL's 63 less what the names of companion tables add (``_changes`` ...)."""
+"""PostgreSQL's 63 less the suffixes of companion tables (``_changes`` ...)."""
 
 
 def table_findings(name: str) -> Iterator[Finding]:
-    """Yield what is wrong with the name of a table: it is plain, and leaves room for its companions'."""
+    """Yield problems of a table's name, which must be plain and leave room for its companions'."""
     if not _TABLE_NAME.fullmatch(name) or len(name) > _LONGEST_TABLE:
         yield error("table", f"{name!r} must be at most {_LONGEST_TABLE} letters, digits and '_', no digit first")
     if name.lower().startswith("windrow_"):
@@ -68,13 +68,13 @@ def table_findings(name: str) -> Iterator[Finding]:
 
 
 def file_findings(path: str, example: str) -> Iterator[Finding]:
-    """Yield what is wrong with the file of a database."""
+    """Yield problems of the file of a database."""
     if not path or path.startswith(":memory:"):
         yield error("path", f"{path!r} is not a file that lasts; name one, such as {example}")
 
 
 def folder_sink_findings(sink: Any) -> Iterator[Finding]:  # noqa: ANN401 - settings with a path and a table
-    """Yield what is wrong with a sink that writes files in a folder."""
+    """Yield problems of a sink that writes files in a folder."""
     if not sink.path or "://" in sink.path:
         yield error(
             "path", f"{sink.path!r} must be a folder on a disk: commits to an object store are not supported yet"
@@ -83,7 +83,7 @@ def folder_sink_findings(sink: Any) -> Iterator[Finding]:  # noqa: ANN401 - sett
 
 
 def url_findings(url: str) -> Iterator[Finding]:
-    """Yield what is wrong with the URL of a PostgreSQL server, which is not repeated, as it may hold a password."""
+    """Yield problems of the URL of a PostgreSQL server, without the URL, which may contain a password."""
     if not (is_reference(url) or _is_postgres(with_placeholders(url))):
         yield error("url", "must be a URL such as postgresql://user@host:5432/database")
 
@@ -98,13 +98,13 @@ def _is_postgres(url: str) -> bool:
 
 
 def broker_findings(servers: str) -> Iterator[Finding]:
-    """Yield what is wrong with the addresses of brokers."""
+    """Yield problems of the addresses of brokers."""
     if not all(_SERVER.fullmatch(server.strip()) for server in servers.split(",")):
         yield error("servers", f"{servers!r} must be HOST:PORT, or several with commas, such as localhost:9092")
 
 
 def topic_findings(topic: str, longest: int) -> Iterator[Finding]:
-    """Yield what is wrong with the name of a topic."""
+    """Yield problems of the name of a topic."""
     if not _TOPIC.fullmatch(topic) or topic in {".", ".."} or len(topic) > longest:
         message = f"{topic!r} is not a topic name: use at most {longest} letters, digits, '.', '_' and '-'"
         yield error("topic", message)

@@ -24,7 +24,7 @@ from typing import ClassVar
 import pyarrow as pa
 from pyarrow import parquet
 
-from windrow.connectors.log.kept import replace_durably, sync_path
+from windrow.connectors.log.segments import replace_durably, sync_path
 from windrow.connectors.ownership import FoundTables, Origin, authorize, is_new, may_clear, still_opened, still_owned
 from windrow.connectors.sink import Follows, Run, Sink
 from windrow.connectors.tables import in_order, layout, of_epoch, pieces, storable_dead
@@ -81,7 +81,7 @@ class StepFolder(Sink, ABC):
     def open(self, run: Run, follows: Follows | None = None) -> int | None:
         self.close()
         refuse_folder(self._path)
-        with self._translated():
+        with self._translate_errors():
             if self._run == run and self._folder.is_dir():
                 self._check(run)
             # checked before others are refused, and again when they can no longer commit
@@ -102,7 +102,7 @@ class StepFolder(Sink, ABC):
 
     def preflight(self, run: Run, follows: Follows | None = None) -> None:
         refuse_folder(self._path)
-        with self._translated():
+        with self._translate_errors():
             self._authorize(run, follows)
         refuse_unwritable(self._folder if self._folder.exists() else self._path)
 
@@ -110,9 +110,9 @@ class StepFolder(Sink, ABC):
         authorize(run, [self._layout.result], self._find(run), follows, self._origin)
 
     def _owner(self) -> Run | None:
-        return self._noted()[0]
+        return self._read_owner()[0]
 
-    def _noted(self) -> tuple[Run | None, Origin | None]:
+    def _read_owner(self) -> tuple[Run | None, Origin | None]:
         """Return the run that the folder belongs to, and its origin; raise SinkError if they cannot be read."""
         try:
             found = json.loads((self._folder / _OWNER).read_text(encoding="utf-8"))
@@ -127,7 +127,7 @@ class StepFolder(Sink, ABC):
             raise SinkError(msg) from exc
 
     def _find(self, run: Run) -> FoundTables:
-        (owner, origin), last = self._noted(), max(self._steps(), default=None)
+        (owner, origin), last = self._read_owner(), max(self._steps(), default=None)
         is_foreign = any(not name.startswith((_STAGING, _REMOVED, _OWNER)) for name in _names(self._folder))
         return FoundTables(
             owner=owner,
@@ -170,7 +170,7 @@ class StepFolder(Sink, ABC):
         return [int(match[1]) for match in map(self.STEP.fullmatch, _names(self._folder)) if match]
 
     def journal(self) -> pa.Table:
-        with self._translated():
+        with self._translate_errors():
             order = [(name, "ascending") for name in ("partition", "offset", "reason")]
             tables = (table.sort_by(order).select(CLOCKS.names).cast(CLOCKS) for table in self._clocks())
             return pa.concat_tables([CLOCKS.empty_table(), *tables])
@@ -179,7 +179,7 @@ class StepFolder(Sink, ABC):
         """Remove the folder; raise SinkError if it is not the pipeline's own."""
         self.close()
         self._run = None
-        with self._translated():
+        with self._translate_errors():
             may_clear(self._pipeline, self._name, self._find(Run(self._pipeline, "")))
             # left by a process that was killed below
             removed = self._path / f"{_REMOVED}{self._name}"
@@ -194,7 +194,7 @@ class StepFolder(Sink, ABC):
         if run is None or not self._is_open:
             msg = "the sink is not open: call open() before commit()"
             raise SinkError(msg)
-        with self._translated():
+        with self._translate_errors():
             self._check(run)
             if not is_new(epoch, self._last, self._name):
                 return
@@ -219,7 +219,7 @@ class StepFolder(Sink, ABC):
         self._is_open = False
 
     @contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         """Raise SinkError for errors of the file system within."""
         try:
             yield

@@ -183,7 +183,7 @@ class SeveralReader(StreamReader[Mapping[int, Any]]):
         )
 
 
-def shared(parts: Mapping[int, T], size: Callable[[T], int], tasks: int) -> list[Share[T]]:
+def share_partitions(parts: Mapping[int, T], size: Callable[[T], int], tasks: int) -> list[Share[T]]:
     """Share the partitions of a step among at most `tasks` tasks, the largest first, each to the smallest share.
 
     A task costs more than a small step's records, so a task for each core is enough.

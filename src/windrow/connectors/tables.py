@@ -20,6 +20,9 @@ from windrow.expressions import SinkSpec
 EPOCH = pa.field("epoch", pa.int64(), nullable=False)
 SEQ = pa.field("seq", pa.int64(), nullable=False)
 
+CHANGES_KEY = ("epoch", "seq")
+OUTBOX_KEY = ("id",)
+
 SECOND = 1_000_000
 MILLI = 1_000
 
@@ -185,7 +188,7 @@ def layout(spec: SinkSpec) -> Layout:
     late, dead, clocks = beside(name)
     return Layout(
         result=Table(name, pa.schema([by_name[column] for column in order]), key),
-        changes=Table(table_names(name)[1], pa.schema([EPOCH, SEQ, *changes]), ("epoch", "seq")),
+        changes=Table(table_names(name)[1], pa.schema([EPOCH, SEQ, *changes]), CHANGES_KEY),
         late=late,
         dead=dead,
         clocks=clocks,
@@ -201,7 +204,7 @@ def outbox(table: str) -> Table:
         EPOCH,
         *_required(schema.MICROS, "committed_at"),
     ]
-    return Table(f"{table}_outbox", pa.schema(columns), ("id",))
+    return Table(f"{table}_outbox", pa.schema(columns), OUTBOX_KEY)
 
 
 def of_epoch(epoch: int, rows: pa.Table) -> pa.Table:

@@ -38,8 +38,8 @@ def without_unfit(
     that does not fit is replaced by the deletion of the row before it, if there is one.
     """
     unfit = reasons.is_valid().to_numpy(zero_copy_only=False)
-    made = pc.is_in(output.changes["op"], pa.array(["insert", "update_after"])).to_numpy()
-    rows = pa.array(np.flatnonzero(unfit & made))
+    is_new = pc.is_in(output.changes["op"], pa.array(["insert", "update_after"])).to_numpy()
+    rows = pa.array(np.flatnonzero(unfit & is_new))
     letters = _dead_letters(table, output.changes.take(rows), reasons.take(rows).to_pylist(), stream)
     changes = _remaining(table, output.changes, unfit, stored)
     return replace(output, changes=changes, dead=pa.concat_tables([output.dead, letters])), letters

@@ -441,7 +441,7 @@ def missing_of(graph: m.Graph) -> list[str]:
         folder, name = graph.source_of(partition).source.folder, graph.partition_name(partition)
         if first:
             found.append(f"partition {name} begins at offset {first:,}: the table lacks what was before")
-        elif folder is not None and LogFolder(folder).kept(partition % m.MAX_PARTITIONS).segment is not None:
+        elif folder is not None and LogFolder(folder).retained(partition % m.MAX_PARTITIONS).segment is not None:
             found.append(f"partition {name} was compacted: the table lacks rows of keys that have newer records")
     return found
 

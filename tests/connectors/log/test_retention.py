@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from windrow.cli import main
 from windrow.connectors.cuts import StreamPlan
-from windrow.connectors.log import kept, retention
-from windrow.connectors.log.kept import Kept
+from windrow.connectors.log import retention, segments
+from windrow.connectors.log.segments import Retained
 from windrow.connectors.log.source import EmbeddedLog, LogFolder, find_losses
 from windrow.connectors.log.stream import LogStreamReader
 from windrow.errors import InputError, RecordsLostError, SourceError
@@ -109,11 +109,11 @@ def test_any_order_of_appends_trims_compactions_and_kills(  # noqa: C901 - a cas
         end = count
         with pytest.MonkeyPatch.context() as patched:
             if kill == "segment":
-                patched.setattr(retention, "write_segment", _killed_after(kept.write_segment))
+                patched.setattr(retention, "write_segment", _killed_after(segments.write_segment))
             elif kill == "write":
-                patched.setattr(Kept, "write", _killed_after(Kept.write))
+                patched.setattr(Retained, "write", _killed_after(Retained.write))
             elif kill == "free":
-                patched.setattr(Kept, "free", _killed_after(Kept.free))
+                patched.setattr(Retained, "free", _killed_after(Retained.free))
             try:
                 if action == "append":
                     put(path, [record(key, count + n, count + n, deletes=gone) for n, (key, gone) in enumerate(what)])
@@ -247,7 +247,7 @@ def test_a_c_library_has_one_name_or_none_for_freeing_blocks(
                 raise AttributeError(name)
             return super().__getattr__(name)
 
-    monkeypatch.setattr("windrow.connectors.log.kept.ctypes.CDLL", Library)
+    monkeypatch.setattr("windrow.connectors.log.segments.ctypes.CDLL", Library)
     log, before = LogFolder(path), read(path)
     (change,) = retention.plan_trim(log, offsets={0: 150})
     assert retention.apply(log, change) == ("fallocate" not in missing)
@@ -257,7 +257,7 @@ def test_a_c_library_has_one_name_or_none_for_freeing_blocks(
 KILLED_COMMAND = """
 import sys
 from windrow.cli import main
-from windrow.connectors.log import kept, retention
+from windrow.connectors.log import retention, segments
 
 def halting(owner, name, *, after):
     function = getattr(owner, name)
@@ -270,7 +270,7 @@ def halting(owner, name, *, after):
 
 place, path = sys.argv[1:]
 name, _, when = place.partition(" ")
-halting({"write_segment": retention}.get(name, kept.Kept), name, after=when == "after")
+halting({"write_segment": retention}.get(name, segments.Retained), name, after=when == "after")
 main(["log", "compact", path, "--key", "user", "--active", "0"])
 """
 
@@ -341,7 +341,7 @@ def test_a_log_without_log_times_stays(tmp_path: Path) -> None:
 def test_a_damaged_file_beside_a_partition_is_named(tmp_path: Path, content: bytes) -> None:
     put(tmp_path, [record("a", number, number) for number in range(40)])
     trim(LogFolder(tmp_path), offsets={0: 20})
-    kept.beside(tmp_path / "partition-0.jsonl").write_bytes(content)
+    segments.beside(tmp_path / "partition-0.jsonl").write_bytes(content)
     with pytest.raises(SourceError, match=r"partition-0\.kept\.json is damaged: restore it"):
         read(tmp_path)
 
@@ -354,7 +354,7 @@ def test_a_damaged_segment_is_named(tmp_path: Path, content: bytes | None) -> No
     segment.unlink()
     if content is not None:
         segment.write_bytes(content)
-    kept._index.cache_clear()  # noqa: SLF001 - another process reads it
+    segments._index.cache_clear()  # noqa: SLF001 - another process reads it
     with pytest.raises(SourceError, match=r"the compacted segment .* cannot be read"):
         read(tmp_path)
     with pytest.raises(SourceError, match=r"the compacted segment .* cannot be read"):

@@ -12,8 +12,8 @@ from deltalake.exceptions import CommitFailedError
 
 from windrow.connectors.database import Condition, Database, Promoted, Replayed, Snapshot, Value, read_replayed
 from windrow.connectors.delta.connector import DeltaSink
-from windrow.connectors.delta.folder import ATTEMPTS, DeltaFolder, translated
-from windrow.connectors.misfits import Fitted, fitted_batch
+from windrow.connectors.delta.folder import ATTEMPTS, DeltaFolder, translate_errors
+from windrow.connectors.misfits import Fitted, fit_batch
 from windrow.connectors.sink import Run
 from windrow.connectors.tables import REDRIVES, REPLAYS, Layout, Table, quote
 from windrow.engine.duckdb_sql import literal
@@ -34,7 +34,7 @@ class DeltaDatabase(Database):
     def snapshot(self) -> Iterator[DeltaSnapshot]:
         """Read each table at its version at the first access."""
         self._exists()
-        with translated(self._path):
+        with translate_errors(self._path):
             yield DeltaSnapshot(self._path)
 
     def note(self, replayed: Replayed) -> None:
@@ -83,7 +83,7 @@ class DeltaDatabase(Database):
         """Add rows to a shared table; unless `is_new_only` they replace rows with their keys."""
         folder = DeltaFolder(self._path, table)
         is_same = " AND ".join(f"s.{quote(name)} = t.{quote(name)}" for name in table.key)
-        with translated(folder.uri):
+        with translate_errors(folder.uri):
             for attempt in range(ATTEMPTS):
                 try:
                     deltalake.DeltaTable.create(folder.uri, table.schema, mode="ignore")
@@ -111,7 +111,7 @@ class DeltaSnapshot(Snapshot):
         return [field.name for field in folder.delta.schema().fields] if folder is not None else []
 
     def fetch(self, table: Table, sql: str, values: Sequence[object]) -> Iterator[list[Fitted]]:  # noqa: ARG002 - the contract's
-        return (fitted_batch(batch, table.schema) for batch in self._query(table, sql))
+        return (fit_batch(batch, table.schema) for batch in self._query(table, sql))
 
     def fetch_number(self, table: Table, sql: str, values: Sequence[object]) -> int:  # noqa: ARG002 - the contract's
         (batch,) = self._query(table, sql)

@@ -24,8 +24,8 @@ import pyarrow as pa
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
-from windrow.connectors.log.kept import sync_path
-from windrow.connectors.ownership import Existing, Origin, SchemaMismatch, relaxed, schema_mismatches
+from windrow.connectors.log.segments import sync_path
+from windrow.connectors.ownership import Existing, Origin, SchemaMismatch, relaxable, schema_mismatches
 from windrow.connectors.sink import Run
 from windrow.connectors.tables import Table
 from windrow.errors import SinkAddressError, SinkError, SinkUnavailableError
@@ -53,7 +53,7 @@ class DeltaFolder:
 
     def read(self) -> bool:
         """Read the newest version; return whether there is a table. Raise SinkError if that fails."""
-        with translated(self.uri):
+        with translate_errors(self.uri):
             # to Delta, a folder that was removed looks unchanged, and a folder that was created anew looks ahead
             if self._found is not None and self._seen is not None and self._identity(self._seen[0]) == self._seen:
                 self._found.update_incremental()
@@ -123,7 +123,7 @@ class DeltaFolder:
 
     def query(self, sql: str) -> Iterator[pa.RecordBatch]:
         """Run a query over the table `delta` in the SQL of DataFusion."""
-        with translated(self.uri):
+        with translate_errors(self.uri):
             found = deltalake.QueryBuilder().register("delta", self.delta).execute(sql)
             yield from pa.RecordBatchReader.from_stream(found)
 
@@ -136,7 +136,7 @@ class DeltaFolder:
             yield SchemaMismatch(what)
         key = json.loads(self.properties.get(KEY) or json.dumps(self._key))
         schema = self._found.schema()
-        required = self._required - set(self._relaxed)
+        required = self._required - set(self._relaxable)
         there = Existing(_types(schema), key, required, lambda *_: "")
         expected = Table(self.table.name, self.table.schema, tuple(self._key))
         for schema_mismatch in schema_mismatches(
@@ -149,8 +149,8 @@ class DeltaFolder:
         return {field.name for field in self.delta.schema().fields if not field.nullable}
 
     @property
-    def _relaxed(self) -> list[str]:
-        return relaxed(self.table, self._required)
+    def _relaxable(self) -> list[str]:
+        return relaxable(self.table, self._required)
 
     @property
     def _key(self) -> Sequence[str]:
@@ -163,23 +163,25 @@ class DeltaFolder:
         A result table has an `origin`.
         """
         last = self.last(run) if last is None else last
-        given = {PIPELINE: run.pipeline, RUN: run.id, OPENER: opener, KEY: json.dumps(list(self._key))}
-        given |= {} if origin is None else {ORIGIN: origin.text()}
+        configuration = {PIPELINE: run.pipeline, RUN: run.id, OPENER: opener, KEY: json.dumps(list(self._key))}
+        configuration |= {} if origin is None else {ORIGIN: origin.text()}
         properties = _properties(run, _NONE if last is None else last)
         before = 0 if self._found is None else self._found.version()
-        with translated(self.uri):
+        with translate_errors(self.uri):
             if self._found is None:
                 self._found = deltalake.DeltaTable.create(
                     self.uri,
                     self.table.schema,
-                    configuration=given,
+                    configuration=configuration,
                     commit_properties=properties,
                     raise_if_key_not_exists=False,
                 )
             else:
-                for name in self._relaxed:
+                for name in self._relaxable:
                     self._found.alter.drop_column_not_null(name)
-                self._found.alter.set_table_properties(given, raise_if_not_exists=False, commit_properties=properties)
+                self._found.alter.set_table_properties(
+                    configuration, raise_if_not_exists=False, commit_properties=properties
+                )
         self._sync(before)
 
     def empty(self, pipeline: str) -> None:
@@ -189,7 +191,7 @@ class DeltaFolder:
         of the new owner.
         """
         owner, before = self.owner or Run(pipeline, ""), self.delta.version()
-        with translated(self.uri):
+        with translate_errors(self.uri):
             # first, so that no run adds rows; if killed before the next commit, the pipeline may empty the table again
             self.delta.alter.set_table_properties(
                 {PIPELINE: pipeline, RUN: "", OPENER: "", KEY: "", ORIGIN: ""}, raise_if_not_exists=False
@@ -216,7 +218,7 @@ class DeltaFolder:
             last, before = self.last(run), self.delta.version()
             if last is not None and last >= epoch:
                 return
-            with translated(self.uri):
+            with translate_errors(self.uri):
                 try:
                     write(self, properties)
                 except CommitFailedError as exc:
@@ -237,7 +239,7 @@ class DeltaFolder:
         """
         self.read()
         logs = [self._log(version) for version in range(before, self.delta.version() + 1)]
-        with translated(self.uri):
+        with translate_errors(self.uri):
             for path in (*filter(Path.is_file, logs), logs[0].parent, self.path, self.path.parent):
                 sync_path(path)
 
@@ -273,7 +275,7 @@ def _types(schema: deltalake.Schema) -> dict[str, str]:
 
 
 @contextmanager
-def translated(uri: str) -> Iterator[None]:
+def translate_errors(uri: str) -> Iterator[None]:
     """Raise SinkError for errors of Delta and of the file system within."""
     try:
         yield

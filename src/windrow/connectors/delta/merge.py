@@ -73,13 +73,13 @@ def merge(table: Table, changes: pa.Table) -> Write:
 
 def _last_places(changes: pa.Table, key: Sequence[str]) -> pa.Table:
     """Return the places of the last change of each key as `__place`; keys that do not fit into memory spill to disk."""
-    keys = _placed(changes.select([*key, "op"]))
+    keys = _with_places(changes.select([*key, "op"]))
     by = quote_all(list(key))
     sql = f"SELECT max(__place) AS __place FROM keys WHERE op <> 'update_before' GROUP BY {by}"
     return query(Connection(), sql, keys=keys)
 
 
-def _placed(changes: pa.Table) -> pa.Table:
+def _with_places(changes: pa.Table) -> pa.Table:
     return changes.append_column("__place", pa.array(np.arange(changes.num_rows)))
 
 
@@ -98,7 +98,7 @@ def _merge_files(
         )
     connection = QUERIES.database().cursor()
     try:
-        connection.register("changes", _placed(changes))
+        connection.register("changes", _with_places(changes))
         connection.register("places", places)
         batches: list[pa.RecordBatch] = []
         connection.execute(f"{sql} ORDER BY {quote_all(list(table.key))}")
@@ -169,13 +169,13 @@ def _bounds(rows: pa.Table, column: str) -> dict[str, dict[str, Any]]:
     field = rows.schema.field(column)
     bounds = pc.min_max(rows[column])
     try:
-        least, greatest = (_stored(bounds[name], field.type) for name in ("min", "max"))
+        least, greatest = (_statistic(bounds[name], field.type) for name in ("min", "max"))
     except ValueError:
         return {}
     return {"minValues": {column: least}, "maxValues": {column: greatest}, "nullCount": {column: 0}}
 
 
-def _stored(value: pa.Scalar, type_: pa.DataType) -> str | int:
+def _statistic(value: pa.Scalar, type_: pa.DataType) -> str | int:
     """Return a value for statistics; raise ValueError if it has no form there, or is too long."""
     if pa.types.is_timestamp(type_):
         return f"{value.as_py().replace(tzinfo=None).isoformat(timespec='microseconds')}Z"

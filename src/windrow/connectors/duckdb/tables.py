@@ -33,9 +33,9 @@ import pyarrow as pa
 from windrow.connectors import tables
 from windrow.connectors.database import Condition, Snapshot, Value
 from windrow.connectors.duckdb.connector import DuckDBSink
-from windrow.connectors.embedded.file import Column, Dependent, EmbeddedFile, Session
-from windrow.connectors.embedded.tables import EmbeddedDatabase, EmbeddedTables
-from windrow.connectors.misfits import Fitted, fitted_batch
+from windrow.connectors.misfits import Fitted, fit_batch
+from windrow.connectors.sql.session import Column, Dependent, EmbeddedFile, EmbeddedSession
+from windrow.connectors.sql.tables import SqlDatabase, SqlTables
 from windrow.connectors.tables import REDRIVES, REPLAYS, SHARED, Layout, Table, quote
 from windrow.engine.duckdb_sql import literal
 from windrow.errors import SinkAddressError, SinkError, SinkUnavailableError
@@ -109,7 +109,7 @@ class DuckDBFile(EmbeddedFile):
 
     @contextmanager
     def _attached(self, *, is_read_only: bool) -> Iterator[DuckDBSession]:
-        with _translated(self.path):
+        with _translate_errors(self.path):
             name = _ATTACHED.attach(self.file.resolve(), self.busy, is_read_only=is_read_only)
             try:
                 with closing(DuckDBSession(name)) as session:
@@ -190,7 +190,7 @@ def _here(column: str) -> str:
     return f"database_name = current_database() AND schema_name = current_schema() AND {_SAME.format(column, '?')}"
 
 
-class DuckDBSession(Session):
+class DuckDBSession(EmbeddedSession):
     """A connection to a file that is attached."""
 
     now = "now()"
@@ -267,8 +267,10 @@ class DuckDBSession(Session):
             sql = f"INSERT INTO {quote(table.name)} ({columns}) SELECT {columns} FROM {_rows_for(table)} {else_}"
             self._over(table, rows.select(list(table.columns)), sql)
 
-    def apply(self, layout: Layout, epoch: int, first: int, changes: pa.Table, *, changelog: bool) -> None:  # noqa: ARG002 - the contract's
+    def write_changes(self, layout: Layout, epoch: int, first: int, changes: pa.Table, *, changelog: bool) -> None:
         """Delete the rows of all keys in the changes from the result table, and insert their new rows."""
+        if changelog:
+            self.insert(layout.changes, tables.in_order(epoch, changes, first))
         table = layout.result
         rows = tables.net_changes(changes, table.key)
         keys = pa.concat_tables([part.select(list(table.key)) for part in (rows.inserts, rows.updates, rows.deletes)])
@@ -339,7 +341,7 @@ class DuckDBSnapshot(Snapshot):
     def fetch(self, table: Table, sql: str, values: Sequence[object]) -> Iterator[list[Fitted]]:
         # a connection of its own, since several queries may be read in turns
         found: pa.RecordBatchReader = self._session.cursor().execute(sql, list(values)).to_arrow_reader(_BATCH)
-        return (fitted_batch(batch, table.schema) for batch in found)
+        return (fit_batch(batch, table.schema) for batch in found)
 
     def fetch_number(self, table: Table, sql: str, values: Sequence[object]) -> int:  # noqa: ARG002 - the contract's
         [(number,)] = self._session.execute(sql, values)
@@ -408,7 +410,7 @@ def translate(error: duckdb.Error, path: str) -> SinkError:
 
 
 @contextmanager
-def _translated(path: str) -> Iterator[None]:
+def _translate_errors(path: str) -> Iterator[None]:
     """Raise SinkError for DuckDB's errors within."""
     try:
         yield
@@ -416,14 +418,14 @@ def _translated(path: str) -> Iterator[None]:
         raise translate(error, path) from error
 
 
-class DuckDBTables(EmbeddedTables):
+class DuckDBTables(SqlTables):
     """The tables of pipelines in a DuckDB file; waits at most `busy` seconds while others use it."""
 
     def __init__(self, *specs: SinkSpec, busy: float = BUSY_SECONDS) -> None:
         super().__init__(DuckDBFile(specs[0].sink.place, busy), *specs)
 
 
-class DuckDBDatabase(EmbeddedDatabase):
+class DuckDBDatabase(SqlDatabase):
     """The DuckDB file of a sink outside of a run."""
 
     def __init__(self, sink: DuckDBSink) -> None:

@@ -30,7 +30,7 @@ from typing import NamedTuple
 from windrow import model as m
 from windrow.connectors.log.append import write_lines
 from windrow.connectors.log.folder import LogFolder
-from windrow.connectors.log.kept import START
+from windrow.connectors.log.segments import START
 from windrow.connectors.source import Follower
 from windrow.engine.decode.exact import KEY, VALUE, parse_object
 from windrow.engine.decode.values import BadValueError, MalformedError, Value, convert

@@ -130,7 +130,7 @@ class FileSequence:
         folder, within = split_pattern(self.pattern)
         try:
             os.scandir(folder).close()
-            found = [file for name in self._list(folder, within) if (file := _listed(folder, name)) is not None]
+            found = [file for name in self._list(folder, within) if (file := _stat_file(folder, name)) is not None]
         except (FileNotFoundError, NotADirectoryError):
             msg = f"there is no folder {folder} for the files {self.pattern}; correct the path"
             raise InputError(msg) from None
@@ -331,7 +331,7 @@ def _order(name: str) -> list[str]:
     return name.split("/") if name else []
 
 
-def _listed(folder: str, name: str) -> DataFile | None:
+def _stat_file(folder: str, name: str) -> DataFile | None:
     path = Path(folder, name)
     try:
         name.encode()

@@ -51,7 +51,7 @@ class ParquetRows:
 
     def count(self) -> int:
         """Return the number of rows."""
-        with self._opened() as file:
+        with self._open() as file:
             return int(file.metadata.num_rows)
 
     def after(self, byte: int, rows: int) -> int:  # noqa: ARG002 - as of lines
@@ -60,7 +60,7 @@ class ParquetRows:
 
     def read(self, row: int, byte: int, rows: int) -> Iterator[pa.Array]:  # noqa: ARG002 - the same
         """Yield a number of rows as binary values, from `row` on."""
-        with self._opened() as file:
+        with self._open() as file:
             groups: list[int] = []
             skip = row
             for number in range(file.num_row_groups):
@@ -82,7 +82,7 @@ class ParquetRows:
         return row + 1
 
     @contextmanager
-    def _opened(self) -> Iterator[pq.ParquetFile]:
+    def _open(self) -> Iterator[pq.ParquetFile]:
         try:
             # INT96 has years outside 1677 to 2262, in which nanoseconds would overflow
             with pq.ParquetFile(self.path, coerce_int96_timestamp_unit="us") as file:
@@ -166,7 +166,10 @@ def _odd(column: pa.Array, *, is_member: bool = False) -> Mask | None:  # noqa: 
     if types.is_boolean(type_) or types.is_integer(type_) or types.is_null(type_) or _is_bytes(type_):
         return _nowhere(column)
     if types.is_float32(type_) or types.is_float64(type_):
-        return ~_is_finite(column) if is_member else _nowhere(column)
+        if not is_member:
+            return _nowhere(column)
+        finite: Mask = pc.fill_null(pc.is_finite(column), fill_value=True).to_numpy(zero_copy_only=False)
+        return ~finite
     if types.is_decimal(type_):
         return _nowhere(column) if type_.scale >= 0 and not types.is_decimal256(type_) else None
     if types.is_temporal(type_) and not types.is_interval(type_):
@@ -182,13 +185,10 @@ def _odd(column: pa.Array, *, is_member: bool = False) -> Mask | None:  # noqa: 
         names = [type_.field(at).name.casefold() for at in range(type_.num_fields)]
         if not names or len(set(names)) < len(names) or any(not name or "\0" in name for name in names):
             return None
-        return _any_of([_odd(member, is_member=True) for member in column.flatten()])
+        masks = [_odd(member, is_member=True) for member in column.flatten()]
+        known = [mask for mask in masks if mask is not None]
+        return np.logical_or.reduce(known) if len(known) == len(masks) else None
     return None
-
-
-def _is_finite(column: pa.Array) -> Mask:
-    found: Mask = pc.fill_null(pc.is_finite(column), fill_value=True).to_numpy(zero_copy_only=False)
-    return found
 
 
 def _odd_times(column: pa.Array) -> Mask:
@@ -258,11 +258,6 @@ def _of_parents(odd: Mask | None, lengths: npt.NDArray[np.int64]) -> Mask | None
     found = np.zeros(len(lengths), dtype=np.bool_)
     found[np.repeat(np.arange(len(lengths)), lengths)[odd]] = True
     return found
-
-
-def _any_of(masks: Sequence[Mask | None]) -> Mask | None:
-    known = [mask for mask in masks if mask is not None]
-    return np.logical_or.reduce(known) if len(known) == len(masks) else None
 
 
 def _texts(column: pa.Array, which: Mask) -> pa.Array:

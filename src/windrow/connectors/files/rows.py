@@ -80,7 +80,7 @@ class TextRows:
                 yield lead, block[lead:]
 
     def _whole_lines(self, byte: int) -> Iterator[tuple[int, bytes]]:
-        with self._opened() as file:
+        with self._open() as file:
             if byte:
                 file.seek(byte)
             for block in line_blocks(iter(lambda: file.read(BLOCK), b""), self.path):
@@ -88,7 +88,7 @@ class TextRows:
                 byte += len(block)
 
     @contextmanager
-    def _opened(self) -> Iterator[BinaryIO]:
+    def _open(self) -> Iterator[BinaryIO]:
         try:
             with (
                 gzip.open(self.path, "rb")

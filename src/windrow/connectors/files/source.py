@@ -75,7 +75,10 @@ class OrderedFiles(Source):
             for partition, last in sorted(end.items())
             if (first := begin.get(partition, 0)) < last
         ]
-        spans = {partition: self._spans(partition, listed[partition], first, last) for partition, first, last in ranges}
+        spans = {}
+        for partition, first, last in ranges:
+            sequence, files = self._sequences[partition], listed[partition]
+            spans[partition] = sequence.spans(files, sequence.after(files, first), last)
         return frame_of(spark, ranges, lambda partition, _, __: _read(partition, spans[partition]), stage, ddl)
 
     def identity(self, seconds: float = 0.0) -> str | None:  # noqa: ARG002 - see `Source`
@@ -105,10 +108,6 @@ class OrderedFiles(Source):
 
     def _list(self) -> list[list[DataFile]]:
         return list_partitions(self._sequences)
-
-    def _spans(self, partition: int, files: Sequence[DataFile], first: int, last: int) -> list[Span]:
-        sequence = self._sequences[partition]
-        return sequence.spans(files, sequence.after(files, first), last)
 
 
 def _read(partition: int, spans: Sequence[Span]) -> Iterator[pa.RecordBatch]:

@@ -12,7 +12,7 @@ from pyspark.sql.datasource import InputPartition
 
 from windrow.connectors.cuts import Cut, Offset, StreamPlan, limited_ends
 from windrow.connectors.files.listing import START, DataFile, FileSequence, Position, Span, list_partitions, up_to
-from windrow.connectors.stream_reader import CutReader, shared
+from windrow.connectors.stream_reader import CutReader, share_partitions
 from windrow.errors import InputError, SourceError
 
 Part = list[Span]
@@ -88,7 +88,8 @@ class FilesStreamReader(CutReader[Part]):
             partition: self._sequences[partition].spans(there[partition], begin.get(partition, START), position.line)
             for partition, position in _positions(end).items()
         }
-        return shared({partition: part for partition, part in parts.items() if part}, _rows, self._tasks)
+        parts = {partition: part for partition, part in parts.items() if part}
+        return share_partitions(parts, lambda spans: sum(span.rows for span in spans), self._tasks)
 
     def read_parts(self, parts: Mapping[int, Part]) -> Iterable[pa.RecordBatch]:
         return chain.from_iterable(span.read(number) for number, spans in sorted(parts.items()) for span in spans)
@@ -117,10 +118,6 @@ class FilesStreamReader(CutReader[Part]):
     def _verify(self, there: Listed, at: Offset) -> None:
         for partition, position in _positions(at).items():
             self._sequences[partition].verify(there[partition], position, at[str(partition)]["mark"])
-
-
-def _rows(part: Part) -> int:
-    return sum(span.rows for span in part)
 
 
 def _positions(offset: Offset) -> dict[int, Position]:

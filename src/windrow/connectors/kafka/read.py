@@ -71,8 +71,8 @@ class Reader:
         self._topic = topic
         self._servers = settings["bootstrap.servers"]
         self._said: list[KafkaError] = []
-        made = {**_TUNING, **settings, **_MEANING, "error_cb": self._said.append}
-        self._consumer = client_of(Consumer, topic, made)
+        options = {**_TUNING, **settings, **_MEANING, "error_cb": self._said.append}
+        self._consumer = client_of(Consumer, topic, options)
 
     def read(self, ranges: Mapping[int, Range]) -> Iterator[pa.RecordBatch]:
         """Read the committed records between two offsets of each partition, in RAW batches; offsets may jump.
@@ -177,8 +177,8 @@ class CommittedOffsets:
         self._topic = topic
         self._servers = settings["bootstrap.servers"]
         self._said: list[KafkaError] = []
-        made = {"enable.auto.commit": "false", **settings, "group.id": group, "error_cb": self._said.append}
-        self._consumer = client_of(Consumer, topic, made)
+        options = {"enable.auto.commit": "false", **settings, "group.id": group, "error_cb": self._said.append}
+        self._consumer = client_of(Consumer, topic, options)
 
     def ask(self, partitions: Iterable[int], seconds: float) -> dict[int, TopicPartition]:
         """Return the committed offset of each partition that has one, with its metadata; raise as `Tail.committed`."""
@@ -218,8 +218,8 @@ class Tail:
         self._servers = settings["bootstrap.servers"]
         self._group = group
         self._said: list[KafkaError] = []
-        made = {**_TAILING, **settings, **_MEANING, "group.id": group, "error_cb": self._said.append}
-        self._consumer = client_of(Consumer, topic, made)
+        options = {**_TAILING, **settings, **_MEANING, "group.id": group, "error_cb": self._said.append}
+        self._consumer = client_of(Consumer, topic, options)
         self.next = 0
         """The next offset, after all returned records and all markers of transactions."""
 

@@ -80,9 +80,11 @@ class KafkaRecords:
         yield from self.of_changes(output.changes)
         if output.late.num_rows:
             for batch in output.late.to_batches(max_chunksize=_PIECE):
-                rows = zip(_places(batch), _utf8(json_objects(batch)), strict=True)
-                for number, (place, value) in enumerate(rows):
-                    record = KafkaRecord(self._late, place, value, _NO_HEADERS)
+                place = (batch.column(name).cast(pa.string()) for name in ("source", "partition", "offset"))
+                places = pc.binary_join_element_wise(*place, "/")
+                rows = zip(_utf8(places), _utf8(json_objects(batch)), strict=True)
+                for number, (at, value) in enumerate(rows):
+                    record = KafkaRecord(self._late, at, value, _NO_HEADERS)
                     yield record if self._excess(record) <= 0 else record._replace(value=_cut(batch.slice(number, 1)))
         for row in output.dead.to_pylist() if output.dead.num_rows else ():
             record = self._dead_letter(row)
@@ -140,11 +142,6 @@ def _cut(late: pa.RecordBatch) -> bytes:
     """Return the value of a late record with a truncated text."""
     rows = [with_beginning(row, "record") for row in late.to_pylist()]
     return _utf8(json_objects(pa.RecordBatch.from_pylist(rows, late.schema)))[0]
-
-
-def _places(batch: pa.RecordBatch) -> list[bytes]:
-    names = ("source", "partition", "offset")
-    return _utf8(pc.binary_join_element_wise(*(batch.column(name).cast(pa.string()) for name in names), "/"))
 
 
 def _utf8(texts: pa.Array) -> list[bytes]:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 import pyarrow as pa
@@ -104,7 +105,9 @@ class KafkaTopics(Sink):
             self._records = [KafkaRecords(spec, limit) for spec, limit in zip(self._specs, limits, strict=True)]
             producer = self._take_over(self._fence, limits)
             self._producer = producer
-            for former in self._fences() - {self._fence}:
+            # the ids under which the topics were opened last
+            owners = [_read_clocks(sink)[0] for sink in self._sinks]
+            for former in {owner.fence for owner in owners if owner is not None} - {self._fence}:
                 self._take_over(former).abandon()
             self._last = self._authorize(run, follows)
             self._run = run
@@ -127,11 +130,6 @@ class KafkaTopics(Sink):
         producer.start()
         return producer
 
-    def _fences(self) -> set[str]:
-        """Return the transactional ids under which the topics were opened last."""
-        written = [_read_clocks(sink)[0] for sink in self._sinks]
-        return {owner.fence for owner in written if owner is not None}
-
     def _authorize(self, run: Run, follows: Follows | None) -> int | None:
         """Return the last epoch of the run, or of the one that it follows; raise SinkError if it may not write."""
         lasts = []
@@ -139,7 +137,9 @@ class KafkaTopics(Sink):
             written, found = self._find(sink, run)
             if self._run == run and written is not None and written.run == run.id:
                 still_opened(self._id, written.opener, sink.topic)
-            is_handed_over = authorize(run, _tables(sink), found, follows, origin)
+            is_handed_over = authorize(
+                run, [Table(name, pa.schema([])) for name in _topics(sink)], found, follows, origin
+            )
             lasts.append(found.owner_last if is_handed_over else found.last)
         if len(set(lasts)) > 1:
             msg = f"the topics of pipeline {self._pipeline!r} are at different steps, {lasts}: start over with --fresh"
@@ -299,10 +299,6 @@ def _topics(sink: m.KafkaSink) -> list[str]:
     return [sink.topic, *(sink.companion(name) for name in ("late", "dead", "clocks"))]
 
 
-def _tables(sink: m.KafkaSink) -> list[Table]:
-    return [Table(name, pa.schema([])) for name in _topics(sink)]
-
-
 def _read_clocks(sink: m.KafkaSink) -> tuple[_Written | None, list[dict[str, Any]]]:
     """Read the topic of clocks: its owner record, and the rows of the journal by epoch and place."""
     topic, settings = sink.companion("clocks"), client_options(sink)
@@ -314,12 +310,12 @@ def _read_clocks(sink: m.KafkaSink) -> tuple[_Written | None, list[dict[str, Any
                 written = _Written(**json.loads(value))
             else:
                 journal[key] = json.loads(value)
-    rows = [row for _, rows in sorted(journal.items()) for row in sorted(rows, key=_place)]
+    rows = [
+        row
+        for _, rows in sorted(journal.items())
+        for row in sorted(rows, key=itemgetter("partition", "offset", "reason"))
+    ]
     return written, rows
-
-
-def _place(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    return row["partition"], row["offset"], row["reason"]
 
 
 def _admin(sink: m.KafkaSink) -> AdminClient:

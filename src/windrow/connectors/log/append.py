@@ -17,7 +17,7 @@ from typing import Self
 
 from windrow import model as m
 from windrow.connectors.log.folder import LogFolder
-from windrow.connectors.log.kept import Position
+from windrow.connectors.log.segments import Position
 from windrow.connectors.source import Appender, NewRecord
 from windrow.errors import SourceError
 

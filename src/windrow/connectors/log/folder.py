@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.connectors.log.kept import MARK, START, Kept, Position, Segment, head
+from windrow.connectors.log.segments import MARK, START, Position, Retained, Segment, head
 from windrow.engine.schema import MICROS, RAW
 from windrow.errors import InputError, RecordsLostError, SourceError
 
@@ -71,33 +71,33 @@ class LogFolder:
             raise InputError(msg)
         return int(match[1])
 
-    def kept(self, partition: int) -> Kept:
-        """Return the retained part of a partition, which may have been trimmed or compacted; raise as `Kept.read`."""
+    def retained(self, partition: int) -> Retained:
+        """Return the retained part of a partition that may have been pruned; raise as `Retained.read`."""
         try:
-            return Kept.read(self.file(partition))
+            return Retained.read(self.file(partition))
         except OSError as exc:
             msg = f"cannot read the log {self.path}: {exc.strerror}"
             raise SourceError(msg) from exc
 
     def first(self, partition: int) -> Position:
         """Return the position of the first retained record."""
-        return self.kept(partition).first
+        return self.retained(partition).first
 
-    def segment(self, kept: Kept) -> Segment | None:
+    def segment(self, kept: Retained) -> Segment | None:
         """Open the compacted segment, if any."""
         return None if kept.segment is None else Segment(self.path / kept.segment)
 
-    def settled(self, partition: int, look: Callable[[Kept], T]) -> T:
+    def read_stable(self, partition: int, look: Callable[[Retained], T]) -> T:
         """Return the result of `look`, which is called again if the partition was trimmed or compacted meanwhile."""
-        kept = self.kept(partition)
+        kept = self.retained(partition)
         while True:
             try:
                 found = look(kept)
             except (OSError, SourceError):
-                if (now := self.kept(partition)) == kept:
+                if (now := self.retained(partition)) == kept:
                     raise
             else:
-                if (now := self.kept(partition)) == kept:
+                if (now := self.retained(partition)) == kept:
                     return found
             kept = now
 
@@ -109,7 +109,7 @@ class LogFolder:
         Raise SourceError if the file is shorter than `start`, no line ends there, or it was trimmed.
         """
 
-        def look(kept: Kept) -> Position:
+        def look(kept: Retained) -> Position:
             self._require(partition, start, kept)
             if start.line >= kept.base.line:
                 return self._scan(partition, start, max_lines, max_byte)
@@ -126,7 +126,7 @@ class LogFolder:
                 return at
             return self._scan(partition, kept.base, left, max_byte)
 
-        return self.settled(partition, look)
+        return self.read_stable(partition, look)
 
     def _scan(self, partition: int, start: Position, max_lines: int | None, max_byte: int | None) -> Position:
         with self._open(partition, start) as file:
@@ -148,7 +148,7 @@ class LogFolder:
     def about_lines(self, partition: int, start: Position, end: int) -> int:
         """Return about how many lines are between a position and a byte, judged by the first block of them."""
 
-        def look(kept: Kept) -> int:
+        def look(kept: Retained) -> int:
             before, at = 0, start
             if start.line < kept.base.line:
                 segment = self.segment(kept)
@@ -162,7 +162,7 @@ class LogFolder:
             lines = block.count(b"\n")
             return before + (lines if len(block) == left else max(1, lines * left // max(1, len(block))))
 
-        return self.settled(partition, look)
+        return self.read_stable(partition, look)
 
     def ends_with_newline(self, partition: int) -> bool:
         """Return whether a partition ends with a whole line, or is empty."""
@@ -176,7 +176,7 @@ class LogFolder:
     def up_to(self, partition: int, line: int, start: Position, max_byte: int | None = None) -> Position:
         """Return the position after the records from `start` with offsets before `line`, or the end."""
 
-        def look(kept: Kept) -> Position:
+        def look(kept: Retained) -> Position:
             self._require(partition, start, kept)
             if start.line >= kept.base.line:
                 return self._scan(partition, start, line - start.line, max_byte)
@@ -186,7 +186,7 @@ class LogFolder:
             byte = start.byte if segment is None else segment.position(segment.at(line), kept.first).byte
             return Position(line, max(byte, start.byte))
 
-        return self.settled(partition, look)
+        return self.read_stable(partition, look)
 
     def after(self, partition: int, line: int, start: Position | None = None) -> Position:
         """Return the position of an offset; raise SourceError if the partition ends before."""
@@ -210,7 +210,7 @@ class LogFolder:
         at = self.first(partition) if start is None else start
         end = self.scan(partition, at) if end is None else end
         while at.line < end.line:
-            kept = self.kept(partition)
+            kept = self.retained(partition)
             self._require(partition, at, kept)
             try:
                 if at.line < kept.base.line:
@@ -223,7 +223,7 @@ class LogFolder:
                     continue
                 with self._open(partition, at) as file:
                     for block in line_blocks(self._blocks(file, partition, end.byte - at.byte), self.file(partition)):
-                        if at < self.kept(partition).base:
+                        if at < self.retained(partition).base:
                             break  # trimmed or compacted while it was read: the block may be zeros
                         line = at.line
                         for batch in batches(block, partition, line):
@@ -235,7 +235,7 @@ class LogFolder:
                             raise self._lost(partition, end, f"it has {at.line} lines in the first {end.byte} bytes")
                         return
             except (OSError, SourceError) as exc:
-                if self.kept(partition) == kept:
+                if self.retained(partition) == kept:
                     if isinstance(exc, SourceError):
                         raise
                     msg = f"cannot read {self.file(partition)}: {exc.strerror}"
@@ -261,21 +261,22 @@ class LogFolder:
 
         It is 0 where the log was compacted, as the bytes that were read no longer exist.
         """
-        return self.settled(
-            partition, lambda kept: 0 if position.line < kept.base.line else self._mark(partition, position)
-        )
 
-    def _mark(self, partition: int, position: Position) -> int:
-        with self._open(partition, position) as file:
-            file.seek(max(0, position.byte - MARK))
-            return crc32(file.read(position.byte - file.tell()))
+        def look(kept: Retained) -> int:
+            if position.line < kept.base.line:
+                return 0
+            with self._open(partition, position) as file:
+                file.seek(max(0, position.byte - MARK))
+                return crc32(file.read(position.byte - file.tell()))
+
+        return self.read_stable(partition, look)
 
     def head(self, partition: int) -> int:
         """Return a checksum of the beginning of the first line, which stays the same while the file grows."""
         with self._open(partition, START):
             return head(self.file(partition))
 
-    def _require(self, partition: int, at: Position, kept: Kept) -> None:
+    def _require(self, partition: int, at: Position, kept: Retained) -> None:
         if at.line < kept.first.line:
             msg = f"the log {self.path} lost records: partition {partition}: {trimmed(at.line, kept.first.line)}"
             raise RecordsLostError(msg)
@@ -312,7 +313,7 @@ class LogFolder:
 
         Offsets of older versions have no `head`.
         """
-        self._require(partition, at, kept := self.kept(partition))
+        self._require(partition, at, kept := self.retained(partition))
         if at.line >= kept.base.line and self.mark(partition, at) not in {mark, 0}:
             raise self._lost(partition, at, "other bytes stand before that place now")
         if head is not None and self.head(partition) != head:

@@ -1,8 +1,8 @@
 """Retention and compaction of an embedded log: its segments, plans of changes, and their execution.
 
 A change is planned first, so that it can be shown, and checked against the offsets that runs still need. It takes
-effect with one rename (`Kept.write`); blocks are freed after that. A kill before the rename leaves the old log, a kill
-after it the new log, and the next command frees the blocks. One process at a time changes a log, or appends by
+effect with one rename (`Retained.write`); blocks are freed after that. A kill before the rename leaves the old log, a
+kill after it the new log, and the next command frees the blocks. One process at a time changes a log, or appends by
 `LogAppender`.
 """
 
@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from windrow import model as m
 from windrow.connectors.log.folder import LogFolder
-from windrow.connectors.log.kept import SEGMENT, Kept, Position, Segment, write_segment
+from windrow.connectors.log.segments import SEGMENT, Position, Retained, Segment, write_segment
 from windrow.engine.decode.exact import KEY, VALUE, parse_object
 from windrow.engine.decode.values import MalformedError, NumberText
 from windrow.errors import InputError, SourceError
@@ -50,8 +50,8 @@ class Change:
     """
 
     partition: int
-    before: Kept
-    after: Kept
+    before: Retained
+    after: Retained
     removed: int
     keep: np.ndarray | None = None
 
@@ -65,11 +65,11 @@ def describe(folder: LogFolder) -> list[SegmentFacts]:
     """Return the segments of each partition: the compacted one, if any, and the active one."""
     found: list[SegmentFacts] = []
     for partition in folder.partitions():
-        found += folder.settled(partition, partial(_describe, folder, partition))
+        found += folder.read_stable(partition, partial(_describe, folder, partition))
     return found
 
 
-def _describe(folder: LogFolder, partition: int, kept: Kept) -> list[SegmentFacts]:
+def _describe(folder: LogFolder, partition: int, kept: Retained) -> list[SegmentFacts]:
     found = []
     times: tuple[int | None, int | None]
     if (segment := folder.segment(kept)) is not None and kept.segment is not None:
@@ -147,7 +147,7 @@ def plan_trim(
         raise InputError(msg)
     changes = []
     for partition in there:
-        kept = folder.kept(partition)
+        kept = folder.retained(partition)
         end = folder.scan(partition, kept.first)
         to = kept.first
         if offsets is not None and partition in offsets:
@@ -163,12 +163,12 @@ def plan_trim(
             to = max(to, _beyond(folder, partition, kept, end, size))
         if to.line > kept.first.line:
             inside = to.line < kept.base.line
-            after = Kept(to, kept.base, kept.segment) if inside else Kept(to, to, None)
+            after = Retained(to, kept.base, kept.segment) if inside else Retained(to, to, None)
             changes.append(Change(partition, kept, after, _count(folder, kept, kept.first, to)))
     return changes
 
 
-def _count(folder: LogFolder, kept: Kept, begin: Position, end: Position) -> int:
+def _count(folder: LogFolder, kept: Retained, begin: Position, end: Position) -> int:
     segment = folder.segment(kept)
     compacted = 0 if segment is None else segment.at(end.line) - segment.at(begin.line)
     return compacted + max(0, end.line - max(begin.line, kept.base.line))
@@ -187,7 +187,7 @@ def _older(folder: LogFolder, partition: int, first: Position, end: Position, bo
     return folder.up_to(partition, to, first)
 
 
-def _beyond(folder: LogFolder, partition: int, kept: Kept, end: Position, size: int) -> Position:
+def _beyond(folder: LogFolder, partition: int, kept: Retained, end: Position, size: int) -> Position:
     segment = 0 if kept.segment is None else (folder.path / kept.segment).stat().st_size
     if segment + end.byte - kept.base.byte <= size:
         return kept.first
@@ -204,7 +204,7 @@ def plan_compact(
     The key is the text of the fields `key`, or of a tombstone's ``_key``. Records without a key and malformed records
     stay, and so do tombstones without a log time or from `tombstones_before` (ms) on. Memory: the keys and offsets.
     """
-    kept = folder.kept(partition)
+    kept = folder.retained(partition)
     size = folder.sizes()[partition]
     cut = kept.base
     if size - active > kept.base.byte:
@@ -227,7 +227,7 @@ def plan_compact(
     if len(offsets) == total:
         return None
     name = f"{folder.file(partition).stem}.compacted-{cut.line}-{os.urandom(4).hex()}.arrow"
-    after = Kept(kept.first, cut, name if len(offsets) else None)
+    after = Retained(kept.first, cut, name if len(offsets) else None)
     return Change(partition, kept, after, total - len(offsets), offsets)
 
 
@@ -257,7 +257,7 @@ _DIGITS = 28  # the precision of the decimal context
 def apply(folder: LogFolder, change: Change) -> bool:
     """Execute a change; return whether the file system could free the blocks. The folder must be locked."""
     file = folder.file(change.partition)
-    if folder.kept(change.partition) != change.before:
+    if folder.retained(change.partition) != change.before:
         msg = f"{file} was trimmed or compacted meanwhile: run the command again"
         raise SourceError(msg)
     after = change.after
@@ -265,7 +265,7 @@ def apply(folder: LogFolder, change: Change) -> bool:
         before = Segment(folder.path / after.segment)
         name = f"{file.stem}.compacted-{after.base.line}-{os.urandom(4).hex()}.arrow"
         rows = write_segment(folder.path / name, before.read(after.first.line, after.base.line))
-        after = Kept(after.first, after.base, name if rows else None)
+        after = Retained(after.first, after.base, name if rows else None)
     elif after.segment is not None:
         write_segment(folder.path / after.segment, _kept_rows(folder, change))
     after.write(file)
@@ -289,4 +289,4 @@ def _kept_rows(folder: LogFolder, change: Change) -> Iterator[pa.RecordBatch]:
 def finish(folder: LogFolder) -> None:
     """Free the blocks that an interrupted change has left. The folder must be locked."""
     for partition in folder.partitions():
-        folder.kept(partition).free(folder.file(partition))
+        folder.retained(partition).free(folder.file(partition))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from windrow import model as m
 from windrow.connectors.cuts import Cut, Offset, Stage, StreamPlan
 from windrow.connectors.log.folder import LogFolder, trimmed
-from windrow.connectors.log.kept import START, Kept, Position
+from windrow.connectors.log.segments import START, Position, Retained
 from windrow.connectors.source import FoundLosses, Loss, Source
 from windrow.errors import SourceError
 
@@ -55,12 +55,12 @@ class EmbeddedLog(Source):
         counted, found = {}, {}
         for partition, size in sorted(self._folder.sizes().items()):
             # one look for both, as the log may be trimmed meanwhile
-            first, at = self._folder.settled(partition, partial(self._end, partition, size))
+            first, at = self._folder.read_stable(partition, partial(self._end, partition, size))
             counted[partition], found[partition] = at, (first.line, at.line)
         self._counted = counted
         return found
 
-    def _end(self, partition: int, size: int, kept: Kept) -> tuple[Position, Position]:
+    def _end(self, partition: int, size: int, kept: Retained) -> tuple[Position, Position]:
         before = max(kept.first, self._counted.get(partition, START))
         return kept.first, self._folder.scan(partition, before if before.byte <= size else kept.first)
 

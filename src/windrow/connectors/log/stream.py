@@ -11,8 +11,8 @@ from pyspark.sql.datasource import InputPartition
 
 from windrow.connectors.cuts import Cut, Offset, StreamPlan, limited_ends
 from windrow.connectors.log.folder import LogFolder
-from windrow.connectors.log.kept import START, Position
-from windrow.connectors.stream_reader import CutReader, shared
+from windrow.connectors.log.segments import START, Position
+from windrow.connectors.stream_reader import CutReader, share_partitions
 from windrow.errors import InputError, SourceError
 
 Part = tuple[Position, Position]
@@ -36,8 +36,10 @@ class LogStreamReader(CutReader[Part]):
             sizes = {p: min(size, self._target.get(p, 0)) for p, size in sizes.items()}
         if cut is None and sizes == self._seen:  # unchanged since the last poll, which found nothing
             return start
-        self._verify(start)
         begin = _positions(start)
+        for partition, position in begin.items():
+            note = start[str(partition)]
+            self._folder.verify(partition, position, note["mark"], note.get("head"))
         if cut is None:
             ends = up_to(self._folder, begin, sizes, max_records)
         else:
@@ -67,16 +69,11 @@ class LogStreamReader(CutReader[Part]):
                 self._folder.scan(partition, position)  # raises for a lost record
         return sizes
 
-    def _verify(self, start: Offset) -> None:
-        for partition, position in _positions(start).items():
-            note = start[str(partition)]
-            self._folder.verify(partition, position, note["mark"], note.get("head"))
-
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         begin = _positions(start)
         parts = {partition: (begin.get(partition, START), position) for partition, position in _positions(end).items()}
         parts = {partition: part for partition, part in parts.items() if part[0] != part[1]}
-        return shared(parts, lambda part: part[1].byte - part[0].byte, self._tasks)
+        return share_partitions(parts, lambda part: part[1].byte - part[0].byte, self._tasks)
 
     def read_parts(self, parts: Mapping[int, Part]) -> Iterable[pa.RecordBatch]:
         return chain.from_iterable(self._folder.read(number, *part) for number, part in sorted(parts.items()))

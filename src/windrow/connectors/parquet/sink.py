@@ -15,7 +15,7 @@ from typing import ClassVar
 import pyarrow as pa
 from pyarrow import parquet
 
-from windrow.connectors.log.kept import sync_path
+from windrow.connectors.log.segments import sync_path
 from windrow.connectors.step_folder import StepFolder, write_parquet
 
 

@@ -1,126 +1,44 @@
-"""A PostgreSQL database outside of a run: read results, record replays, promote tables."""
+"""A PostgreSQL database outside of a run: the promotion of tables."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
-from decimal import Decimal
-from itertools import count
 from typing import Any
 
 import psycopg
-import pyarrow as pa
 
 from windrow import model as m
-from windrow.connectors import tables
-from windrow.connectors.database import Condition, Database, Promoted, Replayed, Snapshot, read_replayed
-from windrow.connectors.misfits import Fitted, exact_array, fitted_rows
-from windrow.connectors.ownership import may_promote
-from windrow.connectors.postgres import client
-from windrow.connectors.postgres.catalog import Catalog, last_epoch, sql_types
-from windrow.connectors.postgres.client import Connection
-from windrow.connectors.sink import Run
-from windrow.connectors.tables import EPOCHS, ORIGINS, OWNERS, REDRIVES, REPLAYS, Layout, Table, quote, table_names
-from windrow.engine.schema import MICROS
+from windrow.connectors.database import Promoted
+from windrow.connectors.postgres.client import first_value, lock_shared_tables, lock_table, qualified
+from windrow.connectors.postgres.session import PostgresSession
+from windrow.connectors.postgres.sink import PostgresServer
+from windrow.connectors.sql.tables import ASIDE, SqlDatabase, renames, require_promotable, swap_owners
+from windrow.connectors.tables import quote, table_names
 from windrow.errors import SinkError
 
 
-class PostgresDatabase(Database):
+class PostgresDatabase(SqlDatabase):
     """The first schema of the user's search path in a database."""
 
     def __init__(self, sink: m.PostgresSink) -> None:
-        self._sink = sink
-
-    @property
-    def place(self) -> str:
-        """Server and database, without user and password."""
-        return client.server(self._sink.url).place
-
-    @contextmanager
-    def snapshot(self) -> Iterator[PostgresSnapshot]:
-        with self._transaction() as (connection, schema):
-            connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
-            yield PostgresSnapshot(connection, schema)
-
-    def note(self, replayed: Replayed) -> None:
-        self._note(REPLAYS, replayed.row(), tables.upsert(REPLAYS))
-
-    def note_redrives(self, rows: pa.Table) -> None:
-        self._note(REDRIVES, rows, "ON CONFLICT DO NOTHING")
-
-    def replayed(self, table: str) -> Replayed | None:
-        with self._transaction() as (connection, schema):
-            return _replayed(connection, schema, table)
-
-    def stands(self, table: str) -> tuple[Run, int | None] | None:
-        with self._transaction() as (connection, schema):
-            owner = _owner(connection, schema, table)
-            if owner is None or not _exists(connection, schema, EPOCHS.name):
-                return None
-            return owner, last_epoch(connection, schema, owner)
-
-    def mismatches(self, layout: Layout) -> list[str]:
-        with self._transaction() as (connection, schema):
-            return [mismatch.what for mismatch in Catalog(connection, schema, layout).mismatches()]
+        self._postgres = PostgresServer(sink.url)
+        super().__init__(self._postgres)
 
     def promote(self, pipeline: str, tables: Sequence[tuple[str, str]]) -> list[Promoted]:
-        with self._connected() as (connection, schema):
-            promotions = [Promotion(connection, schema, *map(table_names, pair)) for pair in tables]
+        with self._postgres.connected() as session:
+            promotions = [Promotion(session, *map(table_names, pair)) for pair in tables]
             for promotion in promotions:
                 promotion.lock()
-            with connection.transaction():
-                client.lock_shared_tables(connection)
+            with session.connection.transaction():
+                lock_shared_tables(session.connection)
                 return [promotion.run(pipeline) for promotion in promotions]
-
-    def _note(self, table: Table, rows: pa.Table, else_: str) -> None:
-        marks = ", ".join(f"${number}" for number in range(1, len(table.columns) + 1))
-        with self._transaction() as (connection, schema):
-            client.lock_shared_tables(connection)
-            if not _exists(connection, schema, table.name):
-                connection.execute(tables.create_table(table, sql_types(table)))
-            with connection.cursor() as cursor:
-                cursor.executemany(
-                    f"INSERT INTO {client.qualified(schema, table.name)} ({tables.quote_all(table.columns)}) "
-                    f"VALUES ({marks}) {else_}",
-                    [tuple(row.values()) for row in rows.to_pylist()],
-                )
-
-    @contextmanager
-    def _connected(self) -> Iterator[tuple[Connection, str]]:
-        with client.connect(self._sink.url) as connection, client.translated(self.place):
-            yield connection, client.schema_of(connection, self.place)
-
-    @contextmanager
-    def _transaction(self) -> Iterator[tuple[Connection, str]]:
-        with self._connected() as (connection, schema), connection.transaction():
-            yield connection, schema
-
-
-def _exists(connection: Connection, schema: str, table: str) -> bool:
-    return bool(client.first_value(connection, "SELECT to_regclass($1) IS NOT NULL", client.qualified(schema, table)))
-
-
-def _owner(connection: Connection, schema: str, table: str) -> Run | None:
-    """Return the run that a result table belongs to."""
-    if not _exists(connection, schema, OWNERS.name):
-        return None
-    query = f"SELECT pipeline, run FROM {client.qualified(schema, OWNERS.name)} WHERE table_name = $1"
-    row = connection.execute(query, (table,)).fetchone()
-    return None if row is None else Run(*row)
-
-
-def _replayed(connection: Connection, schema: str, table: str) -> Replayed | None:
-    owner = _owner(connection, schema, table)
-    return None if owner is None else read_replayed(PostgresSnapshot(connection, schema), table, owner)
 
 
 RUN_SECONDS = 2.0
 """Seconds to wait for the lock of a run, which the server may hold a moment longer than the run lasts."""
 LOCK_SECONDS = 5.0
 """Seconds to wait for readers and writers, who queue behind this statement meanwhile."""
-_ASIDE = "windrow_promoted_aside"
-
 _OWN = r"""(
 c.relam = (SELECT oid FROM pg_am WHERE amname = 'brin') AND i.indnatts = 1
 AND pg_get_indexdef(i.indexrelid, 1, true) = 'epoch'
@@ -176,35 +94,29 @@ class Promotion:
     Indexes and views stay with the names that they were created on; the new live tables get the old ones' grants.
     """
 
-    connection: Connection
-    schema: str
+    session: PostgresSession
     live: tuple[str, ...]
     shadow: tuple[str, ...]
 
     def run(self, pipeline: str) -> Promoted:
         """Promote in a transaction that is open; see `windrow.connectors.database.Database.promote`."""
         there = {name: oid for name in (*self.live, *self.shadow) if (oid := self._oid(name)) is not None}
-        owners = (self._owner(self.live[0], there), self._owner(self.shadow[0], there))
-        replayed = _replayed(self.connection, self.schema, self.shadow[0])
-        may_promote(pipeline, (self.live[0], self.shadow[0]), owners, replayed)
+        require_promotable(self.session, pipeline, self.live[0], self.shadow[0], there)
         # first the owners' rows, which a step that is being written has locked, and then the tables, as a step does
-        for shared in (OWNERS, *([ORIGINS] if self._oid(ORIGINS.name) is not None else [])):
-            query = f"UPDATE {self._name(shared.name)} SET table_name = $2 WHERE table_name = $1"
-            for table, to in _renames(self.live[0], self.shadow[0]):
-                self.connection.execute(query, (table, to))
+        swap_owners(self.session, self.live[0], self.shadow[0])
         self._exclude(list(there))
         oids = list(there.values())
         indexes, views = self._rows(_INDEXES, oids), self._rows(_VIEWS, oids)
         left = [row[0] for row in self._rows(_LEFT, [there[name] for name in self.live if name in there])]
         for name, _ in indexes:
-            self.connection.execute(f"DROP INDEX {self._name(name)}")
+            self.session.connection.execute(f"DROP INDEX {self._name(name)}")
         for live, shadow in zip(self.live, self.shadow, strict=True):
             self._swap(live, shadow, there)
         for name, definition in indexes:
             self._make(f"index {name!r}", definition)
         for schema, name, definition, options in views:
             within = f" WITH ({options})" if options else ""
-            statement = f"CREATE OR REPLACE VIEW {client.qualified(schema, name)}{within} AS {definition}"
+            statement = f"CREATE OR REPLACE VIEW {qualified(schema, name)}{within} AS {definition}"
             self._make(f"view {name!r}", statement)
         carried = [*(f"index {name}" for name, _ in indexes), *(f"view {name}" for _, name, *_ in views)]
         return Promoted(self.shadow[0] if self.live[0] in there else None, tuple(carried), tuple(left))
@@ -212,15 +124,15 @@ class Promotion:
     def lock(self) -> None:
         """Acquire the locks that a run holds while it writes the tables; raise SinkError if one is held."""
         for table in (self.live[0], self.shadow[0]):
-            if not client.lock_table(self.connection, self.schema, table, RUN_SECONDS):
+            if not lock_table(self.session.connection, self.session.schema, table, RUN_SECONDS):
                 msg = f"a run that writes table {table!r} is still going: end that one (Ctrl-C), then promote"
                 raise SinkError(msg)
 
     def _exclude(self, tables: Sequence[str]) -> None:
         names = ", ".join(self._name(table) for table in tables)
-        self.connection.execute(f"SET LOCAL lock_timeout = '{round(LOCK_SECONDS * 1000)}ms'")
+        self.session.connection.execute(f"SET LOCAL lock_timeout = '{round(LOCK_SECONDS * 1000)}ms'")
         try:
-            self.connection.execute(f"LOCK TABLE {names} IN ACCESS EXCLUSIVE MODE")
+            self.session.connection.execute(f"LOCK TABLE {names} IN ACCESS EXCLUSIVE MODE")
         except psycopg.errors.LockNotAvailable as exc:
             msg = (
                 f"another session has used table {self.live[0]!r} or {self.shadow[0]!r} for {LOCK_SECONDS:g} seconds: "
@@ -231,31 +143,31 @@ class Promotion:
     def _swap(self, live: str, shadow: str, there: dict[str, int]) -> None:
         """Swap the names of two tables and of their own indexes; the live table keeps its owner and grants."""
         both = live in there and shadow in there
-        keys = [self._key(name, there) for name in (live, shadow)]
         grants, others = (self._rows(_GRANTS, there[name]) if both else [] for name in (live, shadow))
         user = self._user_of(live) if both else ""
-        for table, to in _renames(live, shadow):
-            if table in there or (table == _ASIDE and live in there):
-                self.connection.execute(f"ALTER TABLE {self._name(table)} RENAME TO {quote(to)}")
+        for table, to in renames(live, shadow):
+            if table in there or (table == ASIDE and live in there):
+                self.session.connection.execute(f"ALTER TABLE {self._name(table)} RENAME TO {quote(to)}")
         if not both:
             return
-        if keys[0] is not None and keys[1] is not None:
-            for key, to in _renames(keys[0], keys[1]):
-                self.connection.execute(f"ALTER INDEX {self._name(key)} RENAME TO {quote(to)}")
+        keys = [first_value(self.session.connection, _KEY, there[name]) for name in (live, shadow)]
+        if None not in keys:
+            for key, to in renames(*keys):
+                self.session.connection.execute(f"ALTER INDEX {self._name(key)} RENAME TO {quote(to)}")
         self._grant(live, user, grants, others)
 
     def _user_of(self, table: str) -> str:
         query = "SELECT relowner::regrole::text FROM pg_class WHERE oid = $1::regclass"
-        return str(client.first_value(self.connection, query, self._name(table)))
+        return str(first_value(self.session.connection, query, self._name(table)))
 
     def _grant(
         self, table: str, owner: str, grants: Sequence[tuple[Any, ...]], before: Sequence[tuple[Any, ...]]
     ) -> None:
         name = self._name(table)
         if self._user_of(table) != owner:
-            self.connection.execute(f"ALTER TABLE {name} OWNER TO {owner}")
+            self.session.connection.execute(f"ALTER TABLE {name} OWNER TO {owner}")
         for grantee in {to or "PUBLIC" for *_, to, _ in before}:
-            self.connection.execute(f"REVOKE ALL ON {name} FROM {grantee}")
+            self.session.connection.execute(f"REVOKE ALL ON {name} FROM {grantee}")
         for column, privilege, _, to, grantable in grants:
             what = privilege if column is None else f"{privilege} ({column})"
             option = " WITH GRANT OPTION" if grantable else ""
@@ -263,7 +175,7 @@ class Promotion:
 
     def _make(self, what: str, statement: str) -> None:
         try:
-            self.connection.execute(statement)
+            self.session.connection.execute(statement)
         except psycopg.Error as exc:
             msg = (
                 f"{what} cannot be made on the tables that would take the place of {self.live[0]!r} "
@@ -272,97 +184,11 @@ class Promotion:
             raise SinkError(msg) from exc
 
     def _rows(self, query: str, value: object) -> list[tuple[Any, ...]]:
-        return self.connection.execute(query, (value,)).fetchall()
-
-    def _key(self, table: str, there: dict[str, int]) -> str | None:
-        return client.first_value(self.connection, _KEY, there[table]) if table in there else None
+        return self.session.connection.execute(query, (value,)).fetchall()
 
     def _oid(self, table: str) -> int | None:
-        oid: int | None = client.first_value(self.connection, "SELECT to_regclass($1)::oid::bigint", self._name(table))
+        oid: int | None = first_value(self.session.connection, "SELECT to_regclass($1)::oid::bigint", self._name(table))
         return oid
 
-    def _owner(self, table: str, there: dict[str, int]) -> Run | None:
-        """Return the owner of a table; None if there is no such table. Raise SinkError if it has no owner."""
-        owner = _owner(self.connection, self.schema, table)
-        if owner is None and table in there:
-            msg = f"table {table!r} is not windrow's: choose another table"
-            raise SinkError(msg)
-        return owner if table in there else None
-
     def _name(self, table: str) -> str:
-        return client.qualified(self.schema, table)
-
-
-def _renames(live: str, shadow: str) -> tuple[tuple[str, str], ...]:
-    return (live, _ASIDE), (shadow, live), (_ASIDE, shadow)
-
-
-_ROWS = 50_000
-"""Number of rows that are in memory at a time."""
-
-
-class PostgresSnapshot(Snapshot):
-    """The tables in a transaction that is open and repeats its reads."""
-
-    def __init__(self, connection: Connection, schema: str) -> None:
-        self._connection = connection
-        self._schema = schema
-        self._numbers = count()
-
-    def columns(self, table: str) -> list[str]:
-        rows = self._connection.execute(
-            "SELECT attname::text FROM pg_attribute WHERE attrelid = to_regclass($1) AND attnum > 0 "
-            "AND NOT attisdropped ORDER BY attnum",
-            (client.qualified(self._schema, table),),
-        )
-        return [name for (name,) in rows]
-
-    def fetch(self, table: Table, sql: str, values: Sequence[object]) -> Iterator[list[Fitted]]:
-        cursor = f"windrow_rows_{next(self._numbers)}"
-        # all rows are wanted, however soon the first come
-        self._connection.execute("SET LOCAL cursor_tuple_fraction = 1")
-        self._connection.execute(f"DECLARE {cursor} NO SCROLL CURSOR FOR {sql}", values)
-        while rows := self._connection.execute(f"FETCH {_ROWS} FROM {cursor}").fetchall():
-            yield fitted_rows(rows, table.schema, _read_column)
-
-    def fetch_number(self, table: Table, sql: str, values: Sequence[object]) -> int:  # noqa: ARG002 - the contract's
-        return int(client.first_value(self._connection, sql, *values))
-
-    def source(self, table: Table) -> str:
-        return f"{client.qualified(self._schema, table.name)} AS r"
-
-    def select(self, field: pa.Field) -> str:
-        name = quote(field.name)
-        if pa.types.is_timestamp(field.type):
-            return f"(extract(epoch FROM {name}) * 1000000)::bigint"
-        return f"{name}::text" if pa.types.is_decimal(field.type) else name
-
-    def order(self, field: pa.Field, *, is_descending: bool) -> str:
-        # without the table, the name of a decimal would be that of its text
-        name = f"r.{quote(field.name)}" + (' COLLATE "C"' if pa.types.is_string(field.type) else "")
-        return f"{name} DESC NULLS LAST" if is_descending else name
-
-    def compare(self, field: pa.Field, condition: Condition, number: int) -> str:
-        value = f"${number}"
-        if pa.types.is_timestamp(field.type):
-            # an interval is multiplied in double precision, which does not hold the microseconds of all years
-            value = (
-                f"timestamptz 'epoch' + (${number}::bigint / 1000000) * interval '1 second'"
-                f" + (${number}::bigint % 1000000) * interval '1 microsecond'"
-            )
-        return f"{quote(field.name)} {condition.operator} {value}"
-
-
-def _read_column(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
-    """Read the values of a column; raise an error as `windrow.connectors.misfits.fitted` has it."""
-    if pa.types.is_timestamp(type_):
-        return pa.array(values, pa.int64()).cast(MICROS)
-    if not pa.types.is_decimal(type_):
-        return exact_array(values, type_)
-    text = pa.array(values, pa.string())
-    try:
-        return text.cast(pa.decimal128(38, type_.scale))
-    except pa.ArrowInvalid:  # more digits than the type declares
-        exact = [None if value is None else Decimal(value) for value in values]
-        scale = max((-int(number.as_tuple().exponent) for number in exact if number is not None), default=0)
-        return pa.array(exact, pa.decimal128(38, min(38, max(scale, type_.scale))))
+        return qualified(self.session.schema, table)

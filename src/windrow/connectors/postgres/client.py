@@ -199,7 +199,7 @@ class Translation:
         return self.unavailable(problem) if passes else self.failed(problem)
 
     @contextmanager
-    def translated(self, place: str) -> Iterator[None]:
+    def translate_errors(self, place: str) -> Iterator[None]:
         """Raise PostgreSQL's errors within as windrow's."""
         try:
             yield
@@ -319,7 +319,7 @@ _SINK_ADVICE: tuple[tuple[type[psycopg.Error], str], ...] = (
     (psycopg.OperationalError, "the connection was lost or the database is in trouble; start again"),
 )
 SINK_ERRORS = Translation(SinkError, SinkUnavailableError, _SINK_ADVICE, after="; what was committed before stays")
-translated = SINK_ERRORS.translated
+translate_errors = SINK_ERRORS.translate_errors
 _SEARCH_PATH = re.compile(r'search_path\s*=\s*"?(\w+)')
 
 

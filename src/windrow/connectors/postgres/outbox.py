@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from windrow import model as m
 from windrow.connectors.postgres import client
-from windrow.connectors.postgres.catalog import sql_types
 from windrow.connectors.postgres.client import Connection
+from windrow.connectors.postgres.session import sql_types
 from windrow.connectors.tables import RELAYS, create_table, outbox
 from windrow.errors import InputError, SinkError
 
@@ -55,7 +55,7 @@ def open_outbox(sink: m.PostgresSink) -> Iterator[Outbox]:
     Raise InputError if there is no outbox.
     """
     place, table = client.server(sink.url).place, outbox(sink.table).name
-    with client.connect(sink.url) as connection, client.translated(place):
+    with client.connect(sink.url) as connection, client.translate_errors(place):
         schema = client.schema_of(connection, place)
         if client.first_value(connection, "SELECT to_regclass($1)", client.qualified(schema, table)) is None:
             msg = f"{place} has no table {table!r}: set `outbox: true` at the sink, and start the run once"

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.connectors.database import Condition, Snapshot, Value
-from windrow.connectors.misfits import Fitted, NotUtf8, exact_array, fitted_rows
+from windrow.connectors.misfits import Fitted, NotUtf8, exact_array, exact_decimals, fit_rows
 from windrow.connectors.tables import Table, decimal_text, quote, significant_digits, unscaled, utc_text
 from windrow.engine.schema import MICROS
 
@@ -183,7 +183,7 @@ class SqliteSnapshot(Snapshot):
     def fetch(self, table: Table, sql: str, values: Sequence[object]) -> Iterator[list[Fitted]]:
         cursor = self._db.execute(sql, values)
         while rows := cursor.fetchmany(_ROWS):
-            yield fitted_rows(rows, table.schema, _read_column)
+            yield fit_rows(rows, table.schema, _read_column)
 
     def fetch_number(self, table: Table, sql: str, values: Sequence[object]) -> int:  # noqa: ARG002 - the contract's
         return int(self._db.execute(sql, values).fetchone()[0])
@@ -215,7 +215,7 @@ class SqliteSnapshot(Snapshot):
 
 
 def _read_column(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
-    """Read the stored values of a column; raise an error as `windrow.connectors.misfits.fitted` has it."""
+    """Read the stored values of a column; raise an error as `windrow.connectors.misfits.fit_column` has it."""
     if pa.types.is_timestamp(type_):
         numbers = {value: number for number, value in enumerate(dict.fromkeys(values))}
         return _times_as_written(list(numbers)).take(pa.array([numbers[value] for value in values]))
@@ -257,8 +257,7 @@ def _decimals(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
             whole = pa.array(scaled.astype(np.int64)).cast(pa.decimal128(38, 0))
             return pa.Array.from_buffers(pa.decimal128(38, type_.scale), len(whole), whole.buffers())
     exact = [None if value is None else _decimal(value) for value in values]
-    scale = max((-int(number.as_tuple().exponent) for number in exact if number is not None), default=0)
-    return pa.array(exact, pa.decimal128(38, min(38, max(scale, type_.scale))))
+    return exact_decimals(exact, type_)
 
 
 _PLAIN = re.compile(r"-?[0-9]+(\.[0-9]+)?")

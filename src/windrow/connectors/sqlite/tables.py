@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow import model as m
-from windrow.connectors.embedded.file import Column, Dependent, EmbeddedFile, Session
-from windrow.connectors.embedded.tables import EmbeddedDatabase, EmbeddedTables
+from windrow.connectors.sql.session import Column, Dependent, EmbeddedFile, EmbeddedSession
+from windrow.connectors.sql.tables import SqlDatabase, SqlTables
 from windrow.connectors.sqlite.rows import Decimals, SqliteSnapshot, sql_types, unfit, values
-from windrow.connectors.tables import Layout, Table, create_table, net_changes, quote, quote_all, upsert
+from windrow.connectors.tables import Layout, Table, create_table, in_order, net_changes, quote, quote_all, upsert
 from windrow.errors import SinkAddressError, SinkError, SinkUnavailableError
 from windrow.expressions import SinkSpec
 
@@ -42,7 +42,7 @@ class SqliteFile(EmbeddedFile):
     @contextmanager
     def writing(self) -> Iterator[SqliteSession]:
         """Open a transaction, which is on disk afterwards (synchronous=FULL)."""
-        with translated(self.path):
+        with translate_errors(self.path):
             if self._connection is None:
                 self._connection = self._connect()
             db = self._connection
@@ -60,7 +60,7 @@ class SqliteFile(EmbeddedFile):
         """Open a read-only transaction; others can write meanwhile."""
         uri = f"{self.file.as_uri()}?mode=ro"
         with (
-            translated(self.path),
+            translate_errors(self.path),
             closing(sqlite3.connect(uri, timeout=self.busy, uri=True, isolation_level=None)) as db,
         ):
             db.execute("BEGIN")
@@ -91,7 +91,7 @@ class SqliteFile(EmbeddedFile):
         return db
 
 
-class SqliteSession(Session):
+class SqliteSession(EmbeddedSession):
     """A transaction that is open."""
 
     now = "strftime('%Y-%m-%d %H:%M:%f', 'now')"
@@ -179,11 +179,12 @@ class SqliteSession(Session):
                 values(rows.select(list(table.columns)), self._decimals),
             )
 
-    def apply(self, layout: Layout, epoch: int, first: int, changes: pa.Table, *, changelog: bool) -> None:
+    def write_changes(self, layout: Layout, epoch: int, first: int, changes: pa.Table, *, changelog: bool) -> None:
         """Apply changes of a step, which are the last rows of the changelog if it is written."""
         table = layout.result
         columns, key = quote_all(table.columns), quote_all(table.key)
         if changelog:
+            self.insert(layout.changes, in_order(epoch, changes, first))
             # Within a key in the order of the changelog, so its last change wins. By key, so that the table's tree is
             # written from left to right. Reading the changelog costs half of binding the rows once more.
             self._db.execute(
@@ -246,7 +247,7 @@ def translate(error: sqlite3.Error, path: str) -> SinkError:
 
 
 @contextmanager
-def translated(path: str) -> Iterator[None]:
+def translate_errors(path: str) -> Iterator[None]:
     """Raise SinkError for SQLite's errors within."""
     try:
         yield
@@ -254,14 +255,14 @@ def translated(path: str) -> Iterator[None]:
         raise translate(error, path) from error
 
 
-class SqliteTables(EmbeddedTables):
+class SqliteTables(SqlTables):
     """The tables of pipelines in an SQLite file; waits at most `busy` seconds for another writer."""
 
     def __init__(self, *specs: SinkSpec, busy: float = BUSY_SECONDS) -> None:
         super().__init__(_file(specs[0].sink, busy), *specs)
 
 
-class SqliteDatabase(EmbeddedDatabase):
+class SqliteDatabase(SqlDatabase):
     """The SQLite file of a sink outside of a run."""
 
     def __init__(self, sink: m.SqliteSink) -> None:

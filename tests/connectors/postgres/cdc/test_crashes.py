@@ -26,7 +26,7 @@ from tests.waiting import join
 
 from windrow.connectors.kafka.producer import TransactionalProducer
 from windrow.connectors.postgres.cdc import server, stream
-from windrow.connectors.postgres.cdc.into_log import LogStore
+from windrow.connectors.postgres.cdc.log_store import LogStore
 from windrow.connectors.postgres.cdc.stream import ChangeStream
 from windrow.model import LogSource
 

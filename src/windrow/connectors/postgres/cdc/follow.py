@@ -164,11 +164,11 @@ class FollowedTable:
 def _open_store(source: m.PostgresCdcSource) -> ChangeStore:
     match source.records:
         case m.LogSource(path=path):
-            from windrow.connectors.postgres.cdc.into_log import LogStore  # noqa: PLC0415 - Arrow only for a log
+            from windrow.connectors.postgres.cdc.log_store import LogStore  # noqa: PLC0415 - Arrow only for a log
 
             return LogStore(path, source.table)
         case m.KafkaSource() as topic:
-            from windrow.connectors.postgres.cdc.into_topic import TopicStore  # noqa: PLC0415 - librdkafka for a topic
+            from windrow.connectors.postgres.cdc.topic_store import TopicStore  # noqa: PLC0415 - librdkafka for a topic
 
             return TopicStore(topic, source.table)
         case unknown:

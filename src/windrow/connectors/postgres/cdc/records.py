@@ -110,7 +110,7 @@ class RecordWriter:
         old, new = change.old, change.new
         if old is None or new is None:
             before, after = (None if row is None else self._row(row) for row in (old, new))
-            yield self._placed(change.op, self._key_of(new or old or ()), before, after, lsn)
+            yield self._record(change.op, self._key_of(new or old or ()), before, after, lsn)
             return
         if change.is_whole:
             new = [was if value is Unchanged.TOAST else value for was, value in zip(old, new, strict=True)]
@@ -119,14 +119,14 @@ class RecordWriter:
         key_row = [was if value is Unchanged.TOAST else value for was, value in zip(old, new, strict=True)]
         was, key = self._key_of(old), self._key_of(key_row)
         if was != key:
-            yield self._placed("d", was, before, None, lsn)
-            yield self._placed("c", key, None, after, lsn)
+            yield self._record("d", was, before, None, lsn)
+            yield self._record("c", key, None, after, lsn)
         else:
-            yield self._placed(change.op, key, before if change.is_whole else None, after, lsn)
+            yield self._record(change.op, key, before if change.is_whole else None, after, lsn)
 
     def truncation(self, lsn: int) -> ChangeRecord:
         """Write a truncation of the table."""
-        return self._placed("t", [], None, None, lsn)
+        return self._record("t", [], None, None, lsn)
 
     def _start(self, micros: int, snapshot: str, xid: int | None) -> None:
         self._millis = micros // 1000
@@ -135,7 +135,7 @@ class RecordWriter:
             f'"snapshot": "{snapshot}", {self._names}, "txId": {"null" if xid is None else xid}, "lsn": '
         )
 
-    def _placed(self, op: str, key: Row, before: str | None, after: str | None, lsn: int) -> ChangeRecord:
+    def _record(self, op: str, key: Row, before: str | None, after: str | None, lsn: int) -> ChangeRecord:
         self._number += 1
         transaction = f'{{"id": {self._transaction}, "total_order": {self._number}}}'
         value = self._value(op, before or "null", after or "null", lsn, transaction)

@@ -46,7 +46,7 @@ _ADVICE: tuple[tuple[type[psycopg.Error], str], ...] = (
     (psycopg.OperationalError, "the connection was lost or the database is in trouble; start again"),
 )
 _ERRORS = Translation(SourceError, SourceUnavailableError, _ADVICE, passing=(errors.ObjectInUse,))
-translated = _ERRORS.translated
+translate_errors = _ERRORS.translate_errors
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class SlotFacts:
 @contextmanager
 def connected(server: Server, **options: str) -> Iterator[Connection]:
     """Connect; raise SourceError if that fails. `replication="database"` is for replication commands."""
-    with translated(server.place), closing(_ERRORS.connect(server, _SETTINGS, **options)) as connection:
+    with translate_errors(server.place), closing(_ERRORS.connect(server, _SETTINGS, **options)) as connection:
         yield connection
 
 

@@ -64,7 +64,7 @@ class ChangeStream:
 
         `on_lag` is called with the lag of the store, about every second. Raise SourceError.
         """
-        with db.translated(self._place):
+        with db.translate_errors(self._place):
             self._start(stop)
             self._run(stop, until, on_lag)
 
@@ -88,7 +88,9 @@ class ChangeStream:
             elif until is not None:
                 self._send_status(is_asking=True)  # the server answers with its position
             if message is None:
-                self._wait(_GATHER_SECONDS if self._records or until is not None else db.WAIT_SECONDS)
+                wait = _GATHER_SECONDS if self._records or until is not None else db.WAIT_SECONDS
+                select.select([self._replication.pgconn.socket], [], [], wait)
+                self._replication.pgconn.consume_input()
         self._write()
         self._confirm()
 
@@ -117,10 +119,6 @@ class ChangeStream:
             msg = f"{self._place}: the server has ended the replication; start again when it is back"
             raise SourceUnavailableError(msg)
         return None
-
-    def _wait(self, seconds: float) -> None:
-        select.select([self._replication.pgconn.socket], [], [], seconds)
-        self._replication.pgconn.consume_input()
 
     def _take(self, data: bytes) -> None:
         if data[0] == ord("k"):

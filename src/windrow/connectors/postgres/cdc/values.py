@@ -28,14 +28,6 @@ def _number(value: str) -> str:
     return value if value[-1].isdigit() else text(value)  # NaN, Infinity
 
 
-def _boolean(value: str) -> str:
-    return "true" if value == "t" else "false"
-
-
-def _bytes(value: str) -> str:
-    return f'"{base64.b64encode(bytes.fromhex(value[2:])).decode()}"'
-
-
 def _date(value: str) -> str:
     """Days since 1970."""
     try:
@@ -66,8 +58,8 @@ def _time(value: str) -> str:
 
 
 _BY_OID: dict[int, ToJson] = {
-    16: _boolean,
-    17: _bytes,
+    16: lambda value: "true" if value == "t" else "false",
+    17: lambda value: f'"{base64.b64encode(bytes.fromhex(value[2:])).decode()}"',
     **dict.fromkeys((20, 21, 23, 26, 700, 701, 1700), _number),  # integers, oid, floats, numeric
     1082: _date,
     1083: _time,

@@ -1,40 +1,41 @@
-"""An embedded database: its tables as a sink, each step in one transaction, and what is done outside of a run."""
+"""Result tables in a database that is written by SQL, as a sink and outside of a run."""
 
 from __future__ import annotations
 
-import os
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing, contextmanager
 
 import pyarrow as pa
 
 from windrow.connectors import ownership, tables
 from windrow.connectors.database import Condition, Database, Promoted, Replayed, Snapshot, read_replayed
-from windrow.connectors.embedded.file import Column, EmbeddedFile, Session
 from windrow.connectors.sink import Follows, Run, Sink
-from windrow.connectors.tables import EPOCHS, OPENERS, ORIGINS, OWNERS, REDRIVES, REPLAYS, SHARED, Layout, Table, quote
+from windrow.connectors.sql.session import Column, Session, SqlServer
+from windrow.connectors.tables import EPOCHS, OPENERS, ORIGINS, OWNERS, RELAYS, REPLAYS, SHARED, Layout, Table, quote
 from windrow.connectors.unfit import without_unfit
 from windrow.engine.changelog import StepOutput
 from windrow.engine.schema import CLOCKS, NO_DEAD
-from windrow.errors import PipelineError, SinkError
+from windrow.errors import SinkError
 from windrow.expressions import SinkSpec
 
 
-class EmbeddedTables(Sink):
-    """Result tables and their companions in the file of an embedded database.
+class SqlTables(Sink):
+    """Result tables and their companions in a database.
 
     Exactly once: a step and its epoch are one transaction, which is on disk when `commit` returns: neither a killed
-    process nor, on a disk that obeys a flush, a power cut undoes it. The next process that opens the file rolls back an
-    interrupted transaction.
+    process nor, on a disk that obeys a flush, a power cut undoes it. An interrupted transaction is rolled back, in a
+    file by the next process that opens it.
     """
 
     needs_rows = True
     is_even = True
 
-    def __init__(self, file: EmbeddedFile, *specs: SinkSpec) -> None:
-        self._file = file
-        self._tables = [EmbeddedTable(spec, file.system) for spec in specs]
+    def __init__(self, server: SqlServer, *specs: SinkSpec) -> None:
+        self._server = server
+        self._tables = [SqlTable(spec) for spec in specs]
+        for table in self._tables:
+            server.refuse_names(table.layout)
         self._pipeline = specs[0].pipeline
         self._is_open = False
         self._run: Run | None = None
@@ -43,7 +44,7 @@ class EmbeddedTables(Sink):
     def open(self, run: Run, follows: Follows | None = None) -> int | None:
         self.close()
         try:
-            with self._file.writing() as db:
+            with self._server.opening([table.name for table in self._tables]) as db:
                 # all tables are checked before one is changed
                 found = self._find(db, run)
                 if self._run == run:
@@ -58,7 +59,7 @@ class EmbeddedTables(Sink):
                 _note_left(db, run, [table.name for table in self._tables])
                 if any(handed_over) and follows is not None:
                     _fence(db, run, follows.epoch)
-                _note_opener(db, run, self._id)
+                db.put(OPENERS, (run.pipeline, run.id, self._id))
                 last = last_epoch(db, run)
         except BaseException:
             self.close()
@@ -67,40 +68,38 @@ class EmbeddedTables(Sink):
         return last
 
     def preflight(self, run: Run, follows: Follows | None = None) -> None:
-        file = self._file.refuse_path()
-        if not all(os.access(path, os.W_OK) for path in (file, file.parent) if path.exists()):
-            msg = f"{self._file.path} cannot be written: give this user write permission on it, and on its folder"
-            raise SinkError(msg)
-        if not file.exists():
+        self._server.require_writable()
+        if not self._server.exists():
             return
-        with self._file.reading() as db:
+        with self._server.reading() as db:
             for table, found in zip(self._tables, self._find(db, run), strict=True):
                 ownership.authorize(run, table.layout.own, found, follows, table.origin)
                 table.check(db)
 
     def journal(self) -> pa.Table:
         table = self._tables[0].layout.clocks
-        if not self._file.exists():
+        if not self._server.exists():
             return CLOCKS.empty_table()
-        with self._file.reading() as db:
+        with self._server.reading() as db:
             if not db.has(table.name):
                 return CLOCKS.empty_table()
+            db.require_readable(table.name)
             order = ("epoch", "partition", "offset", "reason")
             rows = [part.select(CLOCKS.names).cast(CLOCKS) for part in db.snapshot().rows(table, order)]
         return pa.concat_tables([CLOCKS.empty_table(), *rows])
 
     def clear(self) -> None:
-        if not self._file.file.exists():
+        if not self._server.exists():
             return
         self.close()
         self._run = None
         try:
-            with self._file.writing() as db:
+            with self._server.opening([table.name for table in self._tables]) as db:
                 found = self._find(db, Run(self._pipeline, ""))
                 for table, there in zip(self._tables, found, strict=True):
                     ownership.may_clear(self._pipeline, table.name, there)
-                for there in found:
-                    _drop(db, there)
+                for table, there in zip(self._tables, found, strict=True):
+                    table.drop(db, there.owner)
         finally:
             self.close()
 
@@ -108,12 +107,12 @@ class EmbeddedTables(Sink):
         if not self._is_open or self._run is None:
             msg = "the sink is not open: call open() before commit()"
             raise SinkError(msg)
-        if not self._file.exists():
-            msg = f"{self._file.path} was removed while a run wrote it: put it back, or start over with --fresh"
+        if not self._server.exists():
+            msg = f"{self._server.place} was removed while a run wrote it: put it back, or start over with --fresh"
             raise SinkError(msg)
-        with self._file.writing() as db:
+        with self._server.writing() as db:
             for table in self._tables:
-                ownership.still_owned(self._run, table.owner(db), table.name)
+                ownership.still_owned(self._run, owner_of(db, table.name, db.share), table.name)
             ownership.still_opened(self._id, _opener(db, self._run), self._tables[0].name)
             fitting = [table.fit(db, output) for table, output in zip(self._tables, outputs, strict=True)]
             refused = [dead for _, dead in fitting]
@@ -125,29 +124,31 @@ class EmbeddedTables(Sink):
 
     def close(self) -> None:
         self._is_open = False
-        self._file.close()
+        self._server.close()
 
     def _find(self, db: Session, run: Run) -> list[ownership.FoundTables]:
         own = [table.name for table in self._tables]
         return [table.find(db, run, own) for table in self._tables]
 
 
-class EmbeddedTable:
-    """A result table and its companions, within a session; `system` is the name of the database's software."""
+class SqlTable:
+    """A result table and its companions, within a session."""
 
-    def __init__(self, spec: SinkSpec, system: str) -> None:
+    def __init__(self, spec: SinkSpec) -> None:
         self.name = spec.sink.table
         self.layout = tables.layout(spec)
         self._changelog = spec.sink.changelog
         self.origin = ownership.Origin.of(spec)
-        for table in self.layout.own:
-            _refuse_twins(table, system)
 
     def find(self, db: Session, run: Run, own: Sequence[str]) -> ownership.FoundTables:
         """Return which tables exist and their owners; `own` are the result tables of the run."""
         present = [table.name for table in self.layout.own if db.columns(table.name)]
-        filled = [name for name in present if db.execute(f"SELECT 1 FROM {quote(name)} LIMIT 1")]
-        owner = self.owner(db)
+        outbox = self.layout.outbox
+        readable = [*present, *([outbox.name] if outbox is not None and db.has(outbox.name) else [])]
+        for name in readable:
+            db.require_readable(name)
+        filled = [name for name in readable if db.execute(f"SELECT 1 FROM {db.name(name)} LIMIT 1")]
+        owner = owner_of(db, self.name)
         return ownership.FoundTables(
             owner=owner,
             owner_last=last_epoch(db, owner) if owner is not None else None,
@@ -160,22 +161,34 @@ class EmbeddedTable:
 
     def create(self, db: Session) -> None:
         """Check the tables that exist, and create the others."""
-        existing = self.check(db)
+        existing, dead = self.check(db), self.layout.dead
+        if columns := ownership.relaxable(dead, _required(db.columns(dead.name))):
+            db.relax(dead, columns)
         for table in self.layout.all:
             if table.name not in existing:
                 db.create(table)
-            elif columns := ownership.relaxed(table, _required(db.columns(table.name))):
-                db.relax(table, columns)
 
     def claim(self, db: Session, run: Run) -> None:
-        """Record the owner of the table and its origin, in place of former ones under any spelling of its name."""
+        """Record the owner of the table and its origin.
+
+        In a server this waits for a commit of another process of the run that is under way.
+        """
         owner = (self.name, run.pipeline, run.id)
-        for shared, values in ((OWNERS, owner), (ORIGINS, (*owner, self.origin.stream, self.origin.changelog, None))):
-            db.execute(f"DELETE FROM {quote(shared.name)} WHERE {db.same.format('table_name', '?')}", (self.name,))
-            marks = ", ".join("?" * len(values))
-            db.execute(
-                f"INSERT INTO {quote(shared.name)} ({tables.quote_all(shared.columns)}) VALUES ({marks})", values
-            )
+        db.put(OWNERS, owner)
+        db.put(ORIGINS, (*owner, self.origin.stream, self.origin.changelog, None))
+
+    def drop(self, db: Session, owner: Run | None) -> None:
+        """Drop the tables, and the epochs of the run that wrote them."""
+        outbox = self.layout.outbox
+        for table in (*self.layout.own, *(() if outbox is None else (outbox,))):
+            if db.has(table.name):
+                db.execute(f"DROP TABLE {db.name(table.name)}")
+        if outbox is not None and db.has(RELAYS.name):
+            db.execute(f"DELETE FROM {db.name(RELAYS.name)} WHERE outbox = ?", (outbox.name,))
+        for shared in SHARED if owner is not None else ():
+            if owner is not None and db.has(shared.name):
+                query = f"DELETE FROM {db.name(shared.name)} WHERE pipeline = ? AND run = ?"
+                db.execute(query, (owner.pipeline, owner.id))
 
     def fit(self, db: Session, output: StepOutput) -> tuple[StepOutput, pa.Table]:
         """Return a step without the rows that do not fit into the tables, and their dead letters."""
@@ -197,33 +210,32 @@ class EmbeddedTable:
         db.insert(self.layout.dead, tables.storable_dead(output.dead))
         db.insert(self.layout.clocks, tables.of_epoch(epoch, output.clocks))
         for first, changes in tables.pieces(output.changes):
-            if self._changelog:
-                db.insert(self.layout.changes, tables.in_order(epoch, changes, first))
-            db.apply(self.layout, epoch, first, changes, changelog=self._changelog)
+            db.write_changes(self.layout, epoch, first, changes, changelog=self._changelog)
 
     def check(self, db: Session) -> set[str]:
-        """Return which of the tables exist; raise SinkError if one of them has other columns."""
+        """Return which of the tables exist; raise SinkError if they have other columns or may not be written."""
         ownership.refuse(table_mismatches(db, self.layout.all))
-        return {table.name for table in self.layout.all if db.columns(table.name)}
-
-    def owner(self, db: Session) -> Run | None:
-        """Return the run that writes the result table."""
-        return owner_of(db, self.name)
+        existing = {table.name for table in self.layout.all if db.has(table.name)}
+        db.require_writable(self.layout, existing)
+        return existing
 
     def _elsewhere(self, db: Session, run: Run, own: Sequence[str]) -> str | None:
         if not db.has(OWNERS.name):
             return None
-        query = f"SELECT table_name FROM {quote(OWNERS.name)} WHERE pipeline = ? AND run = ? ORDER BY table_name"
+        query = f"SELECT table_name FROM {db.name(OWNERS.name)} WHERE pipeline = ? AND run = ? ORDER BY table_name"
         names = (str(name) for (name,) in db.execute(query, (run.pipeline, run.id)))
-        known = {name.lower() for name in own}
-        return next((name for name in names if name.lower() not in known), None)
+        known = set(map(db.fold, own))
+        return next((name for name in names if db.fold(name) not in known), None)
 
 
-def owner_of(db: Session, table: str) -> Run | None:
-    """Return the run that a result table belongs to, under any spelling of its name; None if there is none."""
+def owner_of(db: Session, table: str, lock: str = "") -> Run | None:
+    """Return the run that a result table belongs to, under any spelling of its name; None if there is none.
+
+    `lock` is the clause that locks its row.
+    """
     if not db.has(OWNERS.name):
         return None
-    query = f"SELECT pipeline, run FROM {quote(OWNERS.name)} WHERE {db.same.format('table_name', '?')}"
+    query = f"SELECT pipeline, run FROM {db.name(OWNERS.name)} WHERE {db.same.format('table_name', '?')}{lock}"
     return next((Run(*row) for row in db.execute(query, (table,))), None)
 
 
@@ -232,7 +244,7 @@ def _origin(db: Session, table: str) -> ownership.Origin | None:
     if not db.has(ORIGINS.name):
         return None
     same = db.same.format("table_name", "?")
-    query = f"SELECT stream, changelog, left_after FROM {quote(ORIGINS.name)} WHERE {same}"
+    query = f"SELECT stream, changelog, left_after FROM {db.name(ORIGINS.name)} WHERE {same}"
     rows = db.execute(query, (table,))
     return next((ownership.Origin(stream, bool(changelog), left_after) for stream, changelog, left_after in rows), None)
 
@@ -242,11 +254,11 @@ def _note_left(db: Session, run: Run, kept: Sequence[str]) -> None:
     is_left = " AND NOT ".join(("pipeline = ? AND run = ?", *(db.same.format("table_name", "?") for _ in kept)))
     last = last_epoch(db, run)
     given = (-1 if last is None else last, run.pipeline, run.id, *kept)
-    origins = quote(ORIGINS.name)
+    origins = db.name(ORIGINS.name)
     db.execute(f"UPDATE {origins} SET left_after = ? WHERE left_after IS NULL AND {is_left}", given)
     db.execute(
         f"INSERT INTO {origins} ({tables.quote_all(ORIGINS.columns)}) SELECT table_name, pipeline, run, '', TRUE, ? "
-        f"FROM {quote(OWNERS.name)} WHERE table_name NOT IN (SELECT table_name FROM {origins}) AND {is_left}",
+        f"FROM {db.name(OWNERS.name)} WHERE table_name NOT IN (SELECT table_name FROM {origins}) AND {is_left}",
         given,
     )
 
@@ -255,7 +267,7 @@ def last_epoch(db: Session, run: Run) -> int | None:
     """Return the last epoch that a run has committed."""
     if not db.has(EPOCHS.name):
         return None
-    query = f"SELECT max(epoch) FROM {quote(EPOCHS.name)} WHERE pipeline = ? AND run = ?"
+    query = f"SELECT max(epoch) FROM {db.name(EPOCHS.name)} WHERE pipeline = ? AND run = ?"
     [(last,)] = db.execute(query, (run.pipeline, run.id))
     return None if last is None else int(last)
 
@@ -268,10 +280,10 @@ def table_mismatches(db: Session, expected: Sequence[Table]) -> list[ownership.S
             key = [column.name for column in columns if column.in_key]
             types = {column.name: column.type for column in columns}
             required = _required(columns)
-            required -= set(ownership.relaxed(table, required))
-            found += ownership.schema_mismatches(
-                table, db.types(table), ownership.Existing(types, key, required, db.alter)
-            )
+            if (relaxed := ownership.relaxable(table, required)) and db.may_relax(table):
+                required -= set(relaxed)
+            existing = ownership.Existing(types, key, required, db.alter)
+            found += ownership.schema_mismatches(db.as_stored(table), db.types(table), existing)
     return found
 
 
@@ -280,59 +292,35 @@ def _required(columns: Sequence[Column]) -> set[str]:
 
 
 def _fence(db: Session, run: Run, epoch: int) -> None:
-    """Record that an epoch is committed, in the transaction that commits it; delete old epochs now and then."""
+    """Record that an epoch is committed, in the transaction that commits it; delete old epochs now and then.
+
+    A user who may not delete them keeps them all.
+    """
     db.execute(
-        f"INSERT INTO {quote(EPOCHS.name)} ({tables.quote_all(EPOCHS.columns)}) VALUES (?, ?, ?, {db.now})",
+        f"INSERT INTO {db.name(EPOCHS.name)} ({tables.quote_all(EPOCHS.columns)}) VALUES (?, ?, ?, {db.now})",
         (run.pipeline, run.id, epoch),
     )
-    if (last := ownership.last_to_forget(epoch)) is not None:
-        query = f"DELETE FROM {quote(EPOCHS.name)} WHERE pipeline = ? AND run = ? AND epoch <= ?"
+    if (last := ownership.last_to_forget(epoch)) is not None and db.may_delete(EPOCHS):
+        query = f"DELETE FROM {db.name(EPOCHS.name)} WHERE pipeline = ? AND run = ? AND epoch <= ?"
         db.execute(query, (run.pipeline, run.id, last))
 
 
 def _opener(db: Session, run: Run) -> str | None:
     """Return the id of the sink that opened the tables of a run last."""
-    query = f"SELECT opener FROM {quote(OPENERS.name)} WHERE pipeline = ? AND run = ?"
+    query = f"SELECT opener FROM {db.name(OPENERS.name)} WHERE pipeline = ? AND run = ?"
     rows = db.execute(query, (run.pipeline, run.id)) if db.has(OPENERS.name) else []
     return str(rows[0][0]) if rows else None
 
 
-def _note_opener(db: Session, run: Run, opener: str) -> None:
-    """Record the id of the sink that opens the tables of a run."""
-    db.execute(f"INSERT OR REPLACE INTO {quote(OPENERS.name)} VALUES (?, ?, ?)", (run.pipeline, run.id, opener))
+class SqlDatabase(Database):
+    """The database of a sink."""
 
-
-def _drop(db: Session, found: ownership.FoundTables) -> None:
-    """Drop the tables that were found, and the epochs of the run that wrote them."""
-    for name in found.present:
-        db.execute(f"DROP TABLE {quote(name)}")
-    if found.owner is not None:
-        owner = (found.owner.pipeline, found.owner.id)
-        for shared in SHARED:
-            if db.has(shared.name):
-                db.execute(f"DELETE FROM {quote(shared.name)} WHERE pipeline = ? AND run = ?", owner)
-
-
-def _refuse_twins(table: Table, system: str) -> None:
-    """Raise PipelineError for two columns whose names the database does not distinguish."""
-    seen: dict[str, str] = {}
-    for name in table.columns:
-        quote(name)
-        other = seen.setdefault(name.lower(), name)
-        if other != name:
-            msg = f"the columns {other!r} and {name!r} are one to {system}, which ignores case: rename one"
-            raise PipelineError(msg)
-
-
-class EmbeddedDatabase(Database):
-    """The file of a sink."""
-
-    def __init__(self, file: EmbeddedFile) -> None:
-        self._file = file
+    def __init__(self, server: SqlServer) -> None:
+        self._server = server
 
     @property
     def place(self) -> str:
-        return self._file.path
+        return self._server.place
 
     @contextmanager
     def snapshot(self) -> Iterator[Snapshot]:
@@ -343,14 +331,14 @@ class EmbeddedDatabase(Database):
         self._note(REPLAYS, replayed.row(), tables.upsert(REPLAYS))
 
     def note_redrives(self, rows: pa.Table) -> None:
-        self._note(REDRIVES, rows, "ON CONFLICT DO NOTHING")
+        self._note(tables.REDRIVES, rows, "ON CONFLICT DO NOTHING")
 
     def replayed(self, table: str) -> Replayed | None:
         with self._reading() as db:
-            return _replayed_into(db, table)
+            return replayed_into(db, table)
 
     def stands(self, table: str) -> tuple[Run, int | None] | None:
-        if not self._file.exists():
+        if not self._server.exists():
             return None
         with self._reading() as db:
             owner = owner_of(db, table)
@@ -361,29 +349,30 @@ class EmbeddedDatabase(Database):
             return [mismatch.what for mismatch in table_mismatches(db, layout.all)]
 
     def promote(self, pipeline: str, tables: Sequence[tuple[str, str]]) -> list[Promoted]:
-        self._file.refuse_missing("")
-        with closing(self._file), self._file.writing() as db:
+        self._server.refuse_missing("")
+        with closing(self._server), self._server.writing() as db:
             return [_promote(db, pipeline, live, shadow) for live, shadow in tables]
 
     def _note(self, table: Table, rows: pa.Table, else_: str) -> None:
-        with closing(self._file), self._file.writing() as db:
+        with closing(self._server), self._server.writing() as db:
             if not db.has(table.name):
                 db.create(table)
             db.insert(table, rows, else_)
 
     @contextmanager
     def _reading(self) -> Iterator[Session]:
-        self._file.refuse_missing("run the pipeline first, or ")
-        with self._file.reading() as db:
+        self._server.refuse_missing("run the pipeline first, or ")
+        with self._server.reading() as db:
             yield db
 
 
-def _replayed_into(db: Session, table: str) -> Replayed | None:
+def replayed_into(db: Session, table: str) -> Replayed | None:
+    """Return the replay into a table by the run that it belongs to; None if it was no replay."""
     owner = owner_of(db, table)
     return None if owner is None else read_replayed(db.snapshot(), table, owner)
 
 
-_ASIDE = "windrow_promoted_aside"
+ASIDE = "windrow_promoted_aside"
 
 
 def _promote(db: Session, pipeline: str, live_table: str, shadow_table: str) -> Promoted:
@@ -394,13 +383,14 @@ def _promote(db: Session, pipeline: str, live_table: str, shadow_table: str) -> 
     """
     live, shadow = tables.table_names(live_table), tables.table_names(shadow_table)
     there = {name for name in (*live, *shadow) if db.columns(name)}
-    owners = (_owner(db, there, live[0]), _owner(db, there, shadow[0]))
-    ownership.may_promote(pipeline, (live[0], shadow[0]), owners, _replayed_into(db, shadow[0]))
+    require_promotable(db, pipeline, live[0], shadow[0], there)
     dependents = db.dependents((*live, *shadow))
     for dependent in dependents:
         db.execute(f"DROP {dependent.kind} {quote(dependent.name)}")
-    for name, other in zip(live, shadow, strict=True):
-        _swap(db, name, other, there)
+    for pair in zip(live, shadow, strict=True):
+        for table, to in renames(*pair):
+            if (pair[0] if table == ASIDE else table) in there:
+                db.execute(f"ALTER TABLE {quote(table)} RENAME TO {quote(to)}")
     for dependent in dependents:
         try:
             db.execute(dependent.sql)
@@ -410,26 +400,29 @@ def _promote(db: Session, pipeline: str, live_table: str, shadow_table: str) -> 
                 f"{live[0]!r} ({str(exc).partition(chr(10))[0]}): drop it first; nothing was changed"
             )
             raise SinkError(msg) from exc
-    for shared in (OWNERS, *([ORIGINS] if db.has(ORIGINS.name) else [])):
-        query = f"UPDATE {quote(shared.name)} SET table_name = ? WHERE {db.same.format('table_name', '?')}"
-        for table, to in ((live[0], _ASIDE), (shadow[0], live[0]), (_ASIDE, shadow[0])):
-            db.execute(query, (to, table))
+    swap_owners(db, live[0], shadow[0])
     carried = tuple(f"{dependent.kind} {dependent.name}" for dependent in dependents)
     return Promoted(shadow[0] if live[0] in there else None, carried, ())
 
 
-def _swap(db: Session, live: str, shadow: str, there: set[str]) -> None:
-    for table, to in ((live, _ASIDE), (shadow, live), (_ASIDE, shadow)):
-        if (live if table == _ASIDE else table) in there:
-            db.execute(f"ALTER TABLE {quote(table)} RENAME TO {quote(to)}")
+def renames(live: str, shadow: str) -> tuple[tuple[str, str], ...]:
+    """Return the renames, each of a name to another, that swap two names."""
+    return (live, ASIDE), (shadow, live), (ASIDE, shadow)
 
 
-def _owner(db: Session, there: set[str], table: str) -> Run | None:
-    """Return the owner of a table; None if there is no such table. Raise SinkError if it has no owner."""
-    if table not in there:
-        return None
-    owner = owner_of(db, table)
-    if owner is None:
-        msg = f"table {table!r} is not windrow's: choose another table"
-        raise SinkError(msg)
-    return owner
+def swap_owners(db: Session, live: str, shadow: str) -> None:
+    """Swap the owners and origins of two result tables."""
+    for shared in (OWNERS, *([ORIGINS] if db.has(ORIGINS.name) else [])):
+        query = f"UPDATE {db.name(shared.name)} SET table_name = ? WHERE {db.same.format('table_name', '?')}"
+        for table, to in renames(live, shadow):
+            db.execute(query, (to, table))
+
+
+def require_promotable(db: Session, pipeline: str, live: str, shadow: str, there: Collection[str]) -> None:
+    """Raise SinkError or InputError unless a shadow may take the place of a live table; `there` are existing tables."""
+    owners = [owner_of(db, table) if table in there else None for table in (live, shadow)]
+    for table, owner in zip((live, shadow), owners, strict=True):
+        if table in there and owner is None:
+            msg = f"table {table!r} is not windrow's: choose another table"
+            raise SinkError(msg)
+    ownership.may_promote(pipeline, (live, shadow), (owners[0], owners[1]), replayed_into(db, shadow))

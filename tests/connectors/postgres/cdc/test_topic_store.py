@@ -17,10 +17,10 @@ from windrow.connectors.kafka import producer as transactions
 from windrow.connectors.kafka.producer import TransactionalProducer
 from windrow.connectors.kafka.source import preflight, topic_settings
 from windrow.connectors.open_sources import open_source
-from windrow.connectors.postgres.cdc import into_topic
+from windrow.connectors.postgres.cdc import topic_store
 from windrow.connectors.postgres.cdc.follow import FollowedTable
-from windrow.connectors.postgres.cdc.into_topic import TopicStore
 from windrow.connectors.postgres.cdc.records import ChangePlace, ChangeRecord
+from windrow.connectors.postgres.cdc.topic_store import TopicStore
 from windrow.connectors.postgres.client import Server
 from windrow.errors import InputError, SourceError, SourceUnavailableError, WindrowError
 from windrow.model import KafkaSource, LogSource
@@ -159,7 +159,7 @@ def test_a_topic_that_is_missing_is_created_and_what_is_added_to_it_stays_empty(
 
 def test_topics_of_something_else_are_refused(topic_shop: TopicShop, monkeypatch: pytest.MonkeyPatch) -> None:
     shop = topic_shop
-    monkeypatch.setattr(into_topic, "TIMEOUT", 2.0)
+    monkeypatch.setattr(topic_store, "TIMEOUT", 2.0)
     own = shop.source
     shop.kafka.produce(shop.topic.topic, 1, [b"{}"])
     refused(shop, "has records, but .*position does not name their table: name another topic", InputError)
@@ -187,7 +187,7 @@ def test_topics_of_something_else_are_refused(topic_shop: TopicShop, monkeypatch
 
 def test_a_run_that_has_lost_its_lock_is_fenced(topic_shop: TopicShop, monkeypatch: pytest.MonkeyPatch) -> None:
     shop = topic_shop
-    monkeypatch.setattr(into_topic, "BUSY_SECONDS", 0.3)
+    monkeypatch.setattr(topic_store, "BUSY_SECONDS", 0.3)
     shop.follow().update()
     record = ChangeRecord(ChangePlace(1 << 40, 1), 1, "{}")
     zombie, heir = (TopicStore(shop.topic, "orders") for _ in range(2))

@@ -52,7 +52,7 @@ START = Position()
 
 
 @dataclass(frozen=True)
-class Kept:
+class Retained:
     """The first retained position, and the position up to which records are in `segment` (None: there are none)."""
 
     first: Position = START
@@ -60,7 +60,7 @@ class Kept:
     segment: str | None = None
 
     @staticmethod
-    def read(file: Path) -> Kept:
+    def read(file: Path) -> Retained:
         """Read the retained part of a partition's file; raise SourceError if it is damaged, or of another file."""
         path = beside(file)
         try:
@@ -71,7 +71,7 @@ class Kept:
         try:
             plain = json.loads(text)
             first, base = (Position(*map(int, plain[name])) for name in ("first", "base"))
-            kept, known = Kept(first, base, plain["segment"]), plain["head"]
+            kept, known = Retained(first, base, plain["segment"]), plain["head"]
         except (ValueError, KeyError, TypeError) as exc:
             raise SourceError(damaged) from exc
         if not START <= first <= base:
@@ -101,7 +101,7 @@ class Kept:
         return end <= begin or _punch(file, begin, end - begin)
 
 
-_WHOLE = Kept()
+_WHOLE = Retained()
 
 
 def beside(file: Path) -> Path:

@@ -17,7 +17,7 @@ from dataclasses import asdict, replace
 
 from windrow.connectors.log.append import write_lines
 from windrow.connectors.log.folder import LogFolder
-from windrow.connectors.log.kept import Position, replace_durably, sync_path
+from windrow.connectors.log.segments import Position, replace_durably, sync_path
 from windrow.connectors.postgres.cdc.records import ChangePlace, ChangeRecord
 from windrow.connectors.postgres.cdc.store import ChangeStore, FollowState
 from windrow.connectors.postgres.client import Connection
@@ -70,7 +70,7 @@ class LogStore(ChangeStore):
 
     def state(self) -> FollowState | None:
         """Return the state in ``postgres.json``."""
-        noted = self._noted()
+        noted = self._read_state()
         if noted is None and self._file.exists():
             msg = f"the log {self._folder.path} is not of a table: name another folder in `log`"
             raise InputError(msg)
@@ -100,7 +100,7 @@ class LogStore(ChangeStore):
 
     def resume(self) -> FollowState:
         """Find the end of the log, and remove an incomplete line."""
-        noted = self._noted()
+        noted = self._read_state()
         if noted is None:
             msg = (
                 f"{self._folder.path / _STATE} was removed: restore it, or {self.removal}, and start over with --fresh"
@@ -131,7 +131,7 @@ class LogStore(ChangeStore):
         write_lines(self._file, self._log, self._at.byte, lines)
         self._at = Position(self._at.line + len(records), self._at.byte + len(lines))
 
-    def _noted(self) -> tuple[FollowState, Position] | None:
+    def _read_state(self) -> tuple[FollowState, Position] | None:
         """Return the state, and the position after its last record."""
         path = self._folder.path / _STATE
         try:

@@ -1,1 +1,0 @@
-"""Tables in the file of an embedded database: what SQLite and DuckDB share."""

@@ -1,0 +1,1 @@
+"""Result tables in databases that are written by SQL."""
