@@ -197,7 +197,7 @@ def _restored(
     restore: Callable[[Checkpoint], None] | None,
 ) -> Restored | Damaged | Unknown:
     if known is None or isinstance(found, Unknown) or found.damage is not None:
-        return Unknown("there is none that can be read")
+        return Unknown("no checkpoint can be read")
     if found.differs is not None or found.epoch is None or restore is None:
         why = "--no-restore was given" if found.differs is None else "the pipeline is another one"
         return Unknown("no step was committed" if found.epoch is None else why)
@@ -265,7 +265,7 @@ def _savepoints(checkpoint: Folder) -> dict[str, Restored | Damaged]:
 
 
 def _read_savepoint(folder: Path) -> Restored | Damaged:
-    from windrow.runtime.savepoint import Savepoint  # noqa: PLC0415 - where there is none, it needs no Arrow
+    from windrow.runtime.savepoint import Savepoint  # noqa: PLC0415 - only a savepoint needs Arrow
 
     began = time.monotonic()
     try:

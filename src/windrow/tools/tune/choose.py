@@ -201,7 +201,7 @@ def _choose_delay(setting: DelaySetting, disorder: Disorder, goals: Goals) -> Ch
 
 
 def _needed_delay(own: Disorder, source_lateness: int | None, goals: Goals) -> int | str:
-    """Return the least delay that meets the goals, or the reason why there is none."""
+    """Return the least delay that meets the goals, or the reason why no delay does."""
     if own.records < goals.needed(for_delay=True):
         return _too_few(own.records, goals.needed(for_delay=True))
 
