@@ -249,7 +249,7 @@ CASES: list[tuple[str, Mapping[str, Any], str, str]] = [
     ("parallelism", {"logs": {"source": LogFacts(1)}}, "fine", "by one core"),
     ("run-state", {"run": Unknown("no run")}, "unknown", "no run"),
     ("run-state", record(ended=NOW, error="no room\nat all"), "serious", "the run failed: no room"),
-    ("run-state", status(state="killed"), "serious", "gone without a word"),
+    ("run-state", status(state="killed"), "serious", "ended without a report"),
     ("run-state", record(seen=NOW - HOUR), "serious", "nothing was heard of the process 1 on there for 1h"),
     ("run-state", record(waiting=NOW - HOUR), "serious", "records have waited for 1h"),
     ("run-state", record(is_retrying=True, fault="no broker"), "advice", "retries after a fault: no broker"),

@@ -1,1 +1,1 @@
-"""Plan of the capacity that a pipeline needs under a load: its load, what is expected of it, and the laws."""
+"""Capacity planning: the load of a pipeline, the expected rates and state of its nodes, and the laws."""

@@ -80,7 +80,7 @@ def _whole(text: str, option: str) -> int:
 
 
 def _named(texts: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield (name, value) of ``NAME=VALUE``; the name is empty where there is none."""
+    """Yield (name, value) of ``NAME=VALUE``; the name is empty without one."""
     for text in texts:
         name, sign, value = text.rpartition("=")
         yield (name, value) if sign else ("", text)

@@ -238,7 +238,7 @@ class Demand:
         return sum(self._row_bytes("rows", records=are) for are in (False, True)) + self.blobs * BLOB_BYTES
 
     @cached_property
-    def written(self) -> tuple[float, float, float]:
+    def writes(self) -> tuple[float, float, float]:
         """The bytes of rows of results, those of records, and the number of blobs that a step writes."""
         rows, records = (self._row_bytes("written_rows", records=are) for are in (False, True))
         blobs = float(sum(kind.written_blobs for node in self.nodes for kind in node.state))
@@ -259,7 +259,7 @@ class Demand:
     @property
     def step_bytes(self) -> float:
         """The bytes that a step writes into the checkpoint."""
-        (rows, records, blobs), machine = self.written, self.machine
+        (rows, records, blobs), machine = self.writes, self.machine
         return machine.logged * rows + machine.logged_records * records + machine.logged_blob * blobs + self.notes
 
     def checkpoint(self, steps: float = math.inf) -> float:

@@ -71,7 +71,7 @@ class _Model:
         self._known: dict[str, NodeExpected] = {}
 
     def of(self, node: m.KeyedNode | m.SinkNode) -> NodeExpected:
-        """Return what is expected of a node."""
+        """Return the rates and state of a node."""
         if node.name not in self._known:
             self._known[node.name] = self._compute(node)
         return self._known[node.name]

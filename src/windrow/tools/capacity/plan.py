@@ -238,7 +238,7 @@ def _state(demand: Demand) -> Iterator[Figure]:
         "state on disk", on_disk, "bytes", "state x compressed",
         {"state": demand.state, "compressed": machine.compressed}, ABOUT,
     )  # fmt: skip
-    rows_written, records_written, blobs_written = demand.written
+    rows_written, records_written, blobs_written = demand.writes
     yield Figure(
         "checkpoint a step", demand.step_bytes, "bytes",
         "logged x bytes of the rows that a step writes + logged_records x bytes of the records that it writes"

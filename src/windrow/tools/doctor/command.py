@@ -98,7 +98,7 @@ def _lines(opened: OpenedPipeline, examined: Examined, findings: Sequence[Findin
     for severity, head in _HEADS.items():
         own = [finding for finding in findings if finding.severity == severity]
         if own:
-            yield from ("", _styled(head, severity))
+            yield from ("", _style(head, severity))
         if severity in {"serious", "advice"}:
             for finding in own:
                 yield from _finding_lines(finding, _place(opened, finding), width)
@@ -131,6 +131,6 @@ def _wrap(text: str, first: str, others: str, width: int) -> list[str]:
     )
 
 
-def _styled(head: str, severity: str) -> str:
+def _style(head: str, severity: str) -> str:
     colors = {"serious": "red", "advice": "yellow", "fine": "green"}
     return click.style(head, fg=colors.get(severity), bold=True) if sys.stdout.isatty() else head

@@ -186,7 +186,7 @@ def _tables(sink: Sink, what: str, run: Run, follows: Follows | None) -> Iterato
 
 
 def _java(machine: Machine) -> Iterator[Finding]:
-    path = java()  # raises if there is none
+    path = java()  # raises without Java
     yield fine(f"{machine.versions['java'] or 'of an unknown version'} ({path})")
 
 

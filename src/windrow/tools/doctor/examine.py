@@ -128,14 +128,13 @@ def _command_line(record: RunRecord | None) -> tuple[str, ...] | None:
 
 
 def _disorder(graph: m.Graph, path: Path, run: facts.RunFacts | Unknown) -> Disorder | Unknown:
-    if isinstance(run, Unknown):
-        return run
-    if run.total is None or run.total.only_offsets:
-        return Unknown("no step was committed" if run.total is None else "a realtime run reports offsets only")
+    total = run if isinstance(run, Unknown) else run.counts
+    if isinstance(total, Unknown):
+        return total
     from windrow.tools.tune.disorder import read_recorded  # noqa: PLC0415 - a pipeline that never ran needs no Arrow
 
     try:
-        return read_recorded(graph, [run.total])
+        return read_recorded(graph, [total])
     except InputError:
         return Unknown(f"{path} has no lateness of records of these partitions")
 
@@ -198,7 +197,7 @@ def _restored(
     restore: Callable[[Checkpoint], None] | None,
 ) -> Restored | Damaged | Unknown:
     if known is None or isinstance(found, Unknown) or found.damage is not None:
-        return Unknown("there is none that can be read")
+        return Unknown("no checkpoint can be read")
     if found.differs is not None or found.epoch is None or restore is None:
         why = "--no-restore was given" if found.differs is None else "the pipeline is another one"
         return Unknown("no step was committed" if found.epoch is None else why)
@@ -266,7 +265,7 @@ def _savepoints(checkpoint: Folder) -> dict[str, Restored | Damaged]:
 
 
 def _read_savepoint(folder: Path) -> Restored | Damaged:
-    from windrow.runtime.savepoint import Savepoint  # noqa: PLC0415 - where there is none, it needs no Arrow
+    from windrow.runtime.savepoint import Savepoint  # noqa: PLC0415 - only a savepoint needs Arrow
 
     began = time.monotonic()
     try:
@@ -448,12 +447,9 @@ def _meets(version: str, bound: str) -> bool:
     match = re.match(r"(>=|<=|==|<|>)\s*([\d.]+)", bound)
     if match is None:
         return True
-    have, want = zip(*zip_longest(_numbers(version), _numbers(match[2]), fillvalue=0), strict=True)
+    numbers = (map(int, re.findall(r"\d+", re.match(r"[\d.]*", text)[0])) for text in (version, match[2]))  # type: ignore[index]
+    have, want = zip(*zip_longest(*numbers, fillvalue=0), strict=True)
     return {">=": have >= want, "<=": have <= want, "==": have == want, "<": have < want, ">": have > want}[match[1]]
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.match(r"[\d.]*", version)[0].strip(".").split(".") if part)  # type: ignore[index]
 
 
 def _memory() -> int | None:

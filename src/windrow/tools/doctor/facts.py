@@ -130,6 +130,13 @@ class RunFacts:
         """Whether a process is known to run."""
         return self.status.state in GOING
 
+    @property
+    def counts(self) -> StepReport | Unknown:
+        """The sum of all steps, if its host counts records."""
+        if self.total is None:
+            return Unknown("no step was committed")
+        return Unknown("a realtime run reports offsets only") if self.total.only_offsets else self.total
+
 
 @dataclass(frozen=True)
 class CheckpointFacts:
@@ -253,11 +260,7 @@ class Examined:
     @property
     def total(self) -> StepReport | Unknown:
         """The sum of all steps of the run, if its host counts records."""
-        if isinstance(self.run, Unknown):
-            return self.run
-        if self.run.total is None:
-            return Unknown("no step was committed")
-        return Unknown("a realtime run reports offsets only") if self.run.total.only_offsets else self.run.total
+        return self.run if isinstance(self.run, Unknown) else self.run.counts
 
     def path(self, source: str, setting: str) -> str:
         """Return the path of a setting of a source in a pipeline file."""

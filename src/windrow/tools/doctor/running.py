@@ -43,13 +43,13 @@ def run_state(x: Examined) -> Iterator[Finding]:
         case "failed":
             yield serious(f"the run failed: {error}", "nothing is computed until it runs again", again)
         case "killed":
-            text = f"the process {record.pid} is gone without a word; it was seen {duration(x.now - record.seen)} ago"
+            text = f"the process {record.pid} ended without a report; last seen {duration(x.now - record.seen)} ago"
             yield serious(text, "nothing is computed until it runs again; no step is half written", again)
         case "lost":
             text = (
                 f"nothing was heard of the process {record.pid} on {record.machine} for {duration(x.now - record.seen)}"
             )
-            yield serious(text, "it may be gone, and nothing computed", shows)
+            yield serious(text, "it may have ended, so nothing is computed", shows)
         case "stalled":
             since = duration(x.now - (record.waiting or x.now))
             yield serious(f"records have waited for {since}, and no step was committed", "results stand still", shows)

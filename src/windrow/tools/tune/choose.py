@@ -157,17 +157,10 @@ def what_if(graph: m.Graph, disorder: Disorder, delay: int | None = None, latene
         raise InputError(msg)
     own = {operator.path: operator.lateness for operator in disorder.operators if operator.path is not None}
     changed = own if lateness is None else dict.fromkeys(own, lateness)
-    missed = Missed.sum(
-        [
-            disorder.of(setting.partitions).missed(
-                setting.delay if delay is None else delay, setting.source_lateness, changed
-            )
-            for setting in settings
-            if setting.partitions
-        ]
-    )
-    longest = max((setting.delay for setting in settings), default=0)
-    then = longest if delay is None else delay
+    tried = settings if delay is None else [replace(setting, delay=delay) for setting in settings]
+    parts = [(disorder.of(setting.partitions), setting) for setting in tried if setting.partitions]
+    missed = Missed.sum([part.missed(setting.delay, setting.source_lateness, changed) for part, setting in parts])
+    longest, then = (max((setting.delay for setting in some), default=0) for some in (settings, tried))
     held = _ratio(_held(disorder, then, changed), _held(disorder, longest, {}))
     return WhatIf(then, max(changed.values(), default=None), missed, held)
 
@@ -208,7 +201,7 @@ def _choose_delay(setting: DelaySetting, disorder: Disorder, goals: Goals) -> Ch
 
 
 def _needed_delay(own: Disorder, source_lateness: int | None, goals: Goals) -> int | str:
-    """Return the least delay that meets the goals, or the reason why there is none."""
+    """Return the least delay that meets the goals, or the reason why no delay does."""
     if own.records < goals.needed(for_delay=True):
         return _too_few(own.records, goals.needed(for_delay=True))
 
@@ -221,19 +214,17 @@ def _needed_delay(own: Disorder, source_lateness: int | None, goals: Goals) -> i
     needed = _least(meets)
     if needed is None:
         return f"no delay up to {m.format_duration(BOUNDS[-1])} meets the goals"
-    if goals.within is None:
+    within, has_others = goals.within, (goals.late, goals.quantile) != (None, None)
+    if within is None or (has_others and needed <= within):
         return needed
-    if (goals.late, goals.quantile) != (None, None):
-        if needed > goals.within:
-            share = own.missed(goals.within, source_lateness, {})
-            return (
-                f"rows within {m.format_duration(goals.within)} and the other goals exclude each other: these need a "
-                f"delay of {m.format_duration(needed)}, and one of {m.format_duration(goals.within)} leaves "
-                f"{percent(_share(share.late.most, share.pairs))} not on time"
-            )
-        return needed
-    within = goals.within
-    fewest = own.missed(within, source_lateness, {}).late.most
+    missed = own.missed(within, source_lateness, {})
+    if has_others:
+        return (
+            f"rows within {m.format_duration(within)} and the other goals exclude each other: these need a delay of "
+            f"{m.format_duration(needed)}, and one of {m.format_duration(within)} leaves "
+            f"{percent(_share(missed.late.most, missed.pairs))} not on time"
+        )
+    fewest = missed.late.most
     return (
         _least(lambda delay: delay <= within and own.missed(delay, source_lateness, {}).late.most == fewest) or within
     )

@@ -56,7 +56,7 @@ class LineageHost(RowHost):
             for name, stage in self._trace.stages.items()
         }
 
-    def _kept(self, message: Records, to: str, records: pa.Table) -> Records | None:
+    def _filter_records(self, message: Records, to: str, records: pa.Table) -> Records | None:
         """Return the records for an operator: those of its keys that can be behind the row."""
         values = self._filters.get(to)
         own = records.filter(pa.array(has_values(records, values))) if values else records

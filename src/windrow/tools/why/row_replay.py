@@ -242,7 +242,7 @@ class RowHost(MemoryHost):
             message: Message | None = packet.message
             match message:
                 case Records(to, blob):
-                    message = self._kept(message, to, unpack(blob)) if to in self._needed else None
+                    message = self._filter_records(message, to, unpack(blob)) if to in self._needed else None
                 case PartialPanes(to) if to not in self._needed:
                     message = None
                 case DeadLetters(blob=blob):
@@ -253,7 +253,7 @@ class RowHost(MemoryHost):
             if message is not None:
                 yield Packet(packet.key_group, message)
 
-    def _kept(self, message: Records, to: str, records: pa.Table) -> Records | None:
+    def _filter_records(self, message: Records, to: str, records: pa.Table) -> Records | None:
         """Return the records for an operator: for that of the row, only those of its key and time."""
         is_target = to == self._target.node.name
         if is_target or self._has_key(records):

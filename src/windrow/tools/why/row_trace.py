@@ -96,15 +96,6 @@ class Found:
     is_of_row: bool
 
 
-@dataclass(frozen=True)
-class _Part:
-    """The stage and the table of records that were found together; `is_of_row` is as for `Found`."""
-
-    stage: Stage
-    table: str
-    is_of_row: bool
-
-
 class Trace:
     """Keeps the rows of the operators before `start`, and finds the records from which its rows were computed.
 
@@ -124,7 +115,7 @@ class Trace:
         self._first = self.stages[start.name]
         self._columns: dict[str, list[str]] = {}
         self._rows = 0
-        self._parts: list[_Part] = []
+        self._parts: list[tuple[Stage, str, bool]] = []
         settings: dict[str, str | bool | int | float | list[str]] = {
             "threads": 1, "memory_limit": MEMORY, "temp_directory": str(folder), "preserve_insertion_order": False,
             "autoinstall_known_extensions": False, "autoload_known_extensions": False,
@@ -215,18 +206,18 @@ class Trace:
         if "log_times" not in self._columns:
             self._add("log_times", [], f"(SELECT 0 AS {PARTITION}, 0 AS {OFFSET}, NULL::BIGINT AS {LOG_TIME} LIMIT 0)")
         times = f"(SELECT {_PLACE}, any_value({LOG_TIME}) AS {LOG_TIME} FROM log_times GROUP BY ALL)"
-        for number, part in enumerate(self._parts):
-            has_verdict = _VERDICT in self._columns[part.table]
-            table = part.table if has_verdict else f"(SELECT *, NULL AS {_VERDICT} FROM {part.table})"
+        for number, (stage, table, is_of_row) in enumerate(self._parts):
+            has_verdict = _VERDICT in self._columns[table]
+            source = table if has_verdict else f"(SELECT *, NULL AS {_VERDICT} FROM {table})"
             sql = (
                 f"SELECT r.* EXCLUDE ({_VERDICT}), l.{_VERDICT}, {LOG_TIME}, {APART}, {BEYOND} "
-                f"FROM {table} r JOIN listed l USING ({_ROW}) LEFT JOIN {times} USING ({_PLACE}) "
+                f"FROM {source} r JOIN listed l USING ({_ROW}) LEFT JOIN {times} USING ({_PLACE}) "
                 f"LEFT JOIN near USING ({_ROW}) WHERE l.part = {number} ORDER BY {_ROW}"
             )
             rows = self._run(sql)
             if rows.num_rows:
                 verdicts = rows.column(_VERDICT).to_pylist()
-                yield Found(part.stage, rows.drop_columns(_VERDICT), verdicts, part.is_of_row)
+                yield Found(stage, rows.drop_columns(_VERDICT), verdicts, is_of_row)
 
     @property
     def _source(self) -> str:
@@ -325,7 +316,7 @@ class Trace:
             f"QUALIFY row_number() OVER (PARTITION BY {_PLACE} ORDER BY {_ROW}) = 1"
         )
         if table in self._columns:
-            self._parts.append(_Part(stage, table, is_of_row))
+            self._parts.append((stage, table, is_of_row))
 
     def _table(self, name: str, sql: str) -> None:
         """Create or replace a table, which the query may read."""
