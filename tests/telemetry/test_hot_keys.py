@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from functools import reduce
+from operator import add
 
 import pyarrow as pa
 import pytest
@@ -40,14 +42,14 @@ def test_a_key_with_a_large_share_is_found(rows: int, each: int) -> None:
 
 def test_steps_and_key_groups_add_up() -> None:
     parts = [HotKeys(100, {"hot": 50, f"{number}a": 3, f"{number}b": 2}) for number in range(50)]
-    found = HotKeys.sum(parts)
+    found = reduce(add, parts)
     assert (found.records, found.counts["hot"], len(found.counts)) == (5_000, 2_500, KEPT)
     assert HotKeys() + found == found + HotKeys() == found
 
 
 def test_a_key_group_with_few_records_counts_among_all() -> None:
     groups = [table(["hot"] * 50), *(table([f"u{number}"] * (LEAST - 1)) for number in range(7))]
-    found = HotKeys.sum(HotKeys.of(group, ["user"]) for group in groups)
+    found = reduce(add, (HotKeys.of(group, ["user"]) for group in groups))
     assert found.shares == {"hot": 50 / (50 + 7 * (LEAST - 1))}
 
 

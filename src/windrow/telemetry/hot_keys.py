@@ -10,9 +10,8 @@ and its estimate is off by at most a few per cent of all records.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
 from random import Random
 from typing import TYPE_CHECKING, Final
 
@@ -59,11 +58,6 @@ class HotKeys:
         if not self.records or not other.records:
             return other if other.records else self
         return HotKeys(self.records + other.records, _greatest(Counter(self.counts) + Counter(other.counts)))
-
-    @staticmethod
-    def sum(several: Iterable[HotKeys]) -> HotKeys:
-        """Add up estimates."""
-        return reduce(HotKeys.__add__, several, _NONE)
 
     @property
     def shares(self) -> dict[str, float]:

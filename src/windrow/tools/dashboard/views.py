@@ -20,7 +20,7 @@ from windrow.telemetry.facts import WINDOWS, PartitionName
 from windrow.telemetry.health import OVER, STATES, default_limit
 from windrow.telemetry.histogram import BOUNDS, Histogram
 from windrow.telemetry.numbers import first_line, short_duration
-from windrow.telemetry.reports import Lag, StepReport, counted
+from windrow.telemetry.reports import COUNTS, Lag, StepReport, counted
 from windrow.telemetry.samples import VERDICTS
 from windrow.telemetry.status import RunStatus, standing_since
 from windrow.telemetry.window_counts import WindowCounts
@@ -161,11 +161,6 @@ def _known_counts(seen: Seen) -> dict[str, int | None] | None:
     if counts is None or last is None or not last.only_offsets:
         return None if counts is None else dict(counts)
     return {name: number if name in {"events", "records"} else None for name, number in counts.items()}
-
-
-def _totals(total: StepReport) -> dict[str, int]:
-    names = ("records", "late", "expired", "dead", "rejected", "duplicates", "inserts", "revisions")
-    return {"events": total.events} | {name: getattr(total, name) for name in names}
 
 
 def _quantiles(histogram: Histogram) -> dict[str, float]:
@@ -439,7 +434,7 @@ def steps(seen: Seen, query: Query) -> dict[str, Any]:
                 "took": round(step.took, 4),
                 "parts": {part: round(seconds, 4) for part, seconds in step.parts.items()},
                 "tasks": {part: round(seconds, 4) for part, seconds in step.tasks.items()},
-                **_totals(step),
+                **{name: getattr(step, name) for name in ("events", *COUNTS)},
                 "low_watermark": step.low_watermark,
                 "behind": step.behind,
             }

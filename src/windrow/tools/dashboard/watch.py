@@ -22,7 +22,7 @@ from windrow import model as m
 from windrow.errors import InputError, StoppedError
 from windrow.telemetry.folders import Folder
 from windrow.telemetry.history import RunRecord, history_of, read_new, read_runs
-from windrow.telemetry.reports import StepReport, now_micros
+from windrow.telemetry.reports import COUNTS, StepReport, now_micros
 from windrow.telemetry.status import STEPS, RunStatus, last_alerts
 
 POINTS: Final = 600
@@ -36,7 +36,8 @@ _PAUSE: Final = 1.0
 _LEFT: Final = 0.2
 """Seconds between two checks whether a client that waits has left."""
 
-COUNTS: Final = ("events", "late", "expired", "dead", "rejected", "duplicates", "inserts", "revisions")
+_TOTALS: Final = ("events", *(name for name in COUNTS if name != "records"))
+"""The counts that the totals of a run have."""
 _SHOWN: Final = 20
 _ANSWERS: Final = 256
 """Greatest number of cached answers."""
@@ -101,9 +102,9 @@ class Seen:
         if self.total is None:
             return None
         known = [record.totals for record in self.older if record.totals is not None]
-        counts = {name: sum(int(totals[name]) for totals in known) for name in COUNTS}
+        counts = {name: sum(int(totals.get(name, 0)) for totals in known) for name in _TOTALS}
         if counts["events"] < self.total.events:  # all was read, or an older version has written no totals
-            counts = {name: int(getattr(self.total, name)) for name in COUNTS}
+            counts = {name: int(getattr(self.total, name)) for name in _TOTALS}
         return counts | {"records": counts["events"] - counts["dead"]}
 
     @property
