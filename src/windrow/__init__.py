@@ -24,7 +24,6 @@ from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import TypeAlias as _TypeAlias
 
-from windrow.client import plot
 from windrow.client.arguments import checked as _checked
 from windrow.client.fluent.aggregates import (
     approx_count_distinct,
@@ -84,6 +83,7 @@ from windrow.errors import WindrowError
 from windrow.model import Context, CustomAggregate, PaneSoFar, Timer
 
 if _TYPE_CHECKING:
+    from windrow.client import plot
     from windrow.client.compare import diff
     from windrow.client.tables import read_table
     from windrow.connectors.delta.connector import delta
@@ -184,6 +184,7 @@ RulesPipeline: _TypeAlias = Pipeline
 """A pipeline whose rows are alerts of rules."""
 
 _LATER = {
+    "plot": "windrow.client.plot",
     "diff": "windrow.client.compare",
     "read_table": "windrow.client.tables",
     "kafka_sink": "windrow.connectors.kafka.connector",
@@ -192,14 +193,17 @@ _LATER = {
         for name in ("delta", "duckdb", "jsonl", "parquet", "postgres", "sqlite")
     },
 }
-"""Functions that are imported at their first use, with their modules."""
+"""The functions, and the module `plot`, that are imported at their first use."""
 
 
 def __getattr__(name: str) -> object:
     if name not in _LATER:
         msg = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(msg)
-    found = getattr(_import_module(_LATER[name]), name)
+    module = _import_module(_LATER[name])
+    if name == "plot":
+        return module
+    found = getattr(module, name)
     # connectors cannot import the module that checks arguments
     found = globals()[name] = _checked(found) if _LATER[name].startswith("windrow.connectors.") else found
     return found

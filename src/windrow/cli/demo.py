@@ -47,29 +47,20 @@ _STEPS = 4
 _WATCHED = 200
 """Steps of a run with `--watch`."""
 _MARK = ".windrow-demo"
+_HELP = {
+    "folder": "Folder for the log, the pipeline and the tables; an earlier demo in it is replaced.",
+    "host": "Run on Spark, or in this process.",
+    "watch": f"Run the day in {_WATCHED} steps with the dashboard open, without replays; Ctrl-C ends it.",
+}
 
 
 @click.command("demo")
-@click.option(
-    "--folder",
-    type=FOLDER,
-    default=Path("windrow-demo"),
-    show_default=True,
-    help="Folder for the log, the pipeline and the tables; an earlier demo in it is replaced.",
-)
+@click.option("--folder", type=FOLDER, default=Path("windrow-demo"), show_default=True, help=_HELP["folder"])
 @click.option("--events", type=click.IntRange(min=1000), default=1_000_000, show_default=True, help="Number of events.")
 @click.option(
-    "--host",
-    type=click.Choice(["stream", "memory"]),
-    default="stream",
-    show_default=True,
-    help="Run on Spark, or in this process.",
+    "--host", type=click.Choice(["stream", "memory"]), default="stream", show_default=True, help=_HELP["host"]
 )
-@click.option(
-    "--watch",
-    is_flag=True,
-    help=f"Run the day in {_WATCHED} steps with the dashboard open, without replays; Ctrl-C ends it.",
-)
+@click.option("--watch", is_flag=True, help=_HELP["watch"])
 @common.json_option
 def command(*, folder: Path, events: int, host: HostName, watch: bool, as_json: bool) -> int:
     """Generate a day of events, run a pipeline over it, and replay it with other step sizes.

@@ -140,7 +140,7 @@ def command(
     """
     given = open_pipelines(pipeline)
     host = _host_of(given, host)
-    opened = [replace(pipeline_of, pipeline=on_host(pipeline_of.pipeline, host)) for pipeline_of in given]
+    opened = [replace(entry, pipeline=on_host(entry.pipeline, host)) for entry in given]
     if host == "memory":
         defer_pandas(given)
     refuse_together(host, {"backfill": backfill, "from_savepoint": from_savepoint, "fresh": fresh}, "--")
@@ -161,7 +161,7 @@ def command(
         on_data_loss=on_data_loss,
     )
     runs: list[_Run] = []
-    for valid in [pipeline_of.runnable() for pipeline_of in opened]:
+    for valid in [entry.runnable() for entry in opened]:
         is_alone = len(opened) == 1
         folder = checkpoint_of(valid.name, checkpoint, is_alone=is_alone)
         own = replace(

@@ -9,19 +9,17 @@ from windrow.terminal.common import DIFFERENT, OK, complete_files, json_option, 
 from windrow.testing.transcript import Story, read_story
 from windrow.testing.transcript.story import HOSTS, load_play
 
+_HELP = {
+    "host": "Host that runs the stories.",
+    "rebatch": "Also run each story N times with its log cut into random steps, once in a single step and once with "
+    "one record a step; the results must be the same.",
+}
+
 
 @click.command("transcript")
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, shell_complete=complete_files)
-@click.option(
-    "--host", type=click.Choice(list(HOSTS)), default="memory", show_default=True, help="Host that runs the stories."
-)
-@click.option(
-    "--rebatch",
-    metavar="N",
-    type=click.IntRange(min=1),
-    help="Also run each story N times with its log cut into random steps, once in a single step and once with one "
-    "record a step; the results must be the same.",
-)
+@click.option("--host", type=click.Choice(list(HOSTS)), default="memory", show_default=True, help=_HELP["host"])
+@click.option("--rebatch", metavar="N", type=click.IntRange(min=1), help=_HELP["rebatch"])
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the random steps.")
 @json_option
 def command(files: tuple[str, ...], *, host: str, rebatch: int | None, seed: int, as_json: bool) -> int:

@@ -23,7 +23,7 @@ from windrow.errors import InputError
 from windrow.expressions import SinkSpec, sink_specs
 from windrow.runtime.replay import SHADOW
 from windrow.telemetry.numbers import format_time
-from windrow.terminal.display import html_lines, html_table
+from windrow.terminal.display import html_lines, html_table, null_text
 
 
 @dataclass(frozen=True)
@@ -260,23 +260,18 @@ def _line(difference: RowDifference, compared: Compared, names: tuple[str, str])
         case "differs":
             here, there = difference.here or {}, difference.there or {}
             changed = [name for name in compared.columns if here[name] != there[name]]
-            return (
-                f"  {where}: {', '.join(f'{name} {_value(here[name])} and {_value(there[name])}' for name in changed)}"
-            )
+            pairs = (f"{name} {null_text(here[name])} and {null_text(there[name])}" for name in changed)
+            return f"  {where}: {', '.join(pairs)}"
 
 
 def _where(key: Mapping[str, Any]) -> str:
     parts = dict(key)
     window = [f"[{parts.pop('window_start')}, {parts.pop('window_end')})"] if "window_start" in parts else []
-    return " ".join([*window, *(_value(value) for value in parts.values())])
+    return " ".join([*window, *(null_text(value) for value in parts.values())])
 
 
 def _values(row: dict[str, Any] | None) -> str:
-    return ", ".join(f"{name} {_value(value)}" for name, value in (row or {}).items())
-
-
-def _value(value: object) -> str:
-    return "null" if value is None else str(value)
+    return ", ".join(f"{name} {null_text(value)}" for name, value in (row or {}).items())
 
 
 def _number(number: Number) -> str:

@@ -14,18 +14,9 @@ from windrow.errors import InputError
 from windrow.telemetry.folders import Folder, default_checkpoint, folder_of
 from windrow.telemetry.numbers import format_time, printable, short_duration
 from windrow.telemetry.reports import counted
-from windrow.terminal.display import aligned
+from windrow.terminal.display import aligned, null_text
 from windrow.tools.why.explain import Explanation, explain_row
 from windrow.tools.why.row_replay import DEAD, RECORDS, ExplainedRecord
-
-_VERDICTS = {
-    "on_time": "on time",
-    "late": "late",
-    "expired": "expired",
-    "duplicate": "duplicate",
-    "taken": "taken",
-    "outside": "outside",
-}
 
 
 @dataclass(frozen=True, repr=False)
@@ -109,11 +100,7 @@ def _title(found: Explanation) -> str:
 
 
 def _values(row: Mapping[str, Any], but: Sequence[str] = ()) -> str:
-    return ", ".join(f"{name} {_text(value)}" for name, value in row.items() if name not in but)
-
-
-def _text(value: object) -> str:
-    return "null" if value is None else str(value)
+    return ", ".join(f"{name} {null_text(value)}" for name, value in row.items() if name not in but)
 
 
 def _records(found: Explanation, options: str) -> Iterator[str]:
@@ -138,7 +125,7 @@ def _records(found: Explanation, options: str) -> Iterator[str]:
             "offset": [record.offset for record in found.records],
             **shown,
             **{
-                name: [_text(record.values[name]) if name in record.values else "" for record in found.records]
+                name: [null_text(record.values[name]) if name in record.values else "" for record in found.records]
                 for name in names
             },
             "verdict": [_verdict(record) for record in found.records],
@@ -152,7 +139,7 @@ def _records(found: Explanation, options: str) -> Iterator[str]:
 
 
 def _counts(title: str, counts: Mapping[str, int]) -> str:
-    by_verdict = ", ".join(f"{number:,} {_VERDICTS[name]}" for name, number in counts.items())
+    by_verdict = ", ".join(f"{number:,} {name.replace('_', ' ')}" for name, number in counts.items())
     return f"{title}: {by_verdict or 'none'}"
 
 
@@ -168,7 +155,7 @@ def _verdict(record: ExplainedRecord) -> str:
 
     For a record outside a join's interval, return how far it is outside.
     """
-    verdict = _VERDICTS[record.verdict]
+    verdict = record.verdict.replace("_", " ")
     if record.apart is not None and record.beyond is not None:
         span = short_duration(abs(record.apart) / 1_000_000)
         way = "after" if record.apart > 0 else "before"
@@ -189,7 +176,7 @@ def _revisions(found: Explanation) -> Iterator[str]:
         else:
             does, before, after = "updates", revision.before, revision.after
             changed = [name for name in after if before.get(name) != after[name]] or list(after)
-            values = ", ".join(f"{name} {_text(before.get(name))} -> {_text(after[name])}" for name in changed)
+            values = ", ".join(f"{name} {null_text(before.get(name))} -> {null_text(after[name])}" for name in changed)
         yield f"  epoch {revision.epoch}, pane {revision.pane}, revision {revision.revision}: {does} {values}"
     yield ""
 

@@ -8,19 +8,29 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
 from windrow import model as m
 from windrow.client.arguments import checked
+from windrow.client.tables import PipelineLike, graph_of, read_table
+from windrow.connectors.open_sources import open_sources, with_lists
+from windrow.engine.columns import MIN_TIME, to_micros, unpack
+from windrow.engine.decode.exact import LOG_TIME_TYPE, parse_object
+from windrow.engine.decode.values import convert
+from windrow.engine.messages import Records
+from windrow.engine.operators.ingest import Ingest
+from windrow.engine.schema import MICROS, OFFSET, PARTITION, TIME, WATERMARK
 from windrow.errors import ArgumentError, InputError, needs_extra
+from windrow.runtime.memory import read_first
+from windrow.telemetry.numbers import short_duration
+from windrow.tools.tune.disorder import read_log
 
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-    import pyarrow as pa
     from matplotlib.axes import Axes
 
-    from windrow.client.tables import PipelineLike
-
-    Times = npt.NDArray[np.datetime64]
+Times = npt.NDArray[np.datetime64]
 
 __all__ = ["event_time", "lateness", "windows"]
 
@@ -47,12 +57,6 @@ def event_time(pipeline: PipelineLike, *, records: int = 20_000, ax: Axes | None
         InputError: the log has no good record.
         SetupError: matplotlib is not installed.
     """
-    import numpy as np  # noqa: PLC0415 - `import windrow` loads this module
-
-    from windrow.client.tables import graph_of  # noqa: PLC0415
-    from windrow.engine.columns import MIN_TIME, to_micros  # noqa: PLC0415
-    from windrow.engine.schema import OFFSET, PARTITION, TIME, WATERMARK  # noqa: PLC0415
-
     axes = _axes(ax)
     found = _records(graph_of(pipeline), records)
     times, marks = (to_micros(found.column(name)) for name in (TIME, WATERMARK))
@@ -94,12 +98,6 @@ def lateness(pipeline: PipelineLike, *, bins: int = 50, ax: Axes | None = None) 
         SetupError: matplotlib is not installed.
         SourceError: the log cannot be read.
     """
-    import numpy as np  # noqa: PLC0415 - as above
-
-    from windrow.client.tables import graph_of  # noqa: PLC0415
-    from windrow.telemetry.numbers import short_duration  # noqa: PLC0415
-    from windrow.tools.tune.disorder import read_log  # noqa: PLC0415
-
     axes = _axes(ax)
     runnable = graph_of(pipeline)
     counts = read_log(runnable).high
@@ -149,9 +147,6 @@ def windows(
         InputError: the table has no windows, or no such rows or column.
         SetupError: matplotlib is not installed.
     """
-    from windrow.client.tables import read_table  # noqa: PLC0415
-    from windrow.engine.columns import to_micros  # noqa: PLC0415 - as above
-
     axes = _axes(ax)
     rows = read_table(pipeline, table, where=key)
     columns = rows.schema.names
@@ -211,17 +206,6 @@ def _moments(micros: npt.NDArray[np.int64]) -> Times:
 
 def _records(graph: m.Graph, most: int) -> pa.Table:
     """Return the first good records with their place, event time, watermark and log timestamp, in log order."""
-    import pyarrow as pa  # noqa: PLC0415 - as above
-
-    from windrow.connectors.open_sources import open_sources, with_lists  # noqa: PLC0415
-    from windrow.engine.columns import unpack  # noqa: PLC0415
-    from windrow.engine.decode.exact import LOG_TIME_TYPE, parse_object  # noqa: PLC0415
-    from windrow.engine.decode.values import convert  # noqa: PLC0415
-    from windrow.engine.messages import Records  # noqa: PLC0415
-    from windrow.engine.operators.ingest import Ingest  # noqa: PLC0415
-    from windrow.engine.schema import MICROS, OFFSET, PARTITION, TIME, WATERMARK  # noqa: PLC0415
-    from windrow.runtime.memory import read_first  # noqa: PLC0415
-
     batches = list(read_first(open_sources(graph), most))
     packets = Ingest(with_lists(graph, lambda _: None)).run(batches)
     found = [unpack(packet.message.blob) for packet in packets if isinstance(packet.message, Records)]
@@ -246,10 +230,6 @@ def _records(graph: m.Graph, most: int) -> pa.Table:
 
 def _low_watermark(lines: Mapping[int, tuple[Times, npt.NDArray[np.int64]]]) -> tuple[Times, Times]:
     """Return the times at which the lowest watermark of all partitions changes, with its new values."""
-    import numpy as np  # noqa: PLC0415 - as above
-
-    from windrow.engine.columns import MIN_TIME  # noqa: PLC0415
-
     at = np.unique(np.concatenate([times for times, _ in lines.values()]))
     low = np.full(len(at), np.iinfo(np.int64).max)
     for times, marks in lines.values():

@@ -23,6 +23,11 @@ def cells(row: Iterable[Any]) -> list[str]:
     return ["" if value is None else str(value).lower() if isinstance(value, bool) else str(value) for value in row]
 
 
+def null_text(value: object) -> str:
+    """Return a value as text, ``null`` for None."""
+    return "null" if value is None else str(value)
+
+
 def aligned(columns: Sequence[str], rows: Sequence[Sequence[Any]], numeric: Sequence[bool]) -> Iterator[str]:
     """Yield rows as lines below a line with the names of the columns, numbers aligned to the right."""
     from rich.cells import cell_len  # noqa: PLC0415 - `windrow status` starts without it

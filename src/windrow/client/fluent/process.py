@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
 
 from windrow import model as m
 from windrow.client.arguments import checked
@@ -16,26 +15,26 @@ from windrow.errors import PipelineError, call_all
 class StateType:
     """A kind of state with its types, which gets its name from `process`."""
 
-    kind: Literal["value", "list", "map"]
+    kind: type[m.ValueState | m.ListState | m.MapState]
     types: tuple[str | m.DataType, ...]
 
 
 @checked
 def value_state(type_: str | m.DataType) -> StateType:
     """Keep one value for each key."""
-    return StateType("value", (type_,))
+    return StateType(m.ValueState, (type_,))
 
 
 @checked
 def list_state(type_: str | m.DataType) -> StateType:
     """Keep values in the order in which they are appended."""
-    return StateType("list", (type_,))
+    return StateType(m.ListState, (type_,))
 
 
 @checked
 def map_state(key: str | m.DataType, value: str | m.DataType) -> StateType:
     """Keep values by keys of their own."""
-    return StateType("map", (key, value))
+    return StateType(m.MapState, (key, value))
 
 
 def state_declarations(state: Mapping[str, StateType]) -> tuple[m.KeyedState, ...]:
@@ -50,15 +49,7 @@ def column_declarations(returns: Mapping[str, str | m.DataType]) -> tuple[m.Fiel
 
 
 def _state(name: str, of: StateType) -> m.KeyedState:
-    where = f"process.state.{name}"
-    types = [_type(where, type_) for type_ in of.types]
-    match of.kind:
-        case "value":
-            return m.ValueState(name, *types)
-        case "list":
-            return m.ListState(name, *types)
-        case "map":
-            return m.MapState(name, *types)
+    return of.kind(name, *(_type(f"process.state.{name}", type_) for type_ in of.types))
 
 
 def _type(where: str, type_: str | m.DataType) -> m.DataType:

@@ -114,7 +114,7 @@ class Ungrouped(Unfinished):
     """Records without a key, which can be aggregated as they are."""
 
     def key_by(self, /, *names: str, **expressions: str) -> Keyed:
-        """Set the fields that results are grouped by; each class has a page of its own for it."""
+        """Set the fields that results are grouped by."""
         raise NotImplementedError
 
     def window(self, window: m.Window) -> Windowed:
