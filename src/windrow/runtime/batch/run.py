@@ -69,7 +69,15 @@ class BatchRun:
         settings = self._settings
         if settings.savepoint is not None:
             require_new_folder(settings.savepoint)
-        job, run = self._job(), settings.run or Run.new(self._pipeline.name)
+        job = Job(
+            pipeline=self._pipeline,
+            source=self._source,
+            plan=batch_plan(self._pipeline, self._source, settings),
+            bounds=settings.bounds,
+            since=settings.since,
+            keeps_state=settings.savepoint is not None,
+        )
+        run = settings.run or Run.new(self._pipeline.name)
         self._sinks.open(run)
         spark = spark_session(settings.spark, log=settings.log)
         prestart(spark, has_state=False)
@@ -117,16 +125,6 @@ class BatchRun:
             savepoint = job.plan.savepoint(self._pipeline, run, writer.epoch)
             savepoint.write(self._settings.savepoint, known if len(cut) else nothing)
         return "end"
-
-    def _job(self) -> Job:
-        return Job(
-            pipeline=self._pipeline,
-            source=self._source,
-            plan=batch_plan(self._pipeline, self._source, self._settings),
-            bounds=self._settings.bounds,
-            since=self._settings.since,
-            keeps_state=self._settings.savepoint is not None,
-        )
 
     def _explain(self, exc: WindrowError) -> WindrowError:
         """Return the source's error if it can no longer be read, else the error with the place of Spark's log."""
