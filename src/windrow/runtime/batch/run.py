@@ -89,7 +89,7 @@ class BatchRun:
                 with (
                     carrying(spark, drops=not self._sinks.needs_rows) as transport,
                     closing(writer),
-                    _cancelled(spark, self._stop, f"{self._pipeline.name} batch"),
+                    _cancel_when_stopped(spark, self._stop, f"{self._pipeline.name} batch"),
                 ):
                     return self._write(job, run, job.results(spark, transport), writer)
             except SPARK_ERRORS as exc:
@@ -139,7 +139,7 @@ class BatchRun:
 
 
 @contextmanager
-def _cancelled(spark: SparkSession, stop: threading.Event, description: str) -> Iterator[None]:
+def _cancel_when_stopped(spark: SparkSession, stop: threading.Event, description: str) -> Iterator[None]:
     """Cancel the Spark jobs of the block once the run is asked to stop; Spark's web page shows their description."""
     group, context = f"windrow-{uuid.uuid4()}", spark.sparkContext
     over = threading.Event()
