@@ -36,6 +36,7 @@ TOUCHED = {
     "sink: delta": (r"\bDeltaSink\b|\bdelta\b", "connectors/delta"),
     "option of a lookup: revise": (r"\brevise\b", ""),
     "option of a run: at_end": (r"\bat_end\b", ""),
+    "option of a run: on_data_loss": (r"\bon_data_loss\b", ""),
     "fact for reports: duplicates": (r"\bduplicates\b", ""),
     "aggregate: variance": (r"\bvariance\b|\bVariance\b", ""),
 }

@@ -47,7 +47,7 @@ from windrow.model import (
     is_behind_process,
     is_by_branch,
 )
-from windrow.testing.oracle.clock import Clock, ReadingsClock
+from windrow.testing.oracle.clock import BEFORE_ALL, Clock
 
 FOREVER = 10**18
 BEGINNING = -(10**18)
@@ -63,6 +63,20 @@ class FormulaError(Exception):
 Values = dict[str, Any]
 Expression = Callable[[Values], Any]
 Gap = Callable[["Record"], int]
+
+
+class ReadingsClock(Clock):
+    """The clock of a file whose rows have the time of reading: a reading moves the clock for the next readings."""
+
+    def __init__(self, delay: int, floors: Sequence[tuple[int, int]]) -> None:
+        super().__init__(Delay(delay), floors, 0)
+        self._reading: float = BEFORE_ALL
+
+    def data(self, offset: int, time: int) -> None:
+        """Add the reading of a record, which comes before the record is judged."""
+        if self._reading != BEFORE_ALL and time > self._reading:
+            super().data(offset, int(self._reading))
+        self._reading = max(self._reading, time)
 
 
 @dataclass(frozen=True)

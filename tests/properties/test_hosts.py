@@ -13,6 +13,7 @@ from tests.engine.outputs import only
 from tests.examples import scaled
 from tests.graphs import as_graph
 from tests.properties.strategies import Case, cases
+from tests.runtime.answers import answer
 from tests.short_forms import operator_spec, windowed
 
 from windrow.engine.changelog import StepOutput
@@ -23,7 +24,7 @@ from windrow.testing.oracle import Answer, Journal, LogRecord, differences, run
 from windrow.testing.oracle.answer import WindowKey
 from windrow.testing.transcript.changelog_check import fold_changelog
 from windrow.testing.transcript.story import load_play
-from windrow.testing.transcript.views import answer, observe, repeated
+from windrow.testing.transcript.views import observe, repeated
 
 
 def log_of(case: Case, steps: Sequence[PlayStep]) -> dict[int, list[LogRecord]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -15,9 +16,10 @@ from tests.short_forms import Pipeline, operator_spec, windowed
 from windrow.connectors.open_sources import open_source
 from windrow.engine import schema
 from windrow.engine.changelog import StepOutput
-from windrow.testing.oracle import Answer, LogRecord, differences, run
+from windrow.expressions import WindowSpec
+from windrow.testing.oracle import Answer, Change, LogRecord, differences, run
 from windrow.testing.transcript.changelog_check import fold_changelog
-from windrow.testing.transcript.views import answer, observe, repeated
+from windrow.testing.transcript.views import Observed, observe, on_time_panes, repeated
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -49,6 +51,26 @@ def answer_of(store: AnyStore, pipeline: Pipeline) -> Answer:
     found = answer(operator_spec(pipeline), observed)
     assert _table(pipeline, store.read(tables.result)) == found.table
     return found
+
+
+def answer(pipeline: WindowSpec, observed: Observed) -> Answer:
+    """Return the output in the oracle's form."""
+    changelog: dict[Any, list[Change]] = {}
+    for entry in observed.changes:
+        row = entry.row
+        changelog.setdefault(entry.window_key, []).append(Change(row.op, row.pane, entry.revision, row.values))
+    table: dict[Any, Any] = {
+        name: (*entry.row.values, entry.row.pane, entry.revision)
+        for name, entry in fold_changelog(pipeline, observed.changes).rows.items()
+    }
+    on_time: dict[Any, Any] = {entry.window_key: entry.row.values for entry in on_time_panes(observed)}
+    dead = {
+        (int(row.partition), row.offset): row.reason.partition(":")[0]
+        for row in observed.dead
+        if row.partition is not None and row.offset is not None
+    }
+    rows = Counter(row.reason.rpartition(": at ")[2] for row in observed.dead if row.partition is None)
+    return Answer(table, on_time, set(observed.missed), dead, changelog, dict(rows))
 
 
 def assert_same(store: AnyStore, pipeline: Pipeline) -> Answer:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.graphs import as_graph
-from tests.runtime.answers import expected_of
+from tests.runtime.answers import answer, expected_of
 from tests.runtime.conftest import MakeLog
 from tests.runtime.spend import events, spend
 from tests.short_forms import operator_spec
@@ -18,7 +18,7 @@ from windrow.runtime.stream import run as run_module
 from windrow.runtime.stream.run import StreamRun
 from windrow.telemetry.reports import StepReport
 from windrow.testing.oracle import differences
-from windrow.testing.transcript.views import answer, observe
+from windrow.testing.transcript.views import observe
 
 EVENTS = 3000
 SIZES = [600, 200, 1000]

@@ -239,7 +239,7 @@ _Judge = Callable[[PipelineChange], PipelineChange]
 """Returns the change of a field with its effect, or refused."""
 
 
-def _lateness(change: PipelineChange) -> PipelineChange:
+def _judge_lateness(change: PipelineChange) -> PipelineChange:
     longer = "windows that were dropped stay dropped, and their records expire; the others wait longer"
     shorter = "windows that are later than that are dropped in the first step"
     return replace(change, means=longer if _is_longer(change) else shorter)
@@ -250,7 +250,7 @@ def _new_or_gone(new: str, gone: str) -> _Judge:
     return lambda change: replace(change, means=new if change.there is None else gone if change.here is None else None)
 
 
-def _decoded(change: PipelineChange) -> PipelineChange:
+def _judge_decoded(change: PipelineChange) -> PipelineChange:
     if change.there is None or change.here is None:
         return replace(change, means=_NEW if change.there is None else _GONE)
     there, here = (field if isinstance(field, dict) else {} for field in (change.there, change.here))
@@ -268,13 +268,13 @@ def _decoded(change: PipelineChange) -> PipelineChange:
     return _widen(change, [(before, after)], f"applies from the next record on{stays}")
 
 
-def _returned(change: PipelineChange) -> PipelineChange:
+def _judge_returned(change: PipelineChange) -> PipelineChange:
     if change.there is None or change.here is None:
         return change
     return _widen(change, [(m.parse_type(change.there), m.parse_type(change.here))], "applies from the next row on")
 
 
-def _state_variable(change: PipelineChange) -> PipelineChange:
+def _judge_state(change: PipelineChange) -> PipelineChange:
     if change.there is None or change.here is None:
         return change
     # such as map(string, decimal(12,2)): a type has no blank
@@ -316,7 +316,7 @@ _EFFECTS: dict[tuple[str, ...], str] = {
 """The effects of changes that are always possible."""
 
 
-def _judging(change: PipelineChange) -> PipelineChange:
+def _judge_rules(change: PipelineChange) -> PipelineChange:
     if _use_next(change.here) and not _use_next(change.there):
         return change.refuse(
             "they now use `next`, and the state lacks the alerts that the next record of a key would revise: start over"
@@ -337,13 +337,13 @@ def _use_next(rules: Any) -> bool:  # noqa: ANN401 - plain JSON
 
 
 _JUDGES: dict[tuple[str, ...], _Judge] = {
-    ("decode", "*"): _decoded,
+    ("decode", "*"): _judge_decoded,
     ("derive", "*"): _new_or_gone(_NEW, _GONE),
     ("aggregate", "*"): _new_or_gone(_NEW_COLUMN, "it is no longer computed; drop its columns from the tables"),
-    ("emit", "lateness"): _lateness,
-    ("rules",): _judging,
-    ("process", "returns", "*"): _returned,
-    ("process", "state", "*"): _state_variable,
+    ("emit", "lateness"): _judge_lateness,
+    ("rules",): _judge_rules,
+    ("process", "returns", "*"): _judge_returned,
+    ("process", "state", "*"): _judge_state,
 }
 """The judges of the other changes; `*` stands for any name."""
 

@@ -105,7 +105,10 @@ def plan_replay(graph: m.Graph, options: ReplayOptions) -> Replay:
     begin = _by_number(graph, "--from", options.begin, there)
     asked = None if isinstance(options.end, str) else _by_number(graph, "--to", options.end, there)
     first = {partition: begin for partition, (begin, _) in there.items()}
-    checkpoint = _checkpoint(options) if options.end == "live" else None
+    checkpoint = Checkpoint.read(options.checkpoint) if options.end == "live" else None
+    if checkpoint is None and options.end == "live" and not options.default:
+        msg = f"there is no checkpoint in {options.checkpoint}: name the live run's, or replay with --to end"
+        raise CheckpointError(msg)
     epoch = None if checkpoint is None else _epoch(graph, checkpoint)
     end: dict[int, int]
     if checkpoint is not None:
@@ -119,7 +122,10 @@ def plan_replay(graph: m.Graph, options: ReplayOptions) -> Replay:
         with closing(open_sinks(graph)) as sinks:
             replayed = JournalReplay.of(with_numbers(graph, sinks.journal()), end)
     if checkpoint is not None:
-        replayed = replace(replayed, idle_at_end=_with_unknown(replayed, checkpoint, first, end))
+        # partitions from which the live run has read nothing are idle at the end, too
+        known = {*checkpoint.partitions, *(partition for partition in end if end[partition] > first.get(partition, 0))}
+        lows = dict.fromkeys(first.keys() - known, MIN_TIME) | dict(replayed.idle_at_end.lows)
+        replayed = replace(replayed, idle_at_end=IdleAtEnd(tuple(sorted(lows.items()))))
     # windows do not fire at the end of a part of the log
     holds = checkpoint is not None or asked is not None
     settings = BatchSettings(
@@ -139,14 +145,11 @@ def plan_replay(graph: m.Graph, options: ReplayOptions) -> Replay:
     )
     notes = (*warnings, *_notes(graph, options, checkpoint, replayed, first=first, epoch=epoch))
     shadowed = _into_shadows(graph, tables, checkpoint, options)
-    lacks = first if any(first.values()) and _is_trimmed(Checkpoint.read(options.checkpoint), first) else None
-    return Replay(shadowed, tuple(tables.items()), end, settings, notes, lacks)
-
-
-def _is_trimmed(checkpoint: Checkpoint | None, first: Cut) -> bool:
-    """Whether the run of a checkpoint began with records that the log no longer has."""
-    begun = {} if checkpoint is None else checkpoint.offsets(-1)
-    return any(offset > begun.get(partition, offset) for partition, offset in first.items())
+    # whether the live run began with records that the log no longer has
+    live = Checkpoint.read(options.checkpoint) if any(first.values()) else None
+    begun = {} if live is None else live.offsets(-1)
+    is_trimmed = any(offset > begun.get(partition, offset) for partition, offset in first.items())
+    return Replay(shadowed, tuple(tables.items()), end, settings, notes, first if is_trimmed else None)
 
 
 def require_as_far(graph: m.Graph, tables: Mapping[str, str], folder: Folder) -> None:
@@ -351,14 +354,6 @@ def _by_number(
     return found
 
 
-def _checkpoint(options: ReplayOptions) -> Checkpoint | None:
-    checkpoint = Checkpoint.read(options.checkpoint)
-    if checkpoint is None and not options.default:
-        msg = f"there is no checkpoint in {options.checkpoint}: name the live run's, or replay with --to end"
-        raise CheckpointError(msg)
-    return checkpoint
-
-
 def _epoch(graph: m.Graph, checkpoint: Checkpoint) -> int | None:
     """Return the last epoch of the live tables, None if their run has committed none.
 
@@ -387,13 +382,6 @@ def _epoch_of(sink: m.Sink, checkpoint: Checkpoint) -> int | None:
         )
         raise CheckpointError(msg)
     return None
-
-
-def _with_unknown(replayed: JournalReplay, checkpoint: Checkpoint, first: Cut, end: Cut) -> IdleAtEnd:
-    """Return the partitions that are idle at the end, including those from which the live run has read nothing."""
-    known = {*checkpoint.partitions, *(partition for partition in end if end[partition] > first.get(partition, 0))}
-    lows = dict.fromkeys(first.keys() - known, MIN_TIME) | dict(replayed.idle_at_end.lows)
-    return IdleAtEnd(tuple(sorted(lows.items())))
 
 
 def _into_shadows(

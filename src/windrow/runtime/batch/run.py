@@ -69,7 +69,15 @@ class BatchRun:
         settings = self._settings
         if settings.savepoint is not None:
             require_new_folder(settings.savepoint)
-        job, run = self._job(), settings.run or Run.new(self._pipeline.name)
+        job = Job(
+            pipeline=self._pipeline,
+            source=self._source,
+            plan=batch_plan(self._pipeline, self._source, settings),
+            bounds=settings.bounds,
+            since=settings.since,
+            keeps_state=settings.savepoint is not None,
+        )
+        run = settings.run or Run.new(self._pipeline.name)
         self._sinks.open(run)
         spark = spark_session(settings.spark, log=settings.log)
         prestart(spark, has_state=False)
@@ -81,7 +89,7 @@ class BatchRun:
                 with (
                     carrying(spark, drops=not self._sinks.needs_rows) as transport,
                     closing(writer),
-                    _cancelled(spark, self._stop, f"{self._pipeline.name} batch"),
+                    _cancel_when_stopped(spark, self._stop, f"{self._pipeline.name} batch"),
                 ):
                     return self._write(job, run, job.results(spark, transport), writer)
             except SPARK_ERRORS as exc:
@@ -118,16 +126,6 @@ class BatchRun:
             savepoint.write(self._settings.savepoint, known if len(cut) else nothing)
         return "end"
 
-    def _job(self) -> Job:
-        return Job(
-            pipeline=self._pipeline,
-            source=self._source,
-            plan=batch_plan(self._pipeline, self._source, self._settings),
-            bounds=self._settings.bounds,
-            since=self._settings.since,
-            keeps_state=self._settings.savepoint is not None,
-        )
-
     def _explain(self, exc: WindrowError) -> WindrowError:
         """Return the source's error if it can no longer be read, else the error with the place of Spark's log."""
         if not isinstance(exc, EngineError):
@@ -141,7 +139,7 @@ class BatchRun:
 
 
 @contextmanager
-def _cancelled(spark: SparkSession, stop: threading.Event, description: str) -> Iterator[None]:
+def _cancel_when_stopped(spark: SparkSession, stop: threading.Event, description: str) -> Iterator[None]:
     """Cancel the Spark jobs of the block once the run is asked to stop; Spark's web page shows their description."""
     group, context = f"windrow-{uuid.uuid4()}", spark.sparkContext
     over = threading.Event()

@@ -35,7 +35,7 @@ from windrow.connectors.kafka.lists import ListTopic
 from windrow.connectors.kafka.options import TIMEOUT, client_options
 from windrow.connectors.kafka.producer import Headers, TransactionalProducer
 from windrow.connectors.kafka.read import Reader, Tail
-from windrow.connectors.kafka.rows import KafkaRecord, KafkaRecords
+from windrow.connectors.kafka.rows import KafkaRecords
 from windrow.connectors.kafka.sink import batches_within, limits_of
 from windrow.connectors.kafka.source import KafkaTopic
 from windrow.connectors.source import Loss, listed
@@ -242,7 +242,7 @@ class PartitionRun:
             for part, is_new in _cut(batch, self.done):
                 output = self._host.step(pa.Table.from_batches([part]))
                 if is_new:
-                    self._write(output, part, read)
+                    self._write(output[0], part, read)
             if not is_behind:
                 # gather the records that arrive right after a step, for the same reason
                 self._gathers_until = time.monotonic() + seconds
@@ -262,14 +262,15 @@ class PartitionRun:
         for topic in self._lists.values():
             topic.close()
 
-    def _write(self, output: list[GroupOutput], batch: pa.RecordBatch, read: int) -> None:
-        (group,) = output
-        stamps: Headers | None = None
-        for name, rows in group.by_sink.items():
-            for record in self._records[name].of(rows):
-                if stamps is None:
-                    stamps = self._stamps(group, batch, read)
-                self._produce(record, stamps)
+    def _write(self, group: GroupOutput, batch: pa.RecordBatch, read: int) -> None:
+        """Send the rows of the key group."""
+        records = [record for name, rows in group.by_sink.items() for record in self._records[name].of(rows)]
+        stamps = self._stamps(group, batch, read) if records else []
+        for record in records:
+            # to the partition of the same number: all changes of a key are in one partition, in their order
+            partition = self._place.partition % self._partitions_of(record.topic)
+            headers = [*stamps, *record.headers] if record.is_stamped else record.headers
+            self._send(record.topic, partition, record.key, record.value, headers)
 
     def _stamps(self, group: GroupOutput, batch: pa.RecordBatch, read: int) -> Headers:
         """Return the times of the stages of an output, in microseconds; the log time is the poll's earliest."""
@@ -281,12 +282,6 @@ class PartitionRun:
         if self._delay is not None and watermark != MIN_TIME:
             found = {"event": watermark + self._delay, **found}
         return [(name, str(micros).encode()) for name, micros in found.items()]
-
-    def _produce(self, record: KafkaRecord, stamps: Headers) -> None:
-        # to the partition of the same number: all changes of a key are in one partition, in their order
-        partition = self._place.partition % self._partitions_of(record.topic)
-        headers = [*stamps, *record.headers] if record.is_stamped else record.headers
-        self._send(record.topic, partition, record.key, record.value, headers)
 
     def _send(self, topic: str, partition: int, key: bytes | None, value: bytes | None, headers: Headers) -> None:
         if not self._is_open:

@@ -173,7 +173,7 @@ class StreamRun:
                     ended = self._query(spark, checkpoint, ends, on_step)
                     return "asked" if self._stop.is_set() or not ended else "end"
                 except RunError as exc:
-                    failure = self._explained(exc, checkpoint)
+                    failure = self._explain(exc, checkpoint)
                     pause = retries.after(self._last_reported) if failure.passes and not self._stop.is_set() else None
                     if pause is None:
                         raise failure from exc
@@ -269,7 +269,7 @@ class StreamRun:
     def _losses(self, checkpoint: Checkpoint) -> LossGuard:
         return LossGuard(self._source, checkpoint, self._settings.on_data_loss, self._settings.on_trouble)
 
-    def _explained(self, exc: RunError, checkpoint: Checkpoint) -> RunError:
+    def _explain(self, exc: RunError, checkpoint: Checkpoint) -> RunError:
         """Return the source's error if it can no longer be read, else the error with the place of Spark's log.
 
         Raise CheckpointError if the checkpoint is damaged.
@@ -305,7 +305,7 @@ class StreamRun:
         try:
             with (
                 carrying(spark, drops=not self._sinks.needs_rows, shared=checkpoint.rows) as transport,
-                self._started(spark, checkpoint, transport, ends, writer) as query,
+                self._start_query(spark, checkpoint, transport, ends, writer) as query,
             ):
                 return self._wait(query, writer)
         except WindrowError as exc:
@@ -320,7 +320,7 @@ class StreamRun:
             self._unsure = writer.unsure
 
     @contextmanager
-    def _started(
+    def _start_query(
         self,
         spark: SparkSession,
         checkpoint: Checkpoint,

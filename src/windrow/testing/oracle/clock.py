@@ -66,20 +66,6 @@ class Clock:
         return self._delays[renewed]
 
 
-class ReadingsClock(Clock):
-    """The clock of a file whose rows have the time of reading: a reading moves the clock for the next readings."""
-
-    def __init__(self, delay: int, floors: Sequence[tuple[int, int]]) -> None:
-        super().__init__(m.Delay(delay), floors, 0)
-        self._reading: float = BEFORE_ALL
-
-    def data(self, offset: int, time: int) -> None:
-        """Add the reading of a record, which comes before the record is judged."""
-        if self._reading != BEFORE_ALL and time > self._reading:
-            super().data(offset, int(self._reading))
-        self._reading = max(self._reading, time)
-
-
 def _delay_of(adaptive: m.Adaptive, bounds: list[int]) -> int:
     """Return the least bound that enough latenesses do not exceed; `bounds` are their bounds, in order."""
     if not bounds:

@@ -37,7 +37,7 @@ class NotFiniteError(FailedError):
 @lru_cache(maxsize=1 << 16)
 def evaluate(sql: str, row: tuple[Named, ...]) -> Value:
     """Return the value of an expression; raise FailedError if it fails."""
-    columns = ", ".join(f"{_cast(each.type)} AS {_quoted(each.name)}" for each in row)
+    columns = ", ".join(f"{_cast(each.type)} AS {_quote(each.name)}" for each in row)
     shown = f"epoch_us({sql})" if _type_text(sql, row) in TIMES else f"({sql})"
     values = [
         str(each.value) if isinstance(each.type, m.DecimalType) and each.value is not None else each.value
@@ -60,12 +60,12 @@ def type_of(sql: str, fields: Mapping[str, m.DataType]) -> m.DataType:
 
 
 def _type_text(sql: str, row: tuple[Named, ...]) -> str:
-    return _described(sql, tuple((each.name, each.type) for each in row))
+    return _describe(sql, tuple((each.name, each.type) for each in row))
 
 
 @lru_cache(maxsize=1 << 12)
-def _described(sql: str, fields: tuple[tuple[str, m.DataType], ...]) -> str:
-    columns = ", ".join(f"NULL::{_name(type_)} AS {_quoted(name)}" for name, type_ in fields)
+def _describe(sql: str, fields: tuple[tuple[str, m.DataType], ...]) -> str:
+    columns = ", ".join(f"NULL::{_name(type_)} AS {_quote(name)}" for name, type_ in fields)
     (column,) = _engine().execute(f"DESCRIBE SELECT ({sql}) FROM (SELECT {columns})").fetchall()
     return str(column[1])
 
@@ -111,7 +111,7 @@ def _cast(type_: m.DataType) -> str:
     return "make_timestamptz(?::BIGINT)" if isinstance(type_, m.TimestampType) else f"?::{_name(type_)}"
 
 
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 

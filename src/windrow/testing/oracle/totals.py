@@ -66,7 +66,7 @@ def _result(
         case m.Sum() | m.Avg() | m.Quantile() | m.ApproxQuantile() | m.Variance() | m.Stddev():
             return _number_result(pipeline, aggregate.function, values)
         case m.Min() | m.Max() | m.BoolAnd() | m.BoolOr():
-            return _chosen(aggregate.function, values)
+            return _choose(aggregate.function, values)
         case (
             m.First()
             | m.Last()
@@ -79,7 +79,7 @@ def _result(
             | m.CollectSet()
         ):
             number = pipeline.node.aggregates.index(aggregate)
-            return _listed(pipeline, aggregate.function, number, records)
+            return _list_result(pipeline, aggregate.function, number, records)
         case m.Custom() | m.Formula():
             msg = "the oracle does not know aggregates in Python, and formulas come last"
             raise TypeError(msg)
@@ -110,7 +110,7 @@ def _number_result(
             assert_never(function)
 
 
-def _chosen(function: m.Min | m.Max | m.BoolAnd | m.BoolOr, values: list[Value]) -> Value:
+def _choose(function: m.Min | m.Max | m.BoolAnd | m.BoolOr, values: list[Value]) -> Value:
     match function:
         case m.Min():
             return sorted_values(values)[0]
@@ -124,7 +124,7 @@ def _chosen(function: m.Min | m.Max | m.BoolAnd | m.BoolOr, values: list[Value])
             assert_never(function)
 
 
-def _listed(
+def _list_result(
     pipeline: WindowedSource,
     function: m.First | m.Last | m.MaxBy | m.MinBy | m.TopK | m.TopKBy | m.BottomKBy | m.CollectList | m.CollectSet,
     number: int,
@@ -139,9 +139,9 @@ def _listed(
         case m.First() | m.Last():
             return values[0 if isinstance(function, m.First) else -1]
         case m.MaxBy() | m.MinBy():
-            return _ranked(pipeline, function, records)[0][1].inputs[number]
+            return _rank(pipeline, function, records)[0][1].inputs[number]
         case m.TopKBy() | m.BottomKBy():
-            best = _ranked(pipeline, function, records)[: function.k]
+            best = _rank(pipeline, function, records)[: function.k]
             measure_type = e.argument_type(pipeline, function.measure)
             pairs = [f"[{_text(record.inputs[number], type_)},{_text(own, measure_type)}]" for own, record in best]
             return f"[{','.join(pairs)}]"
@@ -157,7 +157,7 @@ def _listed(
             assert_never(function)
 
 
-def _ranked(
+def _rank(
     pipeline: WindowedSource, function: m.MaxBy | m.MinBy | m.TopKBy | m.BottomKBy, records: list[JudgedRecord]
 ) -> list[tuple[Value, JudgedRecord]]:
     """Return records with their measures, ordered by measure, then by time."""

@@ -11,9 +11,8 @@ import pyarrow as pa
 
 from windrow import model as m
 from windrow.engine.changelog import StepOutput
-from windrow.expressions import WindowSpec
 from windrow.model.triggers import has_every
-from windrow.testing.oracle import Answer, Change, Missed
+from windrow.testing.oracle import Missed
 from windrow.testing.transcript.changelog_check import Entry, fold_changelog
 from windrow.testing.transcript.rows import change_text, dead_text, late_text, table_text
 from windrow.testing.transcript.story import ChangeRow, DeadRow, LateRow, Story, Tabled, TableRow
@@ -56,26 +55,6 @@ def _window(row: dict[str, Any]) -> tuple[int, int] | None:
     """Return the window that a record missed; None for the microsecond of an alert."""
     start, end = row["window_start"], row["window_end"]
     return None if end - start == 1 else (start, end)
-
-
-def answer(pipeline: WindowSpec, observed: Observed) -> Answer:
-    """Return the output in the oracle's form."""
-    changelog: dict[Any, list[Change]] = {}
-    for entry in observed.changes:
-        row = entry.row
-        changelog.setdefault(entry.window_key, []).append(Change(row.op, row.pane, entry.revision, row.values))
-    table: dict[Any, Any] = {
-        name: (*entry.row.values, entry.row.pane, entry.revision)
-        for name, entry in fold_changelog(pipeline, observed.changes).rows.items()
-    }
-    on_time: dict[Any, Any] = {entry.window_key: entry.row.values for entry in on_time_panes(observed)}
-    dead = {
-        (int(row.partition), row.offset): row.reason.partition(":")[0]
-        for row in observed.dead
-        if row.partition is not None and row.offset is not None
-    }
-    rows = Counter(row.reason.rpartition(": at ")[2] for row in observed.dead if row.partition is None)
-    return Answer(table, on_time, set(observed.missed), dead, changelog, dict(rows))
 
 
 def on_time_panes(observed: Observed) -> list[Entry]:
