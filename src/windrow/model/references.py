@@ -12,7 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from urllib.parse import quote, unquote
 
-from windrow.errors import InputError, encoded_pattern, unquoted
+from windrow.errors import InputError
+from windrow.hidden_values import encoded_pattern, strip_quotes
 
 VARIABLE = r"\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}"
 """A regular expression of ``${NAME}`` and ``${NAME:-default}``."""
@@ -192,7 +193,7 @@ def redact(text: str, secrets: Iterable[str]) -> str:
 
     It is found also where it is encoded.
     """
-    words = {unquoted(word) for secret in secrets for word in (secret, *secret.splitlines())}
+    words = {strip_quotes(word) for secret in secrets for word in (secret, *secret.splitlines())}
     longest_first = sorted((word for word in words if len(word) >= _SHORTEST_SECRET), key=len, reverse=True)
     if not longest_first:
         return text
