@@ -12,7 +12,7 @@ from urllib.parse import quote, quote_plus
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from windrow.errors import PipelineError, SourceError, described
@@ -60,6 +60,7 @@ def test_a_value_is_hidden_however_it_is_written(form: str, value: str) -> None:
         assert CANARY not in redact(said, [value])
 
 
+@example("0\x001", "YAML")
 @given(st.text(alphabet=st.characters(codec="utf-8"), min_size=1, max_size=12), st.sampled_from(sorted(FORMS)))
 def test_any_text_is_found_in_all_forms(value: str, form: str) -> None:
     word = strip_quotes(value)

@@ -23,7 +23,7 @@ _END: Final = rf"(?:;|{_PERCENT}3b)"
 _GAPS: Final = "|".join(
     (
         rf"[{_GAP}+]",
-        r"(?:(?<=\\)|(?<=5c))(?:[abefnrtvNLP_]|x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8})",
+        r"(?:(?<=\\)|(?<=5c))(?:[0abefnrtvNLP_]|x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8})",
         rf"{_PERCENT}(?:[01][0-9a-f]|2[027b]|5c|60|7f)",
         rf"{_PERCENT}(?:c2{_PERCENT}[89a]|e[123]{_PERCENT}[89a]0{_PERCENT}[89ab])[0-9a-f]",
         rf"{_ENTITY}(?:quot|apos|nbsp|{_HASH}(?:[0-9]{{1,5}}|x[0-9a-f]{{1,4}})){_END}",
