@@ -233,7 +233,7 @@ def test_a_function_has_no_other_form(form: Any, named: str) -> None:  # noqa: A
     with pytest.raises(PipelineError) as raised:
         form(as_graph(whole()))
     assert str(raised.value) == (
-        f"the pipeline has Python code in it, which {named} cannot hold "
+        f"the pipeline has Python code, which {named} cannot hold "
         "(process calls tests.client.fluent.test_process.visit); keep its Python file"
     )
 

@@ -10,7 +10,7 @@ from windrow.authoring.checks.time import too_long
 from windrow.declare.findings import Finding, error, warning
 from windrow.declare.python_code import why_not_callable
 from windrow.expressions import WindowSpec
-from windrow.model.triggers import counts_records, has_every
+from windrow.model.triggers import counts_records, each_part, has_every
 
 _FEWEST = 2
 
@@ -132,20 +132,3 @@ def no_lateness(spec: WindowSpec, sink: m.Sink) -> Iterator[Finding]:
             "give how long windows accept late records (1h)"
         )
         yield warning("emit.lateness", message)
-
-
-def each_part(trigger: m.Trigger | None) -> Iterator[m.Trigger]:
-    """Go through a trigger and all that it is composed of."""
-    if trigger is None:
-        return
-    yield trigger
-    match trigger:
-        case m.AnyOf(parts) | m.AllOf(parts):
-            for part in parts:
-                yield from each_part(part)
-        case m.Repeat(part, _):
-            yield from each_part(part)
-        case m.Every() | m.EveryEventTime() | m.Records() | m.When():
-            return
-        case _:
-            assert_never(trigger)

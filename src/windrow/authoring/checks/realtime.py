@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from windrow import model as m
 from windrow.authoring.checks.base import sink_path
-from windrow.authoring.checks.emit import each_part
 from windrow.authoring.checks.streams import place
 from windrow.declare.findings import Finding, error
+from windrow.model.triggers import has_every
 
 _MOST_COMMIT = 5_000_000
 _STREAM = "leave `mode` out: the stream host does that, about a second behind"
@@ -17,21 +17,21 @@ _STREAM = "leave `mode` out: the stream host does that, about a second behind"
 def realtime(graph: m.Graph) -> Iterator[Finding]:
     """Refuse what the realtime host cannot run, and on the other hosts a setting that is only for it."""
     if graph.mode != "realtime":
-        for node in graph.sinks:
-            if isinstance(node.sink, m.KafkaSink) and node.sink.commit != m.KafkaSink.commit:
+        for sink in graph.sinks:
+            if isinstance(sink.sink, m.KafkaSink) and sink.sink.commit != m.KafkaSink.commit:
                 message = "is for `mode: realtime`; other hosts write a transaction a step: leave it out"
-                yield error(f"{place(graph, node, sink_path(node.sink))}.commit", message)
+                yield error(f"{place(graph, sink, sink_path(sink.sink))}.commit", message)
         return
     first, *others = graph.sources
     for source in others:
         message = f"with `mode: realtime` there is one source, as a partition is run by itself; {_STREAM}"
         yield error(place(graph, source), message)
     yield from _source(graph, first)
-    for node in graph.sinks:
-        yield from _sink(graph, node, first)
+    for sink in graph.sinks:
+        yield from _sink(graph, sink, first)
     yield from _keys(graph)
-    for one in graph.nodes:
-        yield from _node(graph, one)
+    for node in graph.nodes:
+        yield from _node(graph, node)
 
 
 def _source(graph: m.Graph, node: m.SourceNode) -> Iterator[Finding]:
@@ -119,7 +119,7 @@ def _node(graph: m.Graph, node: m.Node) -> Iterator[Finding]:
                     "revision a late record"
                 )
                 yield error(place(graph, node, "emit.late"), message)
-            if any(isinstance(part, m.Every) for part in each_part(node.emit.early)):
+            if has_every(node.emit.early):
                 message = (
                     "early panes by processing time need ticks, which `mode: realtime` has none of: take "
                     f"`event_time` or `records`, or {_STREAM}"
