@@ -182,7 +182,7 @@ BASE = {
         ("emit", "{early: {repeat: {trigger: {count: 5}, times: 1}}}", "after every 5 records, at most 1 time\n"),
         ("emit", "{mode: accumulate}", "a revision replaces the row before, which o_changes does not take back"),
         ("emit", "{mode: discard}", "a pane holds only what is new since the one before, as a row of its own"),
-        ("time", "{field: t, delay: {adaptive: {target: 0.999, min: 1s, max: 2s}}}", "as much as leaves 99.9 % of its"),
+        ("time", "{field: t, delay: {adaptive: {target: 0.999, min: 1s, max: 2s}}}", "so that 99.9 % of its"),
         ("time", "{field: t, delay: 1m, sent: s}", "a device's clock is corrected by the log timestamp less s"),
         (
             "time",
@@ -205,7 +205,7 @@ def test_text_of_each_kind(section: str, given: str, said: str) -> None:
 
 def test_text_of_a_global_window_has_nothing_late(pipeline: Pipeline) -> None:
     text = to_text(as_graph(replace(pipeline, window=Global(), emit=Emit(early=Records(3)))))
-    assert "one window of all time" in text
+    assert "one window for all time" in text
     assert "late records" not in text
 
 

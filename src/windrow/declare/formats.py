@@ -82,7 +82,7 @@ _AVRO = _SchemaSection(
         Key(
             "schema",
             Scalar("text", lambda node: node.parsed(avro_schema)),
-            "the file with the schema of all records, or its JSON. It is read with the pipeline and is then part of it.",
+            "the file with the schema of all records, or its JSON. It is read with the pipeline, as a part of it.",
             unless="registry",
             hint="or 'registry'",
         ),
@@ -112,7 +112,7 @@ _PROTOBUF = _SchemaSection(
             "descriptor",
             Scalar("text", lambda node: node.parsed(descriptor_set), lambda text: f"{BASE64}{text}"),
             "the file with the descriptor set (`protoc --include_imports --descriptor_set_out=FILE`), or its bytes, "
-            "`base64:...`. It is read with the pipeline and is then part of it.",
+            "`base64:...`. It is read with the pipeline, as a part of it.",
             unless="registry",
             hint="or 'registry'",
         ),

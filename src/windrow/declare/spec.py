@@ -275,9 +275,10 @@ def arguments(keys: Sequence[Key], parts: Mapping[str, Any]) -> str:
 class Section(Spec[T]):
     """A value with keys: in YAML a mapping, in Python the call of a function with keyword arguments.
 
-    `make` takes the values by the model's field names, `parts` returns them by key; the default is the model's fields.
-    `conflict` takes the keys that are present (None for an invalid value), and returns a message if they cannot be
-    combined. With `short`, the value of the first key may be written in place of the mapping.
+    `make` takes the values by the model's field names. `parts` returns those values, by key, that are not fields of the
+    object (items, if it is a mapping). `conflict` takes the keys that are present (None for an invalid value), and
+    returns a message if they cannot be combined. With `short`, the value of the first key may be written in place of
+    the mapping.
     """
 
     call: str
@@ -342,9 +343,12 @@ class Section(Spec[T]):
 
     def values(self, value: T) -> Mapping[str, Any]:
         """Return the value of each key."""
-        if self.parts is not None:
-            return self.parts(value)
-        return {key.name: getattr(value, key.model_field) for key in self.keys}
+        parts = self.parts(value) if self.parts else {}
+        return {key.name: parts[key.name] if key.name in parts else _field(value, key.model_field) for key in self.keys}
+
+
+def _field(value: Any, name: str) -> Any:  # noqa: ANN401 - of any section
+    return value[name] if isinstance(value, Mapping) else getattr(value, name)
 
 
 @dataclass(frozen=True)

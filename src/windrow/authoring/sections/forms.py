@@ -25,7 +25,7 @@ DOCUMENT: Shapes[m.Graph] = Shapes(
 
 
 def section_of(graph: m.Graph) -> Section[m.Graph]:
-    """Return the section that a pipeline is written by."""
+    """Return the section by which a pipeline is printed."""
     if not graph.is_short:
         return GRAPH
     node = short_nodes(graph)[1]
@@ -41,11 +41,11 @@ def section_of(graph: m.Graph) -> Section[m.Graph]:
 
 
 def mask_secrets(graph: m.Graph) -> m.Graph:
-    """Return the graph with *** for the passwords in it."""
-    return replace(graph.map_nodes(_masked), alerts=ALERTS.mask(graph.alerts))
+    """Return the graph with *** for its passwords."""
+    return replace(graph.map_nodes(_mask_node), alerts=ALERTS.mask(graph.alerts))
 
 
-def _masked(node: m.Node) -> m.Node:
+def _mask_node(node: m.Node) -> m.Node:
     match node:
         case m.SourceNode():
             return replace(node, source=SOURCE.mask(node.source))
