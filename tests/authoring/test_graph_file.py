@@ -493,9 +493,9 @@ def test_a_join_reads_back_and_says_what_it_does(tmp_path: Path) -> None:
         "stream paid (from orders, payments)",
         "join pairs of orders and payments with order_id = id",
         "the event time of payments is up to 1m before or up to 15m after that of orders",
-        "a record of orders without a partner is there alone once none can be on time; a late one takes that back",
+        "a record of orders without a partner is emitted alone once none can be on time; a late one retracts that",
         "order by watermark: a record waits until the watermark of every partition has reached its own",
-        "bound a row comes, or is taken back, until the watermark is 35m past it",
+        "bound a row comes, or is retracted, until the watermark is 35m past it",
         "keeps a record of orders until the watermark is 35m past it",
         "a record of payments until the watermark is 11m past it",
         "rows one for each row of the join, by the places of its records",
@@ -608,7 +608,7 @@ def test_elements_read_back_and_say_what_they_are(tmp_path: Path) -> None:
     }
     text = to_text(graph)
     assert "user string (at customer.id)" in text
-    assert "a record without elements gives one with null in their place" in text
+    assert "a record without elements becomes one record with null in their place" in text
     assert "outer flat_map marks" in to_mermaid(graph)
     assert stream_of(graph, "minutes").fields[2].name == "sku"
 
@@ -698,7 +698,9 @@ def test_a_union_has_elements_of_two_arrays_of_one_record() -> None:
     )
     assert problems_of(text) == []
     lines = [" ".join(line.split()) for line in to_text(read(text)).splitlines()]
-    assert "union a row that comes by several streams is there for each, known by their names" in lines
+    assert (
+        "union a row that several streams have is in the union once for each, identified by the stream's name" in lines
+    )
 
 
 def test_a_file_with_one_stream_has_no_arrays() -> None:
@@ -775,18 +777,18 @@ def test_tables_read_back_and_say_what_they_do(tmp_path: Path) -> None:
         "keeps the row of each key",
         "stream priced (from sales)",
         "lookup the row of rate with currency = code",
-        "the one that held at the record's event time",
-        "one that comes until the watermark is 2h past the record replaces it",
-        "a record without a row is there, with null in the fields of the table",
-        "keeps of each key of rate the rows that held until the watermark is 2h past them",
-        "for ever, of each key that was removed, that it was: its versions have no lateness",
+        "the row that was valid at the record's event time",
+        "a row that comes until the watermark is 2h past the record replaces it",
+        "a record without a row has null in the fields of the table",
+        "keeps the rows of each key of rate until the watermark is 2h past their end",
+        "each removed key forever, because its versions have no lateness",
         "a record of sales until the watermark is 2h past it",
-        "the one that is there when the record comes, in the order of watermarks; it stays",
-        "a record without a row is left out",
-        "broadcast: each of 8 key groups has the whole table, and a part of the records",
+        "the row that is current when the record comes, in the order of watermarks; it is not replaced",
+        "a record without a row is dropped",
+        "broadcast: each of 8 key groups has the whole table and a part of the records",
         "keeps in each key group the row of each key of rate",
         "join pairs of rows of sale and rate with currency = code",
-        "a row of sale is there alone while there is no partner",
+        "a row of sale without a partner is there alone",
         "keeps the rows of both tables",
         "rows one for each id",
         "rows one for each record, by source, partition and offset",

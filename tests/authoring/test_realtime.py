@@ -64,7 +64,7 @@ sink: {kafka: {servers: "h:9092", topic: alerts}}
 
 def test_explain_says_how_large_the_state_of_rules_becomes() -> None:
     text = to_text(read_document(RULES, "fraud.yaml").pipeline)
-    assert "64 records of about 81 bytes for each key; of a million such keys some 5.2 GB" in text
+    assert "64 records of about 81 bytes for each key; for a million such keys some 5.2 GB" in text
 
 
 def found(graph: Graph) -> list[str]:

@@ -238,4 +238,4 @@ def test_an_argument_of_a_lambda_is_not_the_record_after() -> None:
     text = TEXT.replace("amount > 3 * prev.amount", "'len(list_filter(recent, lambda next: next.amount > 1)) > 1'")
     assert not any(map(uses_next, read(text).rules.rules))
     assert any(map(uses_next, read(NEXT).rules.rules))
-    assert "and the next of them, up to 1d after it, once that comes" in to_text(as_graph(read(NEXT)))
+    assert "and the next one, up to 1d after it, once it comes" in to_text(as_graph(read(NEXT)))

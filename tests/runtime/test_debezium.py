@@ -105,7 +105,7 @@ def test_a_graph_is_read_as_it_is_printed() -> None:
     assert read_document(to_yaml(given), "shop.yaml").pipeline == given
     assert "format='debezium'" in to_python_file(given)
     assert "changes of rows by Debezium" in to_text(given)
-    assert "the record of a deletion removes the row" in to_text(given)
+    assert "a record of a deletion removes the row" in to_text(given)
 
 
 Rows = dict[int, dict[str, Any]]

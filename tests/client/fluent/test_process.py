@@ -216,7 +216,7 @@ def test_text_and_chart_say_what_it_does() -> None:
         "records come in order of event time, when the watermark has passed them",
         "a record that comes later than that: visits_late",
         "it keeps last, list(decimal(12,2)), for each key",
-        "an entry is gone 1d after it is written, a key after its last call",
+        "an entry expires 1d after it is written, a key after its last call",
         "timers of event time call tests.client.fluent.test_process.ring",
         "it emits urls_24h long, label string",
         "timers stay set at the end of a bounded input",
