@@ -115,7 +115,7 @@ def test_text_says_what_each_noun_means(pipeline: Pipeline) -> None:
                      a record that does not fit goes to user_spend_5m_dead
           time       event_time
                      a partition's watermark is 10m behind the greatest event time read from it
-                     a record more than 1h ahead of its log timestamp goes to user_spend_5m_dead and advances no watermark
+                     a record over 1h ahead of its log timestamp goes to user_spend_5m_dead and advances no watermark
           key        user_id, in 8 key groups (on a cluster in 8 state partitions)
           window     tumbling, 5m long
           aggregate  total = sum(amount), events = count()

@@ -93,7 +93,7 @@ def test_records_stay_in_their_partition() -> None:
         total = counts.key_by("n").window(wr.tumbling("1h")).aggregate(cards=wr.count())
         return graph.stream("total", total)
 
-    with pytest.raises(PipelineError, match=r"streams.total.key: is n, and that of 'counts' card: .* there is one key"):
+    with pytest.raises(PipelineError, match=r"streams.total.key: is n, but that of 'counts' is card: .* so all keys"):
         built(two_keys)
 
 
@@ -102,7 +102,7 @@ def test_both_sides_of_a_join_have_the_key_of_the_topic() -> None:
         return built(lambda graph, cards: graph.stream("pairs", cards.join(cards, by=by, before="1m", after="1m")))
 
     assert found(over("card")) == []
-    with pytest.raises(PipelineError, match=r"streams.pairs.join: brings card and id together"):
+    with pytest.raises(PipelineError, match=r"streams.pairs.join: joins card and id"):
         over({"card": "id"})
 
 
@@ -111,7 +111,7 @@ def test_there_is_one_source() -> None:
     first = graph.source("source", records())
     other = graph.source("other", records("others"))
     graph.sink("out", graph.stream("all", first.union(other)), OUT)
-    with pytest.raises(PipelineError, match=r"sources.other: with `mode: realtime` there is one source"):
+    with pytest.raises(PipelineError, match=r"sources.other: `mode: realtime` supports a single source"):
         graph.build()
 
 

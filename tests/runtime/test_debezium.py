@@ -82,7 +82,7 @@ REPLACED: list[tuple[str, str, str]] = [
     (
         "spent: {from: bill, key: id",
         "spent: {from: orders, key: no",
-        "warning streams.spent.from: each change of a row counts here, also an update or a deletion",
+        "warning streams.spent.from: every change of a row is a record here, also an update or a deletion",
     ),
     ("key: id}}", "key: country}}", "error streams.customer.table.key.0: 'country' can be null"),
 ]

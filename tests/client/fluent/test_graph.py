@@ -148,7 +148,7 @@ def test_what_is_not_of_the_graph_is_refused() -> None:
     with pytest.raises(PipelineError, match="`made` must be a stream made of one of the graph, such as orders"):
         graph.stream("a", spend)  # type: ignore[arg-type]
     graph.stream("b", spend.where("amount >"))
-    with pytest.raises(PipelineError, match=r"streams.b: its rows go nowhere"):
+    with pytest.raises(PipelineError, match=r"streams.b: no sink writes its rows"):
         graph.build()
 
 

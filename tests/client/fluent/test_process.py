@@ -165,7 +165,7 @@ def test_what_means_nothing_is_refused(given: dict[str, Any], message: str) -> N
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"key": ()}, "key: is empty, and a process keeps its state by key"),
+        ({"key": ()}, "key: is empty, but a process keeps its state by key"),
         ({"key": ("usr",)}, "key.0: 'usr' is not a field of decode; did you mean 'user'?"),
         ({"at_end": "stop"}, "at_end: must be 'fire' or 'hold', not 'stop'"),
         ({"key_groups": 0}, "key_groups: must be 1 to"),

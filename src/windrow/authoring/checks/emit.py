@@ -1,4 +1,4 @@
-"""Checks of emission: early triggers, the panes that a mode or a session can have, and lateness."""
+"""Checks of emission: early triggers, panes by mode and kind of window, and lateness."""
 
 from __future__ import annotations
 
@@ -16,19 +16,21 @@ _FEWEST = 2
 
 
 def triggers(spec: WindowSpec) -> Iterator[Finding]:
-    """Counts are at least 1, times longer than nothing, compositions of two triggers or more that can be combined."""
+    """Counts and times are positive; a composite has two or more compatible triggers."""
     early = spec.node.emit.early
     if early is None:
         return
     yield from _trigger("emit.early", early)
     parts = list(each_part(early))
     if len(parts) > 1 and any(isinstance(part, m.EveryEventTime) for part in parts):
-        message = "event_time cannot be combined: its panes are at fixed times and do not begin anew; use it alone"
+        message = (
+            "event_time cannot be combined: its panes are at fixed times, and no other pane resets them; use it alone"
+        )
         yield error("emit.early", message)
 
 
 def late_panes(spec: WindowSpec) -> Iterator[Finding]:
-    """Late records are counted from 1 on, in windows that stay as they are."""
+    """Late records are counted from 1, in windows that do not merge."""
     late = spec.node.emit.late
     if not isinstance(late, m.Records):
         return
@@ -38,7 +40,7 @@ def late_panes(spec: WindowSpec) -> Iterator[Finding]:
         yield error("emit.late", "counts start over whenever two sessions merge; use each or batch")
 
 
-def _trigger(where: str, trigger: m.Trigger) -> Iterator[Finding]:
+def _trigger(where: str, trigger: m.Trigger) -> Iterator[Finding]:  # noqa: C901 - a case for each trigger
     match trigger:
         case m.Every(micros):
             yield from _period(f"{where}.every", micros)
@@ -56,7 +58,8 @@ def _trigger(where: str, trigger: m.Trigger) -> Iterator[Finding]:
             if times < 1:
                 yield error(f"{where}.repeat.times", f"must be 1 or more, not {times}")
         case m.When(predicate):
-            yield from _predicate(f"{where}.when", predicate)
+            if why := why_not_callable(predicate):
+                yield error(f"{where}.when", f"{why}; it returns whether a pane is due")
         case _:
             assert_never(trigger)
 
@@ -67,11 +70,6 @@ def _period(where: str, micros: int) -> Iterator[Finding]:
     yield from too_long(where, micros)
 
 
-def _predicate(where: str, predicate: object) -> Iterator[Finding]:
-    if why := why_not_callable(predicate):
-        yield error(where, f"{why}; it returns whether a pane is due")
-
-
 def _parts(where: str, parts: tuple[m.Trigger, ...]) -> Iterator[Finding]:
     if len(parts) < _FEWEST:
         yield error(where, f"has {len(parts)} trigger{'' if len(parts) == 1 else 's'}; give {_FEWEST} or more")
@@ -80,14 +78,14 @@ def _parts(where: str, parts: tuple[m.Trigger, ...]) -> Iterator[Finding]:
 
 
 def session_panes(spec: WindowSpec) -> Iterator[Finding]:
-    """Sessions merge: counts add up, but no other trigger has a meaning then, and no pane holds only what is new."""
+    """Sessions merge: only counts can be added then, and earlier panes change."""
     if not isinstance(spec.node.window, m.Session):
         return
     emit = spec.node.emit
     if not all(isinstance(part, m.Every | m.Records | m.AnyOf) for part in each_part(emit.early)):
         message = (
-            "sessions merge, and what all_of, repeat, event_time or a function remembers of two of them does not add "
-            "up; use count, every, or any_of them"
+            "sessions merge, but the state of all_of, repeat, event_time or a function cannot be merged; use count, "
+            "every, or any_of them"
         )
         yield error("emit.early", message)
     if emit.mode == "discard":
@@ -98,26 +96,26 @@ def session_panes(spec: WindowSpec) -> Iterator[Finding]:
 
 
 def discard_panes(spec: WindowSpec) -> Iterator[Finding]:
-    """The on-time pane must not depend on processing time; with counts, it depends on the records' order."""
+    """The on-time pane must not depend on processing time; with counts, it depends on the order of records."""
     emit = spec.node.emit
     if emit.mode != "discard" or isinstance(spec.node.window, m.Session):
         return
     if has_every(emit.early):
         message = (
-            "with mode discard the on-time pane holds what no early pane took, so `every` would let it depend on "
+            "with mode discard the on-time pane holds the records of no early pane, so `every` would make it depend on "
             "processing time, which a replay does not repeat; use retract or accumulate, or early: {count: 100}"
         )
         yield error("emit.early", message)
     elif counts_records(emit.early):
         message = (
-            "with mode discard, which pane holds a record depends on the order of its key's records: "
-            "it repeats only if each key lives in one partition"
+            "with mode discard, the pane of a record depends on the order of its key's records: "
+            "a replay repeats it only if each key is in one partition"
         )
         yield warning("emit.early", message)
 
 
 def lateness(spec: WindowSpec) -> Iterator[Finding]:
-    """It is not negative, and no longer than a hundred years."""
+    """The lateness is not negative, and at most a hundred years."""
     if spec.node.emit.lateness < 0:
         yield error("emit.lateness", "must not be negative")
     yield from too_long("emit.lateness", spec.node.emit.lateness)
@@ -128,7 +126,7 @@ def no_lateness(spec: WindowSpec, sink: m.Sink) -> Iterator[Finding]:
     if spec.node.emit.lateness == 0 and not isinstance(spec.node.window, m.Global):
         late = sink.companion("late")
         message = (
-            f"is 0s: every late record goes to {late} and revises nothing; "
-            "give how long windows accept late records (1h)"
+            f"is 0s: every late record goes to {late} and revises no result; "
+            "give the time for which windows accept late records (1h)"
         )
         yield warning("emit.lateness", message)

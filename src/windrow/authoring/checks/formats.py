@@ -1,4 +1,4 @@
-"""Checks of what the bytes of records are: schemas and columns fit the decoded fields."""
+"""Checks of the format of records: its schema or columns have the decoded fields."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from windrow.model.references import is_reference, with_placeholders
 
 
 def record_format(node: m.SourceNode) -> Iterator[Finding]:
-    """A schema is of records that have the fields, a registry has a URL, and CSV has columns for the fields."""
+    """A schema has the decoded fields, a registry has a URL, and CSV has columns for the fields."""
     where = f"source.{node.source.section}.format"
     match node.source.format:
         case "json" | "debezium":
@@ -39,7 +39,7 @@ def record_format(node: m.SourceNode) -> Iterator[Finding]:
 
 
 def _registry(where: str, given: m.Registry) -> Iterator[Finding]:
-    # the URL is not repeated: it may hold a password
+    # the URL is not quoted: it may hold a password
     if not is_reference(given.url) and not with_placeholders(given.url).startswith(("http://", "https://")):
         yield error(f"{where}.registry", "must be a URL such as http://localhost:8081")
 
@@ -52,7 +52,7 @@ def _avro(node: m.SourceNode, schema: str, where: str) -> Iterator[Finding]:
         return
     records = [branch for branch in _branches(type_) if isinstance(branch, AvroRecord)]
     if not records:
-        yield error(where, "is not of a record; name a file whose schema has the type record")
+        yield error(where, "is not the schema of a record; name a file whose schema has the type record")
         return
     names = [name for record in records for name, _ in record.fields]
     yield from _lacking(node, lambda path: _leads(type_, path), names, where, "the schema has no field")
@@ -63,7 +63,7 @@ def _branches(type_: AvroType) -> Sequence[AvroType]:
 
 
 def _leads(type_: AvroType, path: Sequence[str]) -> bool:
-    """Return whether something can be at a path in a value of a type; a map can have any name."""
+    """Return whether a value of a type can have a path; a map can have any name."""
     if not path:
         return True
     for branch in _branches(type_):
@@ -81,10 +81,10 @@ def _protobuf(node: m.SourceNode, schema: m.ProtobufMessage, where: str) -> Iter
         files = FileDescriptorSet.FromString(base64.b64decode(schema.descriptor, validate=True)).file
     except (DecodeError, binascii.Error):
         yield error(
-            f"{where}.descriptor", "is no descriptor set; protoc --include_imports --descriptor_set_out writes it"
+            f"{where}.descriptor", "is not a descriptor set; protoc --include_imports --descriptor_set_out writes it"
         )
         return
-    messages = {name: one for file in files for name, one in _messages(file.package, file.message_type)}
+    messages = dict(pair for file in files for pair in _messages(file.package, file.message_type))
     if schema.name not in messages:
         known = ", ".join(messages) or "none"
         yield error(f"{where}.message", f"{schema.name!r} is not in the descriptor; its messages are {known}")
@@ -94,8 +94,8 @@ def _protobuf(node: m.SourceNode, schema: m.ProtobufMessage, where: str) -> Iter
     def leads(name: str, path: Sequence[str]) -> bool:
         if not path or name not in messages or messages[name].options.map_entry:
             return True
-        inner = [one.type_name.lstrip(".") for one in messages[name].field if one.name == path[0]]
-        return any(leads(one, path[1:]) if one else len(path) == 1 for one in inner)
+        inner = [field.type_name.lstrip(".") for field in messages[name].field if field.name == path[0]]
+        return any(leads(type_, path[1:]) if type_ else len(path) == 1 for type_ in inner)
 
     yield from _lacking(
         node, lambda path: leads(schema.name, path), names, f"{where}.message", f"{schema.name} has no field"
@@ -103,11 +103,11 @@ def _protobuf(node: m.SourceNode, schema: m.ProtobufMessage, where: str) -> Iter
 
 
 def _messages(scope: str, given: Sequence[Any]) -> Iterator[tuple[str, Any]]:
-    """Yield descriptors of messages with their full names, those within others too."""
-    for one in given:
-        name = f"{scope}.{one.name}".lstrip(".")
-        yield name, one
-        yield from _messages(name, one.nested_type)
+    """Yield the full names and descriptors of messages, including nested ones."""
+    for message in given:
+        name = f"{scope}.{message.name}".lstrip(".")
+        yield name, message
+        yield from _messages(name, message.nested_type)
 
 
 def _csv(node: m.SourceNode, given: m.CsvFormat, where: str) -> Iterator[Finding]:
@@ -115,13 +115,13 @@ def _csv(node: m.SourceNode, given: m.CsvFormat, where: str) -> Iterator[Finding
         yield error(f"{where}.columns", "must name each column, in the order of a line")
     for index, name in enumerate(given.columns):
         if name in given.columns[:index]:
-            yield error(f"{where}.columns.{index}", f"{name!r} is given twice; give each column a name of its own")
+            yield error(f"{where}.columns.{index}", f"{name!r} is given twice; give each column its own name")
     if len(given.delimiter) != 1 or given.delimiter in '"\r\n\0' or not given.delimiter.isascii():
         yield error(f"{where}.delimiter", f"{given.delimiter!r} must be one ASCII character, such as ';' or a tab")
     columns = given.columns
     nested = [field for field in node.decode.fields if len(field.path) > 1]
     for field in nested:
-        message = "leads into an object, and a value of CSV is none; name the column, or leave the path out"
+        message = "leads into an object, but a value of CSV is not an object; name the column, or remove the path"
         yield error(f"decode.{field.name}.path", message)
     if nested:
         return
@@ -131,7 +131,7 @@ def _csv(node: m.SourceNode, given: m.CsvFormat, where: str) -> Iterator[Finding
 def _lacking(
     node: m.SourceNode, leads: Callable[[Sequence[str]], bool], names: Sequence[str], where: str, what: str
 ) -> Iterator[Finding]:
-    """A decoded field that no record has is always null, or makes each record a dead letter."""
+    """A decoded field that no record has is always null, or makes every record a dead letter."""
     for field in node.decode.fields:
         if not any(leads(path) for path in field.paths):
             name = ".".join(field.paths[0])

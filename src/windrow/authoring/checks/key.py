@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import Final
 
 from windrow import model as m
 from windrow.authoring.checks.base import ResultSpec, derived_field, is_field, is_misspelt, no_field, type_of
@@ -15,11 +14,11 @@ _NAME_IT = "an expression needs a name here, such as {domain: \"split_part(url, 
 
 
 def key_fields(spec: ResultSpec) -> Iterator[Finding]:
-    """The key is of decoded fields, each once, and none a double; a process needs one."""
+    """The key has decoded or derived fields, each once, no doubles; processes and rules need a key."""
     if not spec.key and isinstance(spec.node, m.ProcessNode):
-        yield error("key", "is empty, and a process keeps its state by key; name its fields, such as [user_id]")
+        yield error("key", "is empty, but a process keeps its state by key; name its fields, such as [user_id]")
     if not spec.key and isinstance(spec.node, m.RulesNode):
-        yield error("key", "is empty, and rules see the records of a key; name its fields, such as [card]")
+        yield error("key", "is empty, but rules see the records of a key; name its fields, such as [card]")
     for index, name in enumerate(spec.key):
         where = f"key.{index}"
         type_ = type_of(spec, name)
@@ -31,41 +30,38 @@ def key_fields(spec: ResultSpec) -> Iterator[Finding]:
                 where, f"{name!r} is a double, and equal doubles can differ in text; use a decimal, long or string"
             )
         if any(field.name == name and field.optional for field in spec.decode.fields):
-            yield error(
-                where,
-                f"{name!r} is optional, and a key must not be null; derive a key: coalesce({name}, ...)",
-            )
+            yield error(where, f"{name!r} is optional, but a key must not be null; derive a key: coalesce({name}, ...)")
         if name in spec.key[:index]:
             yield error(where, f"{name!r} is given twice in the key; keep one of them")
 
 
 def watermark_key(spec: ResultSpec) -> Iterator[Finding]:
-    """The field of a punctuated watermark is no key."""
+    """The field of a punctuated watermark is not in the key."""
     mark = spec.time.watermark
     if isinstance(mark, m.Punctuated) and mark.field in spec.key:
-        yield error("key", f"{mark.field!r} holds the watermark, and records may lack it; leave it out of the key")
-
-
-_ALL_MEET: Final = "is empty, so all records meet in one key group, and one core computes their results"
+        yield error("key", f"{mark.field!r} holds the watermark, which records may lack; remove it from the key")
 
 
 def no_key(spec: WindowSpec, *, is_read: bool) -> Iterator[Finding]:
-    """Without a key all records meet in one task, which salt relieves."""
+    """Without a key, one task processes all records; salt spreads the work."""
     if spec.key or spec.key_groups == 1 or spec.node.salt > 1:
         return
-    spread = f"; if they are many, spread them before, with salt: {min(4, spec.key_groups)}"
-    yield warning("key", _ALL_MEET + (spread if _can_be_salted(spec) and not is_read else ""))
+    message = "is empty, so all records are in one key group, and one core computes their results"
+    can_be_salted = not isinstance(spec.node.window, m.Session | m.Global) and spec.node.emit.early is None
+    if can_be_salted and not is_read:
+        message += f"; if there are many, pre-aggregate them with salt: {min(4, spec.key_groups)}"
+    yield warning("key", message)
 
 
 def null_keys(spec: ResultSpec, sink: m.Sink) -> Iterator[Finding]:
-    """A record whose derived key is null belongs to no key."""
+    """A record whose derived key is null is a dead letter."""
     for index, name in enumerate(spec.key):
         for derived in spec.derive:
             made = derived_field(spec, derived) if derived.name == name else None
             if isinstance(made, Expression) and made.nullable:
                 message = (
-                    f"{name!r} can be null, and a record for which it is goes to {sink.companion('dead')}; "
-                    f"if it should not, give it another value there: coalesce({derived.sql}, ...)"
+                    f"{name!r} can be null, and such a record goes to {sink.companion('dead')}; "
+                    f"to keep it, derive another value: coalesce({derived.sql}, ...)"
                 )
                 yield warning(f"key.{index}", message)
 
@@ -74,7 +70,7 @@ _MOST_KEY_GROUPS = 32_768
 
 
 def key_groups(graph: m.Graph) -> Iterator[Finding]:
-    """Key groups are the upper bound of parallelism, for the pipeline's life."""
+    """The number of key groups is valid, and does not limit parallelism below the number of cores."""
     groups, cores = graph.key_groups, os.cpu_count() or 1
     if not 1 <= groups <= _MOST_KEY_GROUPS:
         yield error("key_groups", f"must be 1 to {_MOST_KEY_GROUPS}, not {groups}")
@@ -83,22 +79,17 @@ def key_groups(graph: m.Graph) -> Iterator[Finding]:
         yield warning("key_groups", message)
 
 
-def _can_be_salted(spec: WindowSpec) -> bool:
-    """Whether the windows of a pipeline can be made of the parts of several key groups."""
-    return not isinstance(spec.node.window, m.Session | m.Global) and spec.node.emit.early is None
-
-
 def salt(spec: WindowSpec) -> Iterator[Finding]:
-    """A key's parts come together window by window, and nothing looks at them before."""
+    """Salted windows are merged per window, so they have no sessions and no early panes."""
     if not 1 <= spec.node.salt <= max(spec.key_groups, 1):
         yield error("salt", f"must be 1 to key_groups ({spec.key_groups}), not {spec.node.salt}")
     if spec.node.salt <= 1:
         return
     if isinstance(spec.node.window, m.Session | m.Global):
         kind = "sessions" if isinstance(spec.node.window, m.Session) else "a global window"
-        yield error("salt", f"is for tumbling, hopping, cumulate and calendar windows, not for {kind}; leave it out")
+        yield error("salt", f"is for tumbling, hopping, cumulate and calendar windows, not for {kind}; remove it")
     if spec.node.emit.early is not None:
-        yield error(
-            "salt",
-            "spreads a key's records over several key groups, but early panes need them in one; leave one out",
+        message = (
+            "spreads a key's records over several key groups, but early panes need them in one; remove one of the two"
         )
+        yield error("salt", message)

@@ -1,16 +1,15 @@
-"""Checks of the streams of a graph: what each takes, and its own expressions, fields and keys."""
+"""Checks of the streams of a graph: their inputs, expressions, fields and keys."""
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from windrow import model as m
-from windrow.authoring.checks.base import is_name
+from windrow.authoring.checks.base import name_problems
 from windrow.authoring.checks.time import too_long
 from windrow.declare.findings import Finding, error, warning
-from windrow.errors import PipelineError
+from windrow.errors import PipelineError, did_you_mean
 from windrow.expressions import (
     ROWS_OF,
     Stream,
@@ -25,7 +24,7 @@ from windrow.expressions import (
 
 
 def section_of(node: m.Node) -> str:
-    """Return the section of a graph file that a node is in."""
+    """Return the section of a node in a graph file."""
     match node:
         case m.SourceNode():
             return "sources"
@@ -36,24 +35,24 @@ def section_of(node: m.Node) -> str:
 
 
 def at(node: m.Node, part: str = "") -> str:
-    """Return where a node is in a graph file, or a part of it."""
+    """Return the path of a node in a graph file, or of a part of it."""
     return f"{section_of(node)}.{node.name}" + (f".{part}" if part else "")
 
 
 def place(graph: m.Graph, node: m.Node, part: str = "") -> str:
-    """Return where a node of a graph, or a part of it, is: in a short form, a section of its own."""
+    """Return the path of a node, or of a part of it; in a short form, the parts are sections."""
     return part or "source" if graph.is_short else at(node, part)
 
 
 def part_of(node: m.Node, stream: str) -> str:
-    """Return where a node names a stream that it takes."""
+    """Return the part of a node that names one of its inputs."""
     if not isinstance(node, m.AnyJoinNode) or stream == node.left:
         return "from"
     return "lookup.table" if isinstance(node, m.LookupNode) else "join.with"
 
 
 def selected_from(graph: m.Graph, stream: str) -> str:
-    """Return the stream that a selection, or a part of a split, takes all its rows from; of another stream, itself."""
+    """Return the stream above a chain of selections and splits; for another stream, itself."""
     by_name = {name: node for node in graph.nodes for name in m.outputs_of(node)}
     seen: set[str] = set()
     while stream not in seen:
@@ -67,12 +66,12 @@ def selected_from(graph: m.Graph, stream: str) -> str:
 
 
 def named_streams(node: m.Node) -> tuple[str, ...]:
-    """Return the streams that a node names."""
+    """Return the inputs of a node by the names in its settings."""
     return (node.left, node.right) if isinstance(node, m.AnyJoinNode) else node.inputs
 
 
 def stream_findings(graph: m.Graph, node: m.StreamNode) -> Iterator[Finding]:  # noqa: C901 - a case for each kind of stream
-    """Yield what is wrong with a stream's own expressions and fields, and with what it takes."""
+    """Check the expressions and fields of a stream, and its inputs."""
     try:
         given = united(graph, node) if isinstance(node, m.SelectNode) else stream_of(graph, node.inputs[0])
     except PipelineError as exc:
@@ -111,29 +110,26 @@ def _selection(node: m.SelectNode, given: Stream) -> Iterator[Finding]:
         yield from _condition(given, node.where, at(node, "where"))
     nullable = frozenset(field.name for field in given.fields if field.optional)
     names = {field.name.lower() for field in given.fields}
-    for one in node.derive:
+    for derived in node.derive:
+        where = at(node, f"derive.{derived.name}")
         try:
-            analyse(one.sql, given.fields, nullable)
+            analyse(derived.sql, given.fields, nullable)
         except PipelineError as exc:
-            yield error(at(node, f"derive.{one.name}"), exc.message)
-        if one.name.lower() in names:
-            yield error(at(node, f"derive.{one.name}"), f"there is a field {one.name!r} already (SQL ignores case)")
-        if one.name.startswith("__"):
-            yield error(at(node, f"derive.{one.name}"), "names that begin with two underscores are windrow's own")
-        names.add(one.name.lower())
-    yield from _selected(node, [*(field.name for field in given.fields), *(one.name for one in node.derive)])
+            yield error(where, exc.message)
+        if derived.name.lower() in names:
+            yield error(where, f"there is a field {derived.name!r} already (SQL ignores case)")
+        yield from (error(where, problem) for problem in name_problems(derived.name))
+        names.add(derived.name.lower())
+    known = [*(field.name for field in given.fields), *(derived.name for derived in node.derive)]
+    selected = node.select or ()
+    for index, name in enumerate(selected):
+        if name not in known:
+            hint = did_you_mean(name, known) or f"; it has {', '.join(known)}"
+            yield error(at(node, f"select.{index}"), f"there is no field {name!r}{hint}")
+        if name in selected[:index]:
+            yield error(at(node, f"select.{index}"), f"{name!r} is given twice")
     if len(set(node.inputs)) != len(node.inputs):
         yield error(at(node, "from"), "a stream is given twice")
-
-
-def _selected(node: m.SelectNode, known: Sequence[str]) -> Iterator[Finding]:
-    for index, name in enumerate(node.select or ()):
-        if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"it has {', '.join(known)}"
-            yield error(at(node, f"select.{index}"), f"there is no field {name!r}; {hint}")
-        if name in (node.select or ())[:index]:
-            yield error(at(node, f"select.{index}"), f"{name!r} is given twice")
 
 
 def _condition(given: Stream, text: str, where: str) -> Iterator[Finding]:
@@ -157,25 +153,18 @@ def _flat_map(node: m.FlatMapNode, given: Stream) -> Iterator[Finding]:
         yield error(at(node, "flat_map" if node.element is None else "element"), exc.message)
         return
     array = next(field for field in given.fields if field.name == node.field)
-    if (
-        node.element is not None
-        and isinstance(array.type, m.ArrayType)
-        and isinstance(array.type.element, m.StructType)
-    ):
-        names = ", ".join(field.name for field in array.type.element.fields)
-        yield error(at(node, "element"), f"an element has fields with names of their own: {names}; leave it out")
+    element = array.type.element if isinstance(array.type, m.ArrayType) else None
+    if node.element is not None and isinstance(element, m.StructType):
+        names = ", ".join(field.name for field in element.fields)
+        yield error(at(node, "element"), f"an element is a struct with the fields {names}; remove it")
     for part, name in (("element", node.element), ("position", node.position)):
-        if name is not None and (not is_name(name) or name.startswith("__")):
-            yield error(
-                at(node, part),
-                f"{name!r} is not a valid name; it is printable, and does not begin with two underscores",
-            )
-    if node.position is not None and node.position.lower() in {one.name.lower() for one in made}:
+        yield from (error(at(node, part), problem) for problem in (name_problems(name) if name is not None else ()))
+    if node.position is not None and node.position.lower() in {field.name.lower() for field in made}:
         yield error(at(node, "position"), f"there is a field {node.position!r} already (SQL ignores case)")
 
 
 def _arrays(node: m.ResultNode, given: Stream) -> Iterator[Finding]:
-    """Yield where a window or process uses an array; it is given none."""
+    """Find arrays that a window or process uses."""
     arrays = {field.name for field in given.fields if isinstance(field.type, m.ArrayType)}
     used = [(f"key.{index}", name) for index, name in enumerate(node.key)]
     if isinstance(node, m.WindowNode):
@@ -192,7 +181,7 @@ def _arrays(node: m.ResultNode, given: Stream) -> Iterator[Finding]:
 def _deduplication(node: m.DeduplicateNode, given: Stream) -> Iterator[Finding]:
     fields = {field.name: field for field in given.fields}
     if not node.key:
-        yield error(at(node, "deduplicate.by"), "is empty; name the fields that copies have in common")
+        yield error(at(node, "deduplicate.by"), "is empty; name the fields that identify copies")
     for index, name in enumerate(node.key):
         for problem in _key_field(name, node.key[:index], fields):
             yield error(at(node, f"deduplicate.by.{index}"), problem)
@@ -200,20 +189,20 @@ def _deduplication(node: m.DeduplicateNode, given: Stream) -> Iterator[Finding]:
         yield error(at(node, "deduplicate.within"), "must be longer than 0, such as 1h")
     if given.is_changelog:
         yield error(
-            at(node, "from"), f"{ROWS_OF[given.rows_of]} change, so there are no duplicates; deduplicate records"
+            at(node, "from"), f"{ROWS_OF[given.rows_of]} change, so they have no duplicates; deduplicate records"
         )
 
 
 def _key_field(name: str, before: Sequence[str], fields: Mapping[str, m.Field]) -> Iterator[str]:
-    """Yield why a field cannot be one of a key, after those before it."""
+    """Yield why a field cannot be in a key, after the fields before it."""
     if name not in fields:
         yield f"there is no field {name!r}; it has {', '.join(fields)}"
     elif isinstance(fields[name].type, m.ArrayType):
         yield f"{name!r} is an array, which only flat_map takes"
     elif isinstance(fields[name].type, m.DoubleType):
-        yield f"{name!r} is a double, and equal doubles can differ in text; use another field"
+        yield f"{name!r} is a double, but equal doubles can differ in text; use another field"
     elif fields[name].optional:
-        yield f"{name!r} can be null, and a key must not be; derive one: coalesce({name}, ...)"
+        yield f"{name!r} can be null, but a key must not be; derive a key: coalesce({name}, ...)"
     if name in before:
         yield f"{name!r} is given twice; keep one of them"
 
@@ -222,7 +211,7 @@ def _table(graph: m.Graph, node: m.TableNode, given: Stream) -> Iterator[Finding
     fields = {field.name: field for field in stream_of(graph, node.name).fields}
     are_changes = any(source.source.format == "debezium" for source in given.sources)
     if not node.key:
-        yield error(at(node, "table.key"), "is empty; name the fields that a row is known by")
+        yield error(at(node, "table.key"), "is empty; name the fields that identify a row")
     for index, name in enumerate(node.key):
         for problem in _key_field(name, node.key[:index], fields):
             yield error(at(node, f"table.key.{index}"), problem)
@@ -231,35 +220,39 @@ def _table(graph: m.Graph, node: m.TableNode, given: Stream) -> Iterator[Finding
     elif are_changes and given.lacking is None:
         yield warning(
             at(node, "table"),
-            "has no `deleted`, and is made of some of the changes of rows, so rows that were deleted can stay: make a "
-            "table of the source, and choose among its rows",
+            "has no `deleted`, and is made of a selection of changes, so deleted rows can remain: make a table of the "
+            "source, and select from its rows",
         )
     elif are_changes:
         pass
     elif any(field.tombstones for source in given.sources for field in source.decode.fields):
         yield warning(
             at(node, "table"),
-            "has no `deleted`, so a tombstone is a row like any other, with null in its fields: say what tells them "
-            "apart, such as deleted: amount IS NULL",
+            "has no `deleted`, so a tombstone becomes a row with null in its fields: give a condition for tombstones, "
+            "such as deleted: amount IS NULL",
         )
     elif any(isinstance(source.source, m.FileSource) for source in given.sources):
-        yield warning(at(node, "table"), "has no `deleted`, so rows that leave the file stay: deleted: _deleted")
+        yield warning(
+            at(node, "table"), "has no `deleted`, so rows that are removed from the file remain: deleted: _deleted"
+        )
     if given.is_changelog:
-        yield error(at(node, "from"), f"a table is made of records, and {ROWS_OF[given.rows_of]} are taken back")
+        yield error(at(node, "from"), f"a table is made of records, but {ROWS_OF[given.rows_of]} can be retracted")
 
 
 def _lookup(graph: m.Graph, node: m.LookupNode) -> Iterator[Finding]:
     given, table = stream_of(graph, node.left), stream_of(graph, node.table)
     if given.is_changelog:
-        yield error(at(node, "from"), f"{ROWS_OF[given.rows_of]} change; look rows up for records")
+        yield error(at(node, "from"), f"{ROWS_OF[given.rows_of]} change; look up rows for records")
     if set(node.right_key) != set(table.key):
         yield error(
             at(node, "lookup.by"),
-            f"{node.table!r} is a table by {', '.join(table.key)}: name the fields that hold these",
+            f"the key of the table {node.table!r} is {', '.join(table.key)}: name the fields that hold it",
         )
     yield from _keys(graph, node, "lookup")
     if node.as_of == "order" and node.revise is not None:
-        yield error(at(node, "lookup.revise"), "applies as of event time; as of order no row is replaced: leave it out")
+        yield error(
+            at(node, "lookup.revise"), "applies to `as_of: event_time`; as of order no row is replaced: remove it"
+        )
     if node.revise is not None and node.revise < 0:
         yield error(at(node, "lookup.revise"), "must not be negative")
     yield from too_long(at(node, "lookup.revise"), node.revise or 0)
@@ -268,29 +261,29 @@ def _lookup(graph: m.Graph, node: m.LookupNode) -> Iterator[Finding]:
 
 
 def _broadcast(graph: m.Graph, node: m.LookupNode) -> Iterator[Finding]:
-    """Yield where a broadcast spreads nothing, or copies as much as it spreads."""
+    """Warn where a broadcast spreads nothing, or copies as much as it spreads."""
     if graph.key_groups == 1:
-        yield warning(at(node, "lookup.broadcast"), "there is one key group, so nothing is spread; leave it out")
-    elif not _held_in(graph, node.left).isdisjoint(_holding(graph, node.table)):
+        yield warning(at(node, "lookup.broadcast"), "there is only one key group, so nothing is spread; remove it")
+    elif not _selected_from_all(graph, node.left).isdisjoint(_contained_in(graph, node.table)):
         yield warning(
             at(node, "lookup.broadcast"),
-            f"{node.table!r} is made of all records of {node.left!r}, so each of them would go to all "
-            f"{graph.key_groups} key groups; leave it out",
+            f"{node.table!r} is made of all records of {node.left!r}, so each record would be sent to all "
+            f"{graph.key_groups} key groups; remove it",
         )
 
 
-def _held_in(graph: m.Graph, stream: str) -> set[str]:
-    """Return the streams that have all records of a stream, before some were selected."""
+def _selected_from_all(graph: m.Graph, stream: str) -> set[str]:
+    """Return a stream and the streams above it from which its records are selected."""
     node = graph.producer(stream)
     is_part = isinstance(node, m.SelectNode | m.SplitNode | m.DeduplicateNode) and len(node.inputs) == 1
-    return {stream, *(_held_in(graph, node.inputs[0]) if is_part else ())}
+    return {stream, *(_selected_from_all(graph, node.inputs[0]) if is_part else ())}
 
 
-def _holding(graph: m.Graph, stream: str) -> set[str]:
-    """Return the streams all of whose records a table or a selection has."""
+def _contained_in(graph: m.Graph, stream: str) -> set[str]:
+    """Return a stream and the streams above it of which it has all records."""
     node = graph.producer(stream)
     has_all = isinstance(node, m.TableNode) or (isinstance(node, m.SelectNode) and node.where is None)
-    return {stream}.union(*(_holding(graph, name) for name in node.inputs if has_all))
+    return {stream}.union(*(_contained_in(graph, name) for name in node.inputs if has_all))
 
 
 def _join(graph: m.Graph, node: m.AnyJoinNode) -> Iterator[Finding]:
@@ -303,36 +296,41 @@ def _join(graph: m.Graph, node: m.AnyJoinNode) -> Iterator[Finding]:
     are_tables = [stream.rows_of == "tables" for stream, _ in sides]
     for stream, part in sides:
         if isinstance(node, m.JoinNode) and stream.rows_of == "tables":
-            yield error(
-                at(node, part), "a table has no event time of its own: join it with a table, without before and after"
-            )
+            yield error(at(node, part), "a table has no event time: join it with a table, without before and after")
     if isinstance(node, m.TableJoinNode) and not all(are_tables):
         table = selected_from(graph, node.right)
-        look_up = f"; or look rows up in {table!r}: lookup: {{table: {table}, by: ...}}"
-        yield error(
-            at(node, "join"),
-            "every pair would be kept for ever: say how far apart in event time partners can be, such as after: 15m"
-            + (
-                look_up
-                if isinstance(graph.producer(table), m.TableNode) and not are_tables[0]
-                else ", or join two tables"
-            ),
-        )
+        message = "every record would be kept forever: give the distance of partners in event time, such as after: 15m"
+        if isinstance(graph.producer(table), m.TableNode) and not are_tables[0]:
+            message += f"; or look rows up in {table!r}: lookup: {{table: {table}, by: ...}}"
+        else:
+            message += ", or join two tables"
+        yield error(at(node, "join"), message)
     yield from _keys(graph, node, "join")
     if isinstance(node, m.JoinNode):
         yield from _interval(node)
 
 
 def _keys(graph: m.Graph, node: m.AnyJoinNode, section: str) -> Iterator[Finding]:
-    """Yield what is wrong with the fields that both sides of a join have in common, and with the others."""
+    """Check the key fields of both sides of a join, and the names of all fields."""
     if not node.key:
-        yield error(at(node, f"{section}.by"), "is empty; name the fields that a pair has in common")
+        yield error(at(node, f"{section}.by"), "is empty; name the fields that are equal in a pair")
     left, right = ({field.name: field for field in stream_of(graph, name).fields} for name in named_streams(node))
-    for called, names, fields in ((node.left, node.key, left), (node.right, node.right_key, right)):
+    for stream, names, fields in ((node.left, node.key, left), (node.right, node.right_key, right)):
         for index, name in enumerate(names):
             for problem in _key_field(name, names[:index], fields):
-                yield error(at(node, f"{section}.by"), f"in {called!r}: {problem}")
-    yield from _alike(graph, node, left, right)
+                yield error(at(node, f"{section}.by"), f"in {stream!r}: {problem}")
+    for name, other in zip(node.key, node.right_key, strict=True):
+        if name in left and other in right and not is_same_type(left[name].type, right[other].type):
+            yield error(
+                at(node, f"{section}.by"),
+                f"{name!r} in {node.left!r} is {left[name].type}, but {other!r} in {node.right!r} is "
+                f"{right[other].type}: derive a field of the same type, such as CAST({other} AS ...)",
+            )
+    taken = {name.lower() for name in (*left, *right)}
+    for name, renamed in join_sides(graph, node)[1].names.items():
+        if name not in node.right_key and renamed != name and renamed.lower() in taken:
+            message = f"both have {name!r}, and there is a field {renamed!r} already: select or derive others before"
+            yield error(at(node, section), message)
 
 
 def _interval(node: m.JoinNode) -> Iterator[Finding]:
@@ -342,78 +340,46 @@ def _interval(node: m.JoinNode) -> Iterator[Finding]:
         yield from too_long(at(node, f"join.{part}"), span)
 
 
-def _alike(
-    graph: m.Graph, node: m.AnyJoinNode, left: Mapping[str, m.Field], right: Mapping[str, m.Field]
-) -> Iterator[Finding]:
-    """Yield keys of unlike types, and fields whose names collide."""
-    section = "lookup" if isinstance(node, m.LookupNode) else "join"
-    for one, other in zip(node.key, node.right_key, strict=True):
-        if one in left and other in right and not is_same_type(left[one].type, right[other].type):
-            yield error(
-                at(node, f"{section}.by"),
-                f"{one!r} in {node.left!r} is {left[one].type}, but {other!r} in {node.right!r} is "
-                f"{right[other].type}: derive a field of the same type, such as CAST({other} AS ...)",
-            )
-    taken = {name.lower() for name in (*left, *right)}
-    for name, made in join_sides(graph, node)[1].names.items():
-        if name not in node.right_key and made != name and made.lower() in taken:
-            yield error(
-                at(node, section),
-                f"both have {name!r}, and there is a field {made!r} already: select or derive others before",
-            )
-
-
 def _chained(graph: m.Graph, node: m.ResultNode, given: Stream) -> Iterator[Finding]:
-    """Yield what a window over windows cannot be, and what a window cannot be whose rows others take."""
-    is_running = isinstance(node, m.WindowNode) and isinstance(node.window, m.Global)
+    """Check a window or process over a changelog, or below which there are streams."""
+    is_running, rows = isinstance(node, m.WindowNode) and isinstance(node.window, m.Global), ROWS_OF[given.rows_of]
     if given.rows_of == "tables" and not is_running:
-        yield error(
-            at(node, "from"),
-            "the rows of a table have no event time, so they are in no windows; use window: {global: {}}",
-        )
+        message = "the rows of a table have no event time, so they are in no windows; use window: {global: {}}"
+        yield error(at(node, "from"), message)
         return
     if given.is_changelog:
         if not isinstance(node, m.WindowNode) or isinstance(node.window, m.Session):
             kind = type(node.window).__name__.lower() if isinstance(node, m.WindowNode) else "process"
             part = "window" if isinstance(node, m.WindowNode) else "from"
-            yield error(
-                at(node, part), f"a {kind} cannot be over {ROWS_OF[given.rows_of]}, which are taken back; use tumbling"
-            )
+            yield error(at(node, part), f"a {kind} cannot read {rows}, which can be retracted; use tumbling")
             return
         if node.emit.lateness:
-            yield error(
-                at(node, "emit.lateness"), f"a window takes every revision of {ROWS_OF[given.rows_of]}; leave it out"
-            )
+            yield error(at(node, "emit.lateness"), f"a window accepts every revision of {rows}; remove it")
         if isinstance(node.emit.late, m.Records):
-            yield error(
-                at(node, "emit.late"),
-                f"a window over {ROWS_OF[given.rows_of]} has no counts of late records; use each",
-            )
-        yield from _plain(node, f"over {ROWS_OF[given.rows_of]}")
-    if any(isinstance(reader, m.StreamNode) for reader in graph.readers(node)) and not isinstance(node, m.RulesNode):
-        yield from _taken(node)
+            yield error(at(node, "emit.late"), f"a window over {rows} has no counts of late records; use each")
+        yield from _plain(node, f"over {rows}")
+    if graph.is_read(node) and not isinstance(node, m.RulesNode):
+        yield from _read_by_streams(node)
 
 
-def _taken(node: m.WindowNode | m.ProcessNode) -> Iterator[Finding]:
-    """Yield what a window or a process cannot be whose rows other streams take."""
+def _read_by_streams(node: m.WindowNode | m.ProcessNode) -> Iterator[Finding]:
+    """Check a window or a process whose rows other streams read."""
     if isinstance(node, m.ProcessNode):
         if node.process.on_processing_timer is not None:
-            yield error(
-                at(node, "process.on_processing_timer"),
-                "other streams take the rows, and those of timers of processing time differ in each run; use timer",
-            )
+            message = "other streams read the rows, but timers of processing time differ in each run; use on_timer"
+            yield error(at(node, "process.on_processing_timer"), message)
         return
-    yield from _plain(node, "whose rows other streams take")
+    yield from _plain(node, "whose rows other streams read")
     if node.emit.late != "each":
-        yield error(at(node, "emit.late"), "other streams take each revision; use each")
+        yield error(at(node, "emit.late"), "other streams read each revision; use each")
     if node.emit.mode != "retract":
-        yield error(at(node, "emit.mode"), "other streams need to know what a revision replaces; use retract")
+        yield error(at(node, "emit.mode"), "other streams need the row that a revision replaces; use retract")
 
 
 def _plain(node: m.WindowNode, which: str) -> Iterator[Finding]:
     if node.emit.early is not None:
-        yield error(at(node, "emit.early"), f"a window {which} has no early panes; leave it out")
+        yield error(at(node, "emit.early"), f"a window {which} has no early panes; remove it")
     if node.salt != 1:
-        yield error(at(node, "salt"), f"a window {which} cannot be salted; leave it out")
+        yield error(at(node, "salt"), f"a window {which} cannot be salted; remove it")
     if node.emit.mode == "discard":
         yield error(at(node, "emit.mode"), f"a window {which} cannot discard; use retract")

@@ -1,4 +1,4 @@
-"""Checks of windows: their lengths, offsets and time zones, and what a global window needs."""
+"""Checks of windows: their lengths, offsets and time zones, and the settings of global windows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MOST_UNITS = {"hour": 876_000, "day": 36_500, "week": 5_214, "month": 1_200}
 
 
 def window_lengths(spec: WindowSpec) -> Iterator[Finding]:
-    """A window has a length of at most a hundred years, and its offset lies within one turn of it."""
+    """A window is at most a hundred years long, and its offset is shorter than the distance of windows."""
     match spec.node.window:
         case m.Tumbling(size, offset):
             yield from _length("window.tumbling.size", size)
@@ -55,9 +55,9 @@ def _length(where: str, micros: int) -> Iterator[Finding]:
     yield from too_long(where, micros)
 
 
-def _offset(where: str, offset: int, turn: int, what: str) -> Iterator[Finding]:
-    if turn > 0 and not 0 <= offset < turn:
-        yield error(where, f"must be shorter than {what} ({m.format_duration(turn)}) and not negative")
+def _offset(where: str, offset: int, distance: int, what: str) -> Iterator[Finding]:
+    if distance > 0 and not 0 <= offset < distance:
+        yield error(where, f"must be shorter than {what} ({m.format_duration(distance)}) and not negative")
 
 
 def _calendar(window: m.Calendar) -> Iterator[Finding]:
@@ -72,7 +72,7 @@ def _calendar(window: m.Calendar) -> Iterator[Finding]:
 
 
 def session_gap(spec: WindowSpec) -> Iterator[Finding]:
-    """The expression for the gap of a record is a number over its fields."""
+    """The expression for a record's gap is a valid number."""
     if isinstance(spec.node.window, m.Session) and spec.node.window.by is not None and spec.node.window.gap > 0:
         try:
             gaps = own_gap(spec)
@@ -81,11 +81,13 @@ def session_gap(spec: WindowSpec) -> Iterator[Finding]:
         else:
             fails = constant_failure(gaps[0].expression, record_fields(spec))
             if fails is not None:
-                yield error("window.session.gap", f"{spec.node.window.by!r} fails whatever the fields hold: {fails}")
+                yield error(
+                    "window.session.gap", f"{spec.node.window.by!r} fails for all values of its fields: {fails}"
+                )
 
 
 def window_zone(spec: WindowSpec) -> Iterator[Finding]:
-    """A zone is one that the time zone database knows."""
+    """The time zone is in the time zone database."""
     if isinstance(spec.node.window, m.Calendar) and not _is_known(spec.node.window.zone):
         zone = spec.node.window.zone
         names = {name.lower(): name for name in zoneinfo.available_timezones() - {"localtime"}}
@@ -96,7 +98,7 @@ def window_zone(spec: WindowSpec) -> Iterator[Finding]:
 
 def _is_known(zone: str) -> bool:
     if zone == "localtime":
-        return False  # it is each machine's own
+        return False  # it differs between machines
     try:
         zoneinfo.ZoneInfo(zone)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
@@ -108,7 +110,7 @@ _MOST_HOPS = 10_000
 
 
 def hopping_windows(spec: WindowSpec) -> Iterator[Finding]:
-    """A record is in at most 10,000 windows, and should be in one at least."""
+    """A record is in at most 10,000 windows, and should be in at least one."""
     window = spec.node.window
     if not isinstance(window, m.Hopping) or window.size <= 0 or window.slide <= 0:
         return
@@ -130,7 +132,7 @@ def hopping_windows(spec: WindowSpec) -> Iterator[Finding]:
 
 
 def cumulate_windows(spec: WindowSpec) -> Iterator[Finding]:
-    """The greatest window is made of whole steps, of at most 10,000."""
+    """The size is a multiple of the step, at most 10,000 times."""
     window = spec.node.window
     if not isinstance(window, m.Cumulate) or window.size <= 0 or window.step <= 0:
         return
@@ -148,23 +150,15 @@ def cumulate_windows(spec: WindowSpec) -> Iterator[Finding]:
 
 
 def global_window(spec: WindowSpec) -> Iterator[Finding]:
-    """It has no end that a watermark could pass: early panes are all it has, and nothing is late for it."""
+    """A global window has no end: it has only early panes, and no record is late for it."""
     if not isinstance(spec.node.window, m.Global):
         return
     emit = spec.node.emit
     if emit.early is None:
-        message = (
-            "has no end, so without early panes nothing would be written before the end of the input; "
-            "give emit.early, such as early: {count: 100}"
-        )
+        message = "has no end, so nothing is written without early panes; give emit.early, such as early: {count: 100}"
         yield error("window.global", message)
+    message = "does not apply to a global window, which never ends, so no record is late for it; remove it"
     if emit.lateness:
-        yield error(
-            "emit.lateness",
-            "does not apply to a global window, which never ends, so no record is late for it; leave it out",
-        )
+        yield error("emit.lateness", message)
     if emit.late != "each":
-        yield error(
-            "emit.late",
-            "does not apply to a global window, which never ends, so no record is late for it; leave it out",
-        )
+        yield error("emit.late", message)

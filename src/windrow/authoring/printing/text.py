@@ -359,9 +359,7 @@ def _time(time: m.EventTime, table: str) -> str:
         lines.append(f"a device's clock is corrected by the log timestamp minus {time.sent}")
     if time.future is not None:
         ahead = m.format_duration(time.future)
-        lines.append(
-            f"a record more than {ahead} ahead of its log timestamp goes to {table}_dead and advances no watermark"
-        )
+        lines.append(f"a record over {ahead} ahead of its log timestamp goes to {table}_dead and advances no watermark")
     if time.idle is not None:
         then = "watermarks stop" if time.all_idle == "hold" else "watermarks advance with processing time"
         lines.append(
