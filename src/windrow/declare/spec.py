@@ -47,11 +47,13 @@ def _plain_text(doc: str) -> str:
 
 
 class Spec(ABC, Generic[T]):
-    """The syntax of the values of type T."""
+    """The syntax of the values of type T; `called` is its form in the reference, such as ``duration or mapping``."""
 
-    @abstractmethod
+    called: str
+
     def form(self) -> str:
-        """Return the form of a value for the reference, such as ``duration or mapping``."""
+        """Return the form of a value for the reference."""
+        return self.called
 
     @abstractmethod
     def read(self, node: YamlNode) -> T:
@@ -90,9 +92,6 @@ class Scalar(Spec[T]):
     to_plain: Callable[[T], Any] = lambda value: value
     accepts: Schema = field(default_factory=lambda: TEXT_SCHEMA)
 
-    def form(self) -> str:
-        return self.called
-
     def read(self, node: YamlNode) -> T:
         return self.read_node(node)
 
@@ -113,9 +112,6 @@ class Each(Spec[tuple[T, ...]]):
 
     called: str
     item: Spec[T]
-
-    def form(self) -> str:
-        return self.called
 
     def read(self, node: YamlNode) -> tuple[T, ...]:
         return node.each(self.item.read)
@@ -147,9 +143,6 @@ class Deferred(Spec[T]):
     called: str
     get: Callable[[], Spec[T]]
     definition: str
-
-    def form(self) -> str:
-        return self.called
 
     def read(self, node: YamlNode) -> T:
         # a YAML alias can put a node below itself
@@ -289,9 +282,6 @@ class Section(Spec[T]):
     short: bool = False
     called: str = "mapping"
 
-    def form(self) -> str:
-        return self.called
-
     def read(self, node: YamlNode) -> T:
         if self.short and node.is_scalar:
             first, *others = self.keys
@@ -359,9 +349,7 @@ class Shapes(Spec[T]):
     """
 
     shapes: tuple[tuple[tuple[str, ...], type[Any] | UnionType, Section[Any]], ...]
-
-    def form(self) -> str:
-        return "mapping"
+    called: str = "mapping"
 
     def read(self, node: YamlNode) -> T:
         found = [section for marks, _, section in self.shapes if node.keys.intersection(marks)]
@@ -401,9 +389,6 @@ class Named(Spec[tuple[T, ...]]):
 
     called: str
     item: Section[T] | Shapes[T]
-
-    def form(self) -> str:
-        return self.called
 
     def read(self, node: YamlNode) -> tuple[T, ...]:
         fields = YamlMapping(node)

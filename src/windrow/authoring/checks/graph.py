@@ -11,10 +11,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from windrow import model as m
-from windrow.authoring.checks import fields, time
-from windrow.authoring.checks.connectors import file_fields, sink_settings, source_settings
-from windrow.authoring.checks.formats import record_format
-from windrow.authoring.checks.key import key_groups
+from windrow.authoring.checks import connectors, fields, time
 from windrow.authoring.checks.results import result_findings
 from windrow.authoring.checks.streams import at, named_streams, part_of, place, selected_from, stream_findings
 from windrow.authoring.short_form import NODE_NAMES
@@ -23,12 +20,12 @@ from windrow.errors import PipelineError, did_you_mean
 from windrow.expressions import OperatorSpec, spec_of, stream_of
 
 SOURCE_RULES: tuple[Callable[[m.SourceNode], Iterable[Finding]], ...] = (
-    source_settings,
-    record_format,
+    connectors.source_settings,
+    connectors.record_format,
     fields.decode_fields,
     fields.tombstones,
     fields.changes_of_rows,
-    file_fields,
+    connectors.file_fields,
     fields.nested_fields,
     fields.derived_fields,
     time.time_field,
@@ -58,7 +55,7 @@ def graph_findings(graph: m.Graph) -> list[Finding]:
         if isinstance(node, m.ResultNode):
             found += (finding for finding in result_findings(graph, node) if finding.where not in places)
     found += (finding for sink in graph.sinks for finding in _sink(graph, sink))
-    found += key_groups(graph)
+    found += fields.key_groups(graph)
     if not graph.is_short:
         found += (finding for node in graph.streams for finding in _bounds(graph, node))
         found += (finding for node in graph.nodes for finding in _changes(graph, node))
@@ -75,7 +72,7 @@ def _source(graph: m.Graph, node: m.SourceNode) -> Iterator[Finding]:
 
 
 def _sink(graph: m.Graph, node: m.SinkNode) -> Iterator[Finding]:
-    findings = [*sink_settings(node.sink)]
+    findings = [*connectors.sink_settings(node.sink)]
     if not isinstance(graph.producer(node.input), m.ResultNode):
         # errors of the stream are reported there
         with suppress(PipelineError):

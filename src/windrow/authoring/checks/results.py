@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TypeVar, assert_never
 
 from windrow import model as m
-from windrow.authoring.checks import aggregate, connectors, emit, fields, key, rules, time, window
+from windrow.authoring.checks import aggregate, connectors, fields, rules, time, window
 from windrow.authoring.checks.streams import place
 from windrow.declare.findings import Finding, error, warning
 from windrow.declare.python_code import why_not_callable
@@ -24,11 +24,11 @@ WINDOW_RULES: tuple[Callable[[WindowSpec], Iterable[Finding]], ...] = (
     aggregate.expressions,
     aggregate.custom_aggregates,
     aggregate.formulas,
-    emit.triggers,
+    window.triggers,
     window.session_gap,
-    emit.session_panes,
-    emit.discard_panes,
-    key.salt,
+    window.session_panes,
+    window.discard_panes,
+    fields.salt,
     aggregate.float_sums,
 )
 
@@ -93,7 +93,7 @@ def result_findings(graph: m.Graph, node: m.ResultNode) -> Iterator[Finding]:
         spec = _spec(graph, node, given)
     except PipelineError:
         return  # reported at the stream
-    findings = [*key.key_fields(spec), *key.watermark_key(spec)]
+    findings = [*fields.key_fields(spec), *fields.watermark_key(spec)]
     findings += [*fields.derived_fields(spec, node.derive), *fields.result_columns(spec)]
     match node:
         case m.WindowNode():
@@ -106,7 +106,7 @@ def result_findings(graph: m.Graph, node: m.ResultNode) -> Iterator[Finding]:
             findings += (finding for rule in RULES_RULES for finding in rule(rule_set))
         case _:
             assert_never(node)
-    findings += key.null_keys(spec, graph.first_sink(node).sink)
+    findings += fields.null_keys(spec, graph.first_sink(node).sink)
     by_node: list[tuple[m.Node, Iterable[Finding]]] = [(node, findings)]
     if isinstance(node, m.WindowNode) and isinstance(origin, m.SourceNode):
         by_node.append((origin, time.zero_delay(origin, node.window)))
@@ -135,12 +135,12 @@ def _window(graph: m.Graph, spec: WindowSpec, given: Stream | None) -> Iterator[
     is_read = graph.is_read(node)
     # each change of a row revises the results of a global window, which needs no trigger then
     if not (isinstance(node.window, m.Global) and (is_changelog or is_read)):
-        yield from emit.late_panes(spec)
+        yield from window.late_panes(spec)
         yield from window.global_window(spec)
     if not is_changelog:
         # a window over windows has few rows, and accepts all their revisions
-        yield from key.no_key(spec, is_read=is_read)
-        yield from emit.lateness(spec)
-        yield from emit.no_lateness(spec, graph.first_sink(node).sink)
+        yield from fields.no_key(spec, is_read=is_read)
+        yield from window.lateness(spec)
+        yield from window.no_lateness(spec, graph.first_sink(node).sink)
     for sink in graph.sinks_of(node.name) or [graph.first_sink(node)]:
         yield from connectors.sqlite_digits(spec, sink.sink)

@@ -280,7 +280,7 @@ def _selected_from_all(graph: m.Graph, stream: str) -> set[str]:
 
 
 def _contained_in(graph: m.Graph, stream: str) -> set[str]:
-    """Return a stream and the streams above it of which it has all records."""
+    """Return a stream and the streams above it whose records it contains completely."""
     node = graph.producer(stream)
     has_all = isinstance(node, m.TableNode) or (isinstance(node, m.SelectNode) and node.where is None)
     return {stream}.union(*(_contained_in(graph, name) for name in node.inputs if has_all))

@@ -32,7 +32,7 @@ def to_text(graph: m.Graph) -> str:
     if not graph.is_short:
         return HIDDEN_VALUES.hide(_graph(shown))
     source, node, sink = short_nodes(shown)
-    nouns = _source(source, sink.sink.table) | _keyed(shown, node, _passed(source.time)) | {"sink": _sink(sink.sink)}
+    nouns = _source(source, sink.sink.table) | _keyed(shown, node, _passed(source)) | {"sink": _sink(sink.sink)}
     nouns |= {"alerts": alert_words(shown.alerts)}
     return HIDDEN_VALUES.hide("\n".join([shown.name, *_lines(_mode(graph)), *_lines(nouns)])) + "\n"
 
@@ -145,7 +145,7 @@ def _stream(graph: m.Graph, node: m.StreamNode) -> dict[str, str]:  # noqa: C901
             nouns = {"join": _joined(node)}
         case m.WindowNode() | m.ProcessNode() | m.RulesNode():
             given = stream_of(graph, node.input)
-            passed = _passed(given.time) if len(given.sources) == 1 else _all_passed(given.sources)
+            passed = _passed(*given.sources)
             nouns = {"derive": _derived(node.derive)} | _keyed(graph, node, passed)
             is_running = isinstance(node, m.WindowNode) and isinstance(node.window, m.Global)
             if is_running and (given.is_changelog or graph.is_read(node)):
@@ -246,16 +246,30 @@ def _order(graph: m.Graph, node: m.KeyedNode) -> str:
     return f"by watermark: a record waits until the watermark of every partition{which} has reached its own"
 
 
-def _kept(graph: m.Graph, node: m.KeyedNode) -> str:
+def _kept(graph: m.Graph, node: m.KeyedNode) -> str:  # noqa: PLR0911 - a case for each kind of node
     """Return how long the state of a node is kept."""
-    if isinstance(node, m.DeduplicateNode):
-        bound = stream_of(graph, node.input).bound
-        if bound is None:
-            return "every key, forever"
-        return f"a key until the watermark is {m.format_duration(node.within + bound)} past its record"
-    if isinstance(node, m.ResultNode):
-        return _kept_of_window(graph, node) if isinstance(node, m.WindowNode) else ""
-    return _kept_of_join(graph, node)
+    match node:
+        case m.DeduplicateNode():
+            bound = stream_of(graph, node.input).bound
+            if bound is None:
+                return "every key, forever"
+            return f"a key until the watermark is {m.format_duration(node.within + bound)} past its record"
+        case m.WindowNode():
+            return _kept_of_window(graph, node)
+        case m.ProcessNode() | m.RulesNode():
+            return ""
+        case m.TableNode():
+            return "the row of each key" if node in graph.keyed else ""
+        case m.TableJoinNode():
+            return "the rows of both tables"
+        case m.JoinNode():
+            kept = zip(node.inputs, join_spans(graph, node), strict=True)
+            record = "a record of {} until the watermark is {} past it"
+            return "\n".join(record.format(name, m.format_duration(span.kept)) for name, span in kept)
+        case m.LookupNode():
+            return _kept_of_lookup(graph, node)
+        case _:
+            assert_never(node)
 
 
 def _kept_of_window(graph: m.Graph, node: m.WindowNode) -> str:
@@ -264,22 +278,11 @@ def _kept_of_window(graph: m.Graph, node: m.WindowNode) -> str:
         if not (is_changelog or graph.is_read(node)):
             return ""
         return "all rows" if needs_rows(spec, is_changelog=is_changelog) else "a row of each key"
-    what = "rows" if is_changelog else "aggregates"
-    if not spec.lateness:
-        return f"{what} of a window until the watermark has reached its end"
-    return f"{what} of a window until the watermark is {m.format_duration(spec.lateness)} past its end"
+    past = f"is {m.format_duration(spec.lateness)} past" if spec.lateness else "has reached"
+    return f"{'rows' if is_changelog else 'aggregates'} of a window until the watermark {past} its end"
 
 
-def _kept_of_join(graph: m.Graph, node: m.TableNode | m.AnyJoinNode) -> str:
-    if isinstance(node, m.TableNode):
-        return "the row of each key" if node in graph.keyed else ""
-    if isinstance(node, m.TableJoinNode):
-        return "the rows of both tables"
-    if isinstance(node, m.JoinNode):
-        kept = zip(node.inputs, join_spans(graph, node), strict=True)
-        return "\n".join(
-            f"a record of {name} until the watermark is {m.format_duration(span.kept)} past it" for name, span in kept
-        )
+def _kept_of_lookup(graph: m.Graph, node: m.LookupNode) -> str:
     each = "in each key group " if node.broadcast else ""
     if node.as_of == "order":
         return f"{each}the row of each key of {node.table}"
@@ -386,37 +389,28 @@ def _emit(node: m.WindowNode, sink: m.Sink, passed: str) -> str:
         lines.append(f"an early pane is written {TRIGGER.words(emit.early)}")
     if not isinstance(node.window, m.Global):
         lines.append(f"a window fires when {passed}")
-        lines += _late(emit, sink.table)
+        if emit.lateness:
+            lines.append(f"late records revise it for {m.format_duration(emit.lateness)} ({LATE.words(emit.late)})")
+        lines.append(
+            f"after that: {sink.table}_late" if emit.lateness else f"late records change nothing: {sink.table}_late"
+        )
     lines += _accumulation(emit, sink)
     end = "fire at the end of a bounded input" if emit.at_end == "fire" else "stay open at the end of a bounded input"
     return "\n".join([*lines, f"open windows {end}"])
-
-
-def _all_passed(sources: Iterable[m.SourceNode]) -> str:
-    return f"the watermark of every partition of {_names(sources)} has reached its end"
 
 
 def _names(sources: Iterable[m.SourceNode]) -> str:
     return " and ".join(source.name for source in sources)
 
 
-def _passed(time: m.EventTime) -> str:
-    match time.watermark:
-        case m.Delay(micros):
-            return f"every partition has read {m.format_duration(micros)} past its end"
-        case m.DelayByPartition() | m.Adaptive() | m.Punctuated():
-            return "every partition's watermark has reached its end"
-        case _:
-            assert_never(time.watermark)
-
-
-def _late(emit: m.Emit, table: str) -> list[str]:
-    if not emit.lateness:
-        return [f"late records change nothing: {table}_late"]
-    return [
-        f"late records revise it for {m.format_duration(emit.lateness)} ({LATE.words(emit.late)})",
-        f"after that: {table}_late",
-    ]
+def _passed(*sources: m.SourceNode) -> str:
+    """Return when the watermarks of some sources have passed a window."""
+    if len(sources) > 1:
+        return f"the watermark of every partition of {_names(sources)} has reached its end"
+    watermark = sources[0].time.watermark
+    if isinstance(watermark, m.Delay):
+        return f"every partition has read {m.format_duration(watermark.micros)} past its end"
+    return "every partition's watermark has reached its end"
 
 
 def _accumulation(emit: m.Emit, sink: m.Sink) -> list[str]:

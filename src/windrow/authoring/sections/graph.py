@@ -136,8 +136,7 @@ def _from(doc: str = "the source or stream that it reads.", field: str = "input"
 class _Pairs(Spec[dict[str, str]]):
     """Names of fields that are the same in two streams, or a mapping of left to right names."""
 
-    def form(self) -> str:
-        return "name, list of names, or mapping of names"
+    called = "name, list of names, or mapping of names"
 
     def read(self, node: YamlNode) -> dict[str, str]:
         if node.is_mapping:

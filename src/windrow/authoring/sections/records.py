@@ -51,8 +51,7 @@ _TYPE_SCHEMA: Schema = {
 class _Decode(Spec[m.Decode]):
     """``{user: string, amount: {type: "decimal(12,2)", alias: [amt]}}``."""
 
-    def form(self) -> str:
-        return "mapping of names to types"
+    called = "mapping of names to types"
 
     def read(self, node: YamlNode) -> m.Decode:
         fields = YamlMapping(node)
@@ -156,8 +155,7 @@ DECODE = _Decode()
 class _Derive(Spec[tuple[m.Derive, ...]]):
     """``{domain: "split_part(url, '/', 3)"}``."""
 
-    def form(self) -> str:
-        return "mapping of names to expressions"
+    called = "mapping of names to expressions"
 
     def read(self, node: YamlNode) -> tuple[m.Derive, ...]:
         return tuple(m.Derive(name, sql) for name, sql in read_texts(node, str.strip))
@@ -186,8 +184,7 @@ class KeyFields:
 class _KeyFields(Spec[KeyFields]):
     """``[user, {domain: "split_part(url, '/', 3)"}]``, or ``user`` for a single field."""
 
-    def form(self) -> str:
-        return "name or list of names"
+    called = "name or list of names"
 
     def read(self, node: YamlNode) -> KeyFields:
         fields = [field for part in each_item(node, _read_key_part) for field in part]
@@ -237,8 +234,7 @@ _ADAPTIVE = Section(
 class _DelayByPartition(Spec[m.DelayByPartition]):
     """``{default: 5m, 3: 30m}``: the delays of some partitions, and the delay of all others."""
 
-    def form(self) -> str:
-        return "mapping of partitions to durations"
+    called = "mapping of partitions to durations"
 
     def read(self, node: YamlNode) -> m.DelayByPartition:
         fields = YamlMapping(node)

@@ -100,6 +100,7 @@ def _shift_words(offset: int) -> str:
     return f", shifted by {m.format_duration(offset)}" if offset else ""
 
 
+_OFFSET = "windows start at the epoch plus a multiple of the {0} plus this offset, which must be shorter than the {0}."
 _TUMBLING = Section(
     "wr.tumbling",
     _tumbling,
@@ -123,8 +124,7 @@ _TUMBLING = Section(
         Key(
             "offset",
             DURATION,
-            "windows start at the epoch plus a multiple of the size plus this offset, which must be shorter than the "
-            "size. In a time zone it is local time: with `6h`, days start at 6 in the morning.",
+            f"{_OFFSET.format('size')} In a time zone it is local time: with `6h`, days start at 6 in the morning.",
             default=0,
         ),
         Key(
@@ -151,13 +151,7 @@ _HOPPING = Section(
             "is longer than the size, some records are in no window; `check` warns about that.",
             required=True,
         ),
-        Key(
-            "offset",
-            DURATION,
-            "windows start at the epoch plus a multiple of the slide plus this offset, which must be shorter than the "
-            "slide.",
-            default=0,
-        ),
+        Key("offset", DURATION, _OFFSET.format("slide"), default=0),
     ),
 )
 _CUMULATE = Section(
@@ -173,13 +167,7 @@ _CUMULATE = Section(
             required=True,
             positional=True,
         ),
-        Key(
-            "offset",
-            DURATION,
-            "windows start at the epoch plus a multiple of the size plus this offset, which must be shorter than the "
-            "size.",
-            default=0,
-        ),
+        Key("offset", DURATION, _OFFSET.format("size"), default=0),
     ),
 )
 
@@ -291,8 +279,7 @@ WINDOW: OneOf[m.Window] = OneOf(
 class _Aggregates(Spec[tuple[m.Aggregate, ...]]):
     """``{total: sum(amount), buys: "count() where kind = 'buy'", mean: total / events}``."""
 
-    def form(self) -> str:
-        return "mapping of names to functions"
+    called = "mapping of names to functions"
 
     def read(self, node: YamlNode) -> tuple[m.Aggregate, ...]:
         return tuple(
