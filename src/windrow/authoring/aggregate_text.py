@@ -99,7 +99,7 @@ def make_function(name: str, arguments: list[str]) -> m.Function:
     """Return the aggregate of a call; raise PipelineError if its arguments are invalid."""
     if name == "count":
         if arguments:
-            meant = counting(arguments) or "count() where CONDITION"
+            meant = translate_count(arguments) or "count() where CONDITION"
             msg = f"count({arguments[0]}): count() counts records and takes no field; write {meant}"
             raise PipelineError(msg)
         return m.Count()
@@ -117,7 +117,7 @@ def make_function(name: str, arguments: list[str]) -> m.Function:
     return make(of, *extra, *(["log"] if spec.by_log else []))
 
 
-def counting(arguments: Sequence[str]) -> str | None:
+def translate_count(arguments: Sequence[str]) -> str | None:
     """Translate SQL's count of some arguments; None if it counts the rows in which an argument is not null."""
     match [argument.strip() for argument in arguments]:
         case [] | ["*" | "1"]:

@@ -167,7 +167,7 @@ def _secret_names(node: yaml.Node, path: tuple[str, ...], seen: set[tuple[int, t
         yield from _secret_names(value, path if key is None else (*path, str(key.value)), seen)
 
 
-def escaped(text: str, path: tuple[str, ...]) -> str:
+def escape_variables(text: str, path: tuple[str, ...]) -> str:
     """Escape a text of a pipeline so that `substitute` leaves it unchanged; `path` are the keys that lead to it."""
     return text if _secret(path) else text.replace("${", "$${")
 

@@ -37,7 +37,7 @@ def is_reference(text: str) -> bool:
     return _SECRET_REFERENCE.fullmatch(text) is not None
 
 
-class _Marked:
+class _MarkedText:
     """A text with a mark in place of each reference; a mark has no character that has a meaning in a URL."""
 
     def __init__(self, text: str, pattern: re.Pattern[str] = _SECRET_REFERENCE) -> None:
@@ -45,14 +45,14 @@ class _Marked:
         numbers = iter(range(len(self._found)))
         self.text = pattern.sub(lambda _: f"\0{next(numbers)}\0", text)
 
-    def hidden(self, secret: str) -> str:
+    def hide(self, secret: str) -> str:
         """Return *** for a secret; a reference without a default, which itself may be secret, is returned unchanged."""
         mark = _MARK.fullmatch(secret)
         return secret if not secret or (mark is not None and _is_public(self._found[int(mark[1])][0])) else MASK
 
-    def shown(self, masked: str) -> str:
+    def restore(self, masked: str) -> str:
         """Return a masked text with its references restored, without the secrets in these."""
-        return _MARK.sub(lambda mark: _without_secret(self._found[int(mark[1])]), masked)
+        return _MARK.sub(lambda mark: _mask_default(self._found[int(mark[1])]), masked)
 
 
 _MARK = re.compile("\0([0-9]+)\0")
@@ -81,17 +81,17 @@ def mask_url(url: str) -> str:
     that may belong to the password is masked. Parameters unknown to libpq are masked. References (``${NAME}``) are
     kept, but their defaults are masked.
     """
-    marked = _Marked(url)
+    marked = _MarkedText(url)
     several = re.split(r",(?=\s*https?://)", marked.text)
     if len(several) > 1 and not all(map(_PLAIN.fullmatch, several)):
         return MASK
-    return marked.shown(",".join(_mask_one_url(part, marked) for part in several))
+    return marked.restore(",".join(_mask_one_url(part, marked) for part in several))
 
 
-def _mask_one_url(url: str, marked: _Marked) -> str:
+def _mask_one_url(url: str, marked: _MarkedText) -> str:
     scheme, mark, rest = url.partition("://")
     if not mark:
-        return _WORDS.sub(lambda match: match[1] + marked.hidden(match[2]), url)
+        return _WORDS.sub(lambda match: match[1] + marked.hide(match[2]), url)
     # the first after the address: a password may have a question mark too
     marks = (at for at, letter in enumerate(rest) if letter == "?" and "?" not in rest[rest.rfind("@", 0, at) + 1 : at])
     found = next((at for at in marks if _QUERY.fullmatch(rest, at)), None)
@@ -101,7 +101,7 @@ def _mask_one_url(url: str, marked: _Marked) -> str:
         found = rest.find("?", rest.rfind("@") + 1)
         found, query = (found, f"?{MASK}") if found >= 0 else (len(rest), "")
     else:
-        query = _PASSWORD.sub(lambda match: match[1] + marked.hidden(match[2]), rest[found:])
+        query = _PASSWORD.sub(lambda match: match[1] + marked.hide(match[2]), rest[found:])
         if ("@" in rest[found:] and ":" in rest[:found]) or _NAMED.search(rest[:found]):
             return f"{scheme}://{MASK}"
     login, at, address = rest[:found].rpartition("@")
@@ -110,10 +110,10 @@ def _mask_one_url(url: str, marked: _Marked) -> str:
         return f"{scheme}://{hosts if _HOSTS.fullmatch(hosts) else MASK}{slash}{path}{query}"
     user, colon, password = login.partition(":")
     shown = user if _USER.fullmatch(user) else MASK
-    return f"{scheme}://{shown}{colon}{marked.hidden(password)}@{address}{query}"
+    return f"{scheme}://{shown}{colon}{marked.hide(password)}@{address}{query}"
 
 
-def _without_secret(reference: re.Match[str]) -> str:
+def _mask_default(reference: re.Match[str]) -> str:
     """Return a reference with *** for a password in its default, and without the value that it may hold."""
     if reference["given"] is not None:
         return f"${{{reference['given']}}}"
@@ -137,7 +137,7 @@ def mask_webhook(url: str) -> str:
         return url
     if is_reference(url):
         return MASK
-    marked = _Marked(url)
+    marked = _MarkedText(url)
     scheme, mark, rest = marked.text.partition("://")
     if not mark:
         return MASK
@@ -145,7 +145,7 @@ def mask_webhook(url: str) -> str:
     if match is None:  # an @ or a colon that is not percent-encoded: host and secret cannot be separated
         return f"{scheme}://{MASK}"
     more = match["rest"] or ""
-    return marked.shown(f"{scheme}://{match['host']}" + (more if more in {"", "/"} else f"/{MASK}"))
+    return marked.restore(f"{scheme}://{match['host']}" + (more if more in {"", "/"} else f"/{MASK}"))
 
 
 def mask_option(name: str, value: str) -> str:
@@ -176,10 +176,10 @@ def mask_arguments(arguments: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _mask_argument(argument: str) -> str:
-    marked = _Marked(argument)
+    marked = _MarkedText(argument)
     masked = _URL_WORD.sub(lambda match: mask_webhook(match[0]), marked.text)
-    masked = _ASSIGNED.sub(lambda match: match[1] + match[2] + marked.hidden(match[3]), masked)
-    return _DEFAULT.sub(lambda match: f"{match[1]}{MASK}}}", marked.shown(masked))
+    masked = _ASSIGNED.sub(lambda match: match[1] + match[2] + marked.hide(match[3]), masked)
+    return _DEFAULT.sub(lambda match: f"{match[1]}{MASK}}}", marked.restore(masked))
 
 
 _DEFAULT = re.compile(r"(\$\{[A-Za-z_][A-Za-z0-9_]*:-)([^}]+)\}")

@@ -78,7 +78,7 @@ class StructType:
     fields: tuple[Field, ...]
 
     def __str__(self) -> str:
-        return f"struct<{', '.join(f'{_quoted(field.name)} {field.type_text}' for field in self.fields)}>"
+        return f"struct<{', '.join(f'{_quote(field.name)} {field.type_text}' for field in self.fields)}>"
 
 
 @dataclass(frozen=True)
@@ -229,7 +229,7 @@ _WORD = re.compile(r"\w+")
 _TOKEN = re.compile(r"\s*(`(?:[^`]|``)*`|\w+(?:\s*\([^()<>]*\))?|\S|$)")
 
 
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     return name if _WORD.fullmatch(name) else f"`{name.replace('`', '``')}`"
 
 

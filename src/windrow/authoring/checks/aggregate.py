@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import assert_never, get_args
 
 from windrow import model as m
-from windrow.authoring.aggregate_text import NAMES, counting
+from windrow.authoring.aggregate_text import NAMES, translate_count
 from windrow.authoring.checks.base import is_field, is_misspelt, no_field, type_of, valid_record_fields
 from windrow.declare.findings import Finding, error, warning
 from windrow.declare.python_code import why_not_callable
@@ -258,7 +258,7 @@ def _by_another_name(text: str) -> str | None:
         return None
     name = call.name.lower()
     if name in NAMES:
-        counted = counting(call.arguments) if name == "count" else None
+        counted = translate_count(call.arguments) if name == "count" else None
         meant = counted or f"{name}({', '.join(call.arguments)})"
         why = "is written in lower case"
     elif name in _ELSEWHERE:

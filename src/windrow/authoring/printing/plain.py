@@ -9,7 +9,7 @@ import yaml
 
 from windrow import model as m
 from windrow.authoring.sections import mask_secrets, section_of
-from windrow.authoring.variables import escaped
+from windrow.authoring.variables import escape_variables
 from windrow.declare.python_code import refuse_code
 from windrow.errors import HIDDEN_VALUES
 
@@ -55,7 +55,7 @@ def _escape(value: Any, path: tuple[str, ...]) -> Any:  # noqa: ANN401 - plain v
         case list():
             return [_escape(item, path) for item in value]
         case str():
-            return HIDDEN_VALUES.hide(escaped(value, path))
+            return HIDDEN_VALUES.hide(escape_variables(value, path))
         case _:
             return value
 

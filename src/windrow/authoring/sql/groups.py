@@ -7,7 +7,7 @@ import re
 import yaml
 from sqlglot import exp
 
-from windrow.authoring.aggregate_text import NAMES, counting
+from windrow.authoring.aggregate_text import NAMES, translate_count
 from windrow.authoring.sql.names import UNNAMED, Chain, Names, duration
 from windrow.authoring.sql.nodes import Nodes
 from windrow.authoring.sql.syntax import CALL_END, SPAN, Script
@@ -129,7 +129,7 @@ class Groups:
         if name == "count" and isinstance(call, exp.Count):
             if call.expressions:
                 self.script.refuse(item, "count takes one expression")
-            counted = counting([arguments])
+            counted = translate_count([arguments])
             if counted is None and call.this is not None and not isinstance(call.this, exp.Distinct):
                 nonnull = f"({arguments}) IS NOT NULL"
                 condition = nonnull if condition is None else f"{nonnull} AND ({condition})"
