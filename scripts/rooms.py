@@ -36,6 +36,7 @@ PLACES = {
     "declare": (9.4, 12),
     "model": (0, 12),
     "errors": (0, 12),
+    "hidden_values": (0, 12),
 }
 """From where to where a box goes, of 12 columns."""
 

@@ -18,8 +18,9 @@ SOURCE = Path(windrow.__file__).parent
 
 # What a room may import beside itself and what is not windrow's. "" is `windrow/__init__.py`.
 ALLOWED: dict[str, set[str]] = {
-    "errors": set(),
-    "model": {"errors"},
+    "hidden_values": set(),
+    "errors": {"hidden_values"},
+    "model": {"errors", "hidden_values"},
     "expressions": {"errors", "model"},
     "declare": {"errors", "model"},
     "engine": {"errors", "model", "expressions"},

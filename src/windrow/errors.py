@@ -7,7 +7,7 @@
     │   ├── PipelineError        a pipeline, with file:line
     │   │   ├── ManyProblemsError        several problems of one pipeline
     │   │   ├── ArgumentError            an argument in Python of a wrong type (also a TypeError)
-    │   │   └── StageError               a method in Python that a stage does not have (also an AttributeError)
+    │   │   └── StageError               a method in Python that a stage lacks (also an AttributeError)
     │   ├── TranscriptError      a story, with file:line
     │   ├── CheckpointError      a checkpoint or savepoint that is missing, damaged or of another pipeline
     │   ├── SetupError           Java, a jar or a package is missing, here or on an executor
@@ -21,7 +21,7 @@
         ├── LimitError           more dead letters or expired records than were allowed     exit code 3
         ├── EngineError          Spark
         │   └── WorkerLostError          a Python worker of Spark has died
-        └── StoppedError         an explanation that nobody waits for
+        └── StoppedError         an explanation whose request was closed
 
 The exit code follows one rule. It is 2 if what the user gave (options, files, paths, urls, a checkpoint) is wrong and
 that was found before anything ran, also if it names a table, a partition or an offset that does not exist. It is 1 if
@@ -34,13 +34,13 @@ Each message says what is wrong, where, and what to do.
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from html import escape
 from opcode import opmap
 from typing import Final, TypeVar
+
+from windrow.hidden_values import HIDDEN_VALUES as HIDDEN_VALUES  # noqa: PLC0414 - errors hide them for all rooms
 
 T = TypeVar("T")
 
@@ -62,14 +62,14 @@ class Place:
 
 
 def did_you_mean(given: object, known: Iterable[str]) -> str:
-    """Return the end of a message that names the name that was likely meant; empty if none is near."""
+    """Return the end of a message that suggests the likely name; empty if no known name is close."""
     by_lower = {name.lower(): name for name in known}
     near = difflib.get_close_matches(str(given).lower(), by_lower, n=1)
     return f"; did you mean {by_lower[near[0]]!r}?" if near else ""
 
 
 def not_one_of(given: object, options: Sequence[object]) -> str:
-    """Return what is said of a value that is none of those it can be."""
+    """Return the message for a value that is none of the options."""
     *first, last = (repr(option) for option in options)
     texts = [option for option in options if isinstance(option, str)]
     either = f"{', '.join(first)} or {last}" if first else last
@@ -77,184 +77,29 @@ def not_one_of(given: object, options: Sequence[object]) -> str:
 
 
 def encodable(text: str) -> str:
-    """Return a text with escapes for what UTF-8 cannot encode."""
+    """Return a text with escapes for the characters that UTF-8 cannot encode."""
     return text.encode(errors="backslashreplace").decode()
 
 
 def described(exc: BaseException) -> str:
-    """Return the kind of an error of the user's code and its text, on one line, whatever that does."""
+    """Return the type and text of an error raised by the user's code, on one line, even if its `__str__` fails."""
     try:
         text = HIDDEN_VALUES.hide(" ".join(str(exc).split()))
-    except BaseException as of_text:  # noqa: BLE001 - it is said of the one that is described
-        text = f"its text cannot be had, as {type(of_text).__name__} is raised"
+    except BaseException as failure:  # noqa: BLE001 - the caller reports `exc`
+        text = f"its __str__ raised {type(failure).__name__}"
     if len(text) > _MOST:
         text = f"{text[:_MOST]}..."
     return encodable(f"{type(exc).__name__}: {text}" if text else type(exc).__name__)
 
 
 def is_interrupt(exc: BaseException) -> bool:
-    """Return whether a signal raised an exception of the user's code: its handler has no `raise` statement."""
+    """Return whether a signal interrupted the user's code: the last frame then has no `raise` statement."""
     place = exc.__traceback__
     if not isinstance(exc, KeyboardInterrupt) or place is None:
         return False
     while place.tb_next is not None:
         place = place.tb_next
     return place.tb_frame.f_code.co_code[place.tb_lasti] != _RAISE
-
-
-def encoded_pattern(text: str) -> str:
-    """Return a regular expression that finds a text however it is printed.
-
-    As it is, and as Python, JSON, YAML, URLs, SQL, HTML and shells write it, also one form within another, and over
-    several lines. There is no group in it.
-    """
-    return "".join(_encoded_run(match[0]) for match in _RUN.finditer(text))
-
-
-def unquoted(text: str) -> str:
-    """Return a text without the whitespace and the quotes around it."""
-    return _AROUND.sub("", text)
-
-
-_GAP: Final = r"\s\0-\x1f\x7f-\x9f'\"\\`"
-"""Whitespace, control characters, quotes and backslashes: they grow, shrink and merge where a text is quoted."""
-_RUN: Final = re.compile(rf"[{_GAP}]+|(.)\1*", re.DOTALL)
-_PERCENT: Final = "%(?:25)*"
-_BACKSLASH: Final = rf"(?:\\|{_PERCENT}5c){{1,8}}"
-_ENTITY: Final = rf"(?:&|{_PERCENT}26)(?:amp(?:;|{_PERCENT}3b))*"
-_HASH: Final = rf"(?:\#|{_PERCENT}23)"
-_END: Final = rf"(?:;|{_PERCENT}3b)"
-_GAPS: Final = "|".join(
-    (
-        rf"[{_GAP}+]",
-        r"(?:(?<=\\)|(?<=5c))(?:[abefnrtvNLP_]|x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8})",
-        rf"{_PERCENT}(?:[01][0-9a-f]|2[027b]|5c|60|7f)",
-        rf"{_PERCENT}(?:c2{_PERCENT}[89a]|e[123]{_PERCENT}[89a]0{_PERCENT}[89ab])[0-9a-f]",
-        rf"{_ENTITY}(?:quot|apos|nbsp|{_HASH}(?:[0-9]{{1,5}}|x[0-9a-f]{{1,4}})){_END}",
-        "<br ?/?>",
-    )
-)
-
-
-def _encoded_run(run: str) -> str:
-    """Return the regular expression of a run of `_RUN`."""
-    letter = run[0]
-    if _IN_GAP.fullmatch(letter):
-        return f"(?:{_GAPS})+"
-    if letter.isascii() and letter.isalnum():
-        return re.escape(run)
-    most = 2 * len(run)  # YAML, formats and shells double some
-    return f"(?:{'|'.join(_encoded(letter))}){{{len(run)},{most}}}"
-
-
-_IN_GAP: Final = re.compile(f"[{_GAP}]")
-_AROUND: Final = re.compile(rf"\A[{_GAP}]+|[{_GAP}]+\Z")
-
-
-def _encoded(letter: str) -> Iterator[str]:
-    """Yield a regular expression for each way to write a character."""
-    number, in_utf8 = ord(letter), letter.encode("utf-8", "surrogatepass")
-    yield re.escape(letter)
-    if not letter.isalnum():
-        yield rf"{_BACKSLASH}{re.escape(letter)}"
-    yield "".join(f"{_PERCENT}{byte:02x}" for byte in in_utf8)
-    yield "".join(rf"{_BACKSLASH}x{byte:02x}" for byte in in_utf8)
-    yield rf"{_BACKSLASH}(?:x{number:02x}|u{number:04x}|U{number:08x})"
-    if number > _BASIC:  # as JSON writes it
-        in_utf16 = letter.encode("utf-16-be").hex()
-        yield rf"{_BACKSLASH}u{in_utf16[:4]}{_BACKSLASH}u{in_utf16[4:]}"
-    named = escape(letter).strip("&;")
-    yield f"{_ENTITY}(?:{_HASH}(?:{number}|x0*{number:x})|{re.escape(named)}){_END}"
-
-
-_BASIC: Final = 0xFFFF
-
-
-class _HiddenValues:
-    """Values of variables, each with what is printed in its place; those of a pipeline stay while the process lives."""
-
-    def __init__(self) -> None:
-        self._instead: dict[str, str] = {}
-        self._parts: dict[str, frozenset[str]] = {}
-        self._search: tuple[re.Pattern[str], tuple[str, ...]] | None = None
-
-    def add(self, value: str, instead: str, parts: Iterable[str] = ()) -> None:
-        """Print `instead` for a value from now on, unless it is too short to be told from other text, or a number.
-
-        A message that has the value in it has none of these parts of it either.
-        """
-        word = unquoted(value)
-        if _is_distinct(word):
-            self._instead[word] = instead
-            self._parts[word] = self._parts.get(word, frozenset()).union(filter(_is_distinct, parts))
-            self._search = None
-
-    def clear(self) -> None:
-        """Forget the values."""
-        self._instead.clear()
-        self._parts.clear()
-        self._search = None
-
-    def hide(self, text: str) -> str:
-        """Return a text without the values."""
-        if not self._instead:
-            return text
-        pattern, words = self._searching()
-        return pattern.sub(lambda match: self._instead[words[(match.lastindex or 1) - 1]], text)
-
-    def hide_in_message(self, text: str) -> str:
-        """Return a message without the values, and without the parts of those that it has, which it may quote."""
-        if not self._instead:
-            return text
-        pattern, words = self._searching()
-        found = {words[(match.lastindex or 1) - 1] for match in pattern.finditer(text)}
-        instead = {part: self._instead[word] for word in sorted(found) for part in self._parts[word]}
-        instead |= {word: self._instead[word] for word in found}
-        if not instead:
-            return text
-        pattern, words = _search(instead)
-        return pattern.sub(lambda match: instead[words[(match.lastindex or 1) - 1]], text)
-
-    def are_in(self, text: str) -> bool:
-        """Return whether there are values in a text."""
-        return bool(self._instead) and self._searching()[0].search(text) is not None
-
-    def _searching(self) -> tuple[re.Pattern[str], tuple[str, ...]]:
-        if self._search is None:
-            self._search = _search(self._instead)
-        return self._search
-
-
-def _search(words: Iterable[str]) -> tuple[re.Pattern[str], tuple[str, ...]]:
-    """Return a regular expression that finds words, longer ones first, and the word of each of its groups."""
-    longest_first = tuple(sorted(words, key=lambda word: (-len(word), word)))
-    pattern = "|".join(f"({_searched(word)})" for word in longest_first)
-    return re.compile(pattern, re.IGNORECASE), longest_first
-
-
-def _is_distinct(word: str) -> bool:
-    return len(word) >= _SHORTEST and _FIGURE.fullmatch(word) is None
-
-
-_SHORTEST: Final = 4
-"""Characters of a value that is hidden: a shorter one is in other words too."""
-_FIGURE: Final = re.compile(r"[-+]?[0-9]{0,5}(?:\.[0-9]{0,5})?%?|(?:[0-9]+(?:us|ms|s|m|h|d))+")
-"""A number of few digits, or a duration."""
-_WORD: Final = re.compile(r"[^\W\d_]+|[0-9]+|.{0,5}", re.DOTALL)
-"""What is a part of other words and numbers."""
-
-
-def _searched(word: str) -> str:
-    """Return the regular expression that finds a value: one that may be a part of other words stands alone."""
-    pattern = encoded_pattern(word)
-    if _WORD.fullmatch(word) is None:
-        return pattern
-    before = r"(?:(?<![^\W_])|(?<=\\[nrt])|(?<=%0[9AD]))" if word[0].isalnum() else ""
-    return f"{before}{pattern}" + (r"(?![^\W_])" if word[-1].isalnum() else "")
-
-
-HIDDEN_VALUES: Final = _HiddenValues()
-"""The values of variables that messages, print-outs and logs do not show (`windrow.authoring.variables` adds them)."""
 
 
 class WindrowError(Exception):
@@ -270,7 +115,7 @@ class WindrowError(Exception):
 
 
 class InputError(WindrowError):
-    """The input is wrong, which was found before anything ran."""
+    """The input is wrong, and this was found before anything ran."""
 
     exit_code = 2
 
@@ -290,11 +135,11 @@ class PipelineError(InputError):
 
 
 class ArgumentError(PipelineError, TypeError):
-    """An argument of a call in Python is of another type than the call takes."""
+    """An argument of a call in Python has the wrong type."""
 
 
 class StageError(PipelineError, AttributeError):
-    """A stage of a pipeline in Python has no such method: it may be one of another stage."""
+    """A stage of a pipeline in Python does not have this method; another stage may."""
 
 
 class TranscriptError(InputError):
@@ -311,9 +156,9 @@ class SetupError(InputError):
 
 @contextmanager
 def needs_extra(extra: str, what: str) -> Iterator[None]:
-    """Raise SetupError, with the extra of windrow to install, if the block imports what is missing or too old.
+    """Raise SetupError, naming the extra of windrow to install, if the block imports a missing or too old package.
 
-    `what` needs it, such as ``a pipeline in SQL``.
+    `what` is the feature that needs it, such as ``a pipeline in SQL``.
     """
     try:
         yield
@@ -378,16 +223,16 @@ class WorkerLostError(EngineError):
 
 
 class CheckpointBusyError(EngineError):
-    """Another process was still ending its last step as this one began, with the same checkpoint."""
+    """Another process with the same checkpoint has not finished its last step yet."""
 
     passes = True
 
 
 class StoppedError(RunError):
-    """An explanation was stopped before it was done."""
+    """An explanation was stopped before it was complete."""
 
     def __init__(self) -> None:
-        super().__init__("the explanation was stopped, as nobody waited for it: ask again")
+        super().__init__("the explanation was stopped because the request was closed; ask again")
 
 
 class ManyProblemsError(PipelineError):
@@ -400,13 +245,13 @@ class ManyProblemsError(PipelineError):
 
 
 def each_error(error: PipelineError) -> tuple[PipelineError, ...]:
-    """Return the problems that an error consists of."""
+    """Return the single problems of an error."""
     return error.errors if isinstance(error, ManyProblemsError) else (error,)
 
 
 def join_errors(errors: Sequence[PipelineError]) -> PipelineError:
-    """Return one error for at least one, with the problems in the order of the file."""
-    single = [one for error in errors for one in each_error(error)]
+    """Return one error with the problems of one or more errors, in the order of the file."""
+    single = [problem for error in errors for problem in each_error(error)]
     if len(single) == 1:
         return single[0]
     return ManyProblemsError(sorted(single, key=lambda error: error.place.line if error.place else 0))

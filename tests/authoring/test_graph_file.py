@@ -144,9 +144,9 @@ def test_what_it_does_in_words() -> None:
         ),
         (
             [("{from: per_domain, sink", "{from: purchases, sink")],
-            ["14: streams.per_domain: its rows go nowhere; add a sink from 'per_domain', or remove it"],
+            ["14: streams.per_domain: no sink writes its rows; add a sink from 'per_domain', or remove it"],
         ),
-        ([("table: again", "table: USERS")], ["24: sinks.again.sink: the table 'USERS' is written by 'users'"]),
+        ([("table: again", "table: USERS")], ["24: sinks.again.sink: 'users' writes the table 'USERS'"]),
         (
             [("  again: {", "  per_user: {")],
             [
@@ -215,12 +215,12 @@ def test_two_sources() -> None:
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        (("data/refunds", "more/shop"), "9: sources.refunds.source: it is called 'shop' in tables, as is 'purchases'"),
+        (("data/refunds", "more/shop"), "9: sources.refunds.source: tables call it 'shop', as they call 'purchases'"),
         (("at: timestamp,", "at: string,"), "12: sources.refunds.time.field: 'at' is a string, not a time"),
         (("lateness: 2h", "lateness: 40000d"), "13: sources.refunds.lateness: is longer than a hundred years"),
         (
             ("from: refunds", "from: purchases"),
-            "8: sources.refunds: no stream takes its records",
+            "8: sources.refunds: no stream reads it",
         ),
         (
             ("url, cents]}\n  moved", "url]}\n  moved"),
@@ -231,7 +231,7 @@ def test_two_sources() -> None:
                 "moved: {from: [plain, back]}",
                 "all: {from: [plain, back]}\n  moved: {from: all, deduplicate: {by: user, within: 1h}}",
             ),
-            "18: streams.moved.deduplicate: every key would be kept for ever, as nothing says how late a copy can be",
+            "18: streams.moved.deduplicate: every key would be kept forever, because a copy can be late without limit",
         ),
     ],
 )
@@ -380,9 +380,9 @@ def test_a_chain_of_streams_is_put_in_order_and_reads_back() -> None:
         (
             [("from: both", "from: hours")],
             [
-                "9: streams.hours.from: it depends on itself, by way of 'minutes'",
-                "12: streams.kinds: its rows go nowhere",
-                "13: streams.both: its rows go nowhere",
+                "9: streams.hours.from: it depends on itself through 'minutes'",
+                "12: streams.kinds: no sink writes its rows",
+                "13: streams.both: no sink writes its rows",
             ],
         ),
         ([("amount > 100", "amount + 100")], ["11: streams.large.where: 'amount + 100' is not a condition"]),
@@ -390,12 +390,12 @@ def test_a_chain_of_streams_is_put_in_order_and_reads_back() -> None:
         ([("[id, cents]", "[id, cent]")], ["11: streams.large.select.1: there is no field 'cent'; did you mean"]),
         ([("by: id", "by: kind")], ["10: streams.unique.deduplicate.by.0: 'kind' can be null"]),
         ([("by: id", "by: ident")], ["10: streams.unique.deduplicate.by.0: there is no field 'ident'"]),
-        ([("    lateness: 2h\n", "")], ["9: streams.unique.deduplicate: every key would be kept for ever"]),
+        ([("    lateness: 2h\n", "")], ["9: streams.unique.deduplicate: every key would be kept forever"]),
         (
             [("{from: [kinds.bought, kinds.others]}", "{from: [kinds.bought, large]}")],
             ["13: streams.both.from: the streams of"],
         ),
-        ([("window: {tumbling: 1h}", "window: {session: 1h}")], ["9: streams.hours.window: a session cannot be over"]),
+        ([("window: {tumbling: 1h}", "window: {session: 1h}")], ["9: streams.hours.window: a session cannot read"]),
         ([("sum(amount)", "sum(amout)")], ["18: streams.minutes.aggregate.total: 'amout' is not a field"]),
         (
             [("    key: user\n    window: {tumbling: 5m}", "    key: usr\n    window: {tumbling: 5m}")],
@@ -403,11 +403,11 @@ def test_a_chain_of_streams_is_put_in_order_and_reads_back() -> None:
         ),
         (
             [("window: {tumbling: 5m}", "window: {session: 5m}"), ("lateness: 1h}", "lateness: 1h, late: batch}")],
-            ["19: streams.minutes.emit.late: other streams take each revision"],
+            ["19: streams.minutes.emit.late: other streams read each revision"],
         ),
         (
             [("window: {tumbling: 5m}", "window: {global: {}}"), ("{lateness: 1h}", "{late: batch}")],
-            ["19: streams.minutes.emit.late: other streams take each revision", "9: streams.hours.from: the rows of"],
+            ["19: streams.minutes.emit.late: other streams read each revision", "9: streams.hours.from: the rows of"],
         ),
         (
             [("window: {tumbling: 5m}", "window: {global: {}}"), ("{lateness: 1h}", "{early: {count: 2}}")],
@@ -439,7 +439,7 @@ def test_a_chain_of_streams_is_put_in_order_and_reads_back() -> None:
                     "kinds: {from: unique, split: {bought: kind = 'buy', others: amount > 1}, other: bought}",
                 )
             ],
-            ["12: streams.kinds.split: 'bought' is not a name of its own"],
+            ["12: streams.kinds.split: 'bought' is not a valid and unique name of an output"],
         ),
     ],
 )
@@ -493,9 +493,9 @@ def test_a_join_reads_back_and_says_what_it_does(tmp_path: Path) -> None:
         "stream paid (from orders, payments)",
         "join pairs of orders and payments with order_id = id",
         "the event time of payments is up to 1m before or up to 15m after that of orders",
-        "a record of orders without a partner is there alone once none can be on time; a late one takes that back",
+        "a record of orders without a partner is emitted alone once none can be on time; a late one retracts that",
         "order by watermark: a record waits until the watermark of every partition has reached its own",
-        "bound a row comes, or is taken back, until the watermark is 35m past it",
+        "bound a row comes, or is retracted, until the watermark is 35m past it",
         "keeps a record of orders until the watermark is 35m past it",
         "a record of payments until the watermark is 11m past it",
         "rows one for each row of the join, by the places of its records",
@@ -531,21 +531,24 @@ def test_a_join_reads_back_and_says_what_it_does(tmp_path: Path) -> None:
         (("{order_id: id}", "note"), "16: streams.paid.join.by: in 'orders': 'note' can be null"),
         (("{order_id: id}", "score"), "16: streams.paid.join.by: in 'orders': 'score' is a double"),
         (("with: payments", "with: payment"), "16: streams.paid.join.with: there is no source or stream 'payment'"),
-        ((" before: 1m, after: 15m,", ""), "16: streams.paid.join: every pair would be kept for ever: say how far"),
+        (
+            (" before: 1m, after: 15m,", ""),
+            "16: streams.paid.join: every record would be kept forever: give the distance",
+        ),
         (("after: 15m", "after: 90000d"), "16: streams.paid.join.after: is longer than a hundred years"),
         (
             ("    lateness: 20m\n", ""),
-            "15: streams.paid.join: every record would be kept for ever, as nothing says how late a partner can be: ",
+            "15: streams.paid.join: every record would be kept forever, because a partner can be late without limit: ",
         ),
         (('note: "string?", score', "amount_right: long, score"), "16: streams.paid.join: both have 'amount', and"),
-        (("with: payments", "with: minutes"), "16: streams.paid.join.with: it depends on itself, by way of"),
+        (("with: payments", "with: minutes"), "16: streams.paid.join.with: it depends on itself through"),
         (
             ("{tumbling: 5m}", "{session: 5m}"),
-            "21: streams.minutes.window: a session cannot be over the rows of a join",
+            "21: streams.minutes.window: a session cannot read the rows of a join",
         ),
         (
             ("table: paid}", "table: paid, key: [order_id]}"),
-            "24: sinks.to_paid.sink.key: a table of records is by the",
+            "24: sinks.to_paid.sink.key: the rows of a table of records are identified by the",
         ),
         (("number: long", "row: long"), "24: sinks.to_paid.from: the field 'row' is a column of every table"),
         (("from: paid, where: amount_right > 100", "from: [paid, orders]"), "17: streams.large.from: the streams of a"),
@@ -672,7 +675,7 @@ def test_elements_read_back_and_say_what_they_are(tmp_path: Path) -> None:
     }
     text = to_text(graph)
     assert "user string (at customer.id)" in text
-    assert "a record without elements gives one with null in their place" in text
+    assert "a record without elements becomes one record with null in their place" in text
     assert "outer flat_map marks" in to_mermaid(graph)
     assert stream_of(graph, "minutes").fields[2].name == "sku"
 
@@ -687,8 +690,8 @@ def test_elements_read_back_and_say_what_they_are(tmp_path: Path) -> None:
         (("flat_map: items", "flat_map: user"), "14: streams.lines.flat_map: 'user' is a string, not an array of the"),
         (("struct<sku", "struct<ID"), "14: streams.lines.flat_map: there are two fields 'ID' (SQL ignores case): give"),
         (("position: line", "position: SKU"), "14: streams.lines.position: there is a field 'SKU' already"),
-        (("position: line", "position: __n"), "14: streams.lines.position: '__n' is not a valid name"),
-        (("position: line", "element: item"), "14: streams.lines.element: an element has fields with names of their"),
+        (("position: line", "position: __n"), "14: streams.lines.position: '__n' begins with two"),
+        (("position: line", "element: item"), "14: streams.lines.element: an element is a struct with the fields"),
         (("element: mark", "element: user"), "15: streams.marks.element: there are two fields 'user'"),
         (
             ("key: user,", "key: items,"),
@@ -717,7 +720,7 @@ def test_elements_read_back_and_say_what_they_are(tmp_path: Path) -> None:
         ),
         (
             ("path: customer.id", "path: customer..id"),
-            "7: sources.orders.decode.user.path: is names with a dot between",
+            "7: sources.orders.decode.user.path: must be names separated by dots",
         ),
     ],
 )
@@ -762,7 +765,9 @@ def test_a_union_has_elements_of_two_arrays_of_one_record() -> None:
     )
     assert problems_of(text) == []
     lines = [" ".join(line.split()) for line in to_text(read(text)).splitlines()]
-    assert "union a row that comes by several streams is there for each, known by their names" in lines
+    assert (
+        "union a row that several streams have is in the union once for each, identified by the stream's name" in lines
+    )
 
 
 def test_a_file_with_one_stream_has_no_arrays() -> None:
@@ -839,18 +844,18 @@ def test_tables_read_back_and_say_what_they_do(tmp_path: Path) -> None:
         "keeps the row of each key",
         "stream priced (from sales)",
         "lookup the row of rate with currency = code",
-        "the one that held at the record's event time",
-        "one that comes until the watermark is 2h past the record replaces it",
-        "a record without a row is there, with null in the fields of the table",
-        "keeps of each key of rate the rows that held until the watermark is 2h past them",
-        "for ever, of each key that was removed, that it was: its versions have no lateness",
+        "the row that was valid at the record's event time",
+        "a row that comes until the watermark is 2h past the record replaces it",
+        "a record without a row has null in the fields of the table",
+        "keeps the rows of each key of rate until the watermark is 2h past their end",
+        "each removed key forever, because its versions have no lateness",
         "a record of sales until the watermark is 2h past it",
-        "the one that is there when the record comes, in the order of watermarks; it stays",
-        "a record without a row is left out",
-        "broadcast: each of 8 key groups has the whole table, and a part of the records",
+        "the row that is current when the record comes, in the order of watermarks; it is not replaced",
+        "a record without a row is dropped",
+        "broadcast: each of 8 key groups has the whole table and a part of the records",
         "keeps in each key group the row of each key of rate",
         "join pairs of rows of sale and rate with currency = code",
-        "a row of sale is there alone while there is no partner",
+        "a row of sale without a partner is there alone",
         "keeps the rows of both tables",
         "rows one for each id",
         "rows one for each record, by source, partition and offset",
@@ -880,10 +885,10 @@ def test_tables_read_back_and_say_what_they_do(tmp_path: Path) -> None:
     ("changes", "expected"),
     [
         ([], []),
-        ([("streams:\n", "key_groups: 1\nstreams:\n")], ["20: there is one key group, so nothing is spread"]),
+        ([("streams:\n", "key_groups: 1\nstreams:\n")], ["20: there is only one key group, so nothing is spread"]),
         (
             [(RATE, OWN_RATES)],
-            ["22: 'rate' is made of all records of 'sales', so each of them would go to all 8 key groups"],
+            ["22: 'rate' is made of all records of 'sales', so each record would be sent to all 8 key groups"],
         ),
         # it is made of some of them
         ([(RATE, OWN_RATES), ("select: [code, rate, gone]}\n", "select: [code, rate, gone], where: rate < 0}\n")], []),
@@ -909,22 +914,22 @@ def test_a_broadcast_that_spreads_nothing_is_said(changes: list[tuple[str, str]]
         (
             "dear: {from: rate, where: rate > 1}",
             (
-                "'dear' is a selection of the table 'rate', and a lookup needs the table itself: look rows up in "
-                "'rate', and put what the selection does behind the lookup; or make a table of the same records whose "
-                "rows go where the condition is not true: "
+                "'dear' is a selection of the table 'rate', but a lookup needs the table itself: look rows up in "
+                "'rate', and apply the selection after the lookup; or make a table of the same records in which "
+                "rows are deleted if the condition is not true: "
                 '{from: rates, table: {key: [code], deleted: "(gone) OR (rate > 1) IS NOT TRUE"}}'
             ),
         ),
         (
             "dear: {from: rate, derive: {twice: rate * 2}}",
             (
-                "'dear' is a selection of the table 'rate', and a lookup needs the table itself: look rows up in "
-                "'rate', and put what the selection does behind the lookup"
+                "'dear' is a selection of the table 'rate', but a lookup needs the table itself: look rows up in "
+                "'rate', and apply the selection after the lookup"
             ),
         ),
         (
             "dear_ones: {from: rate, where: rate > 1}\n  dear: {from: dear_ones, where: rate > 2}",
-            "'dear' is a selection of the table 'rate', and a lookup needs the table itself",
+            "'dear' is a selection of the table 'rate', but a lookup needs the table itself",
         ),
         ("dear: {from: hours, where: n > 1}", "'dear' is the result of an aggregate, which cannot be looked up"),
         ("dear: {from: rates, where: rate > 1}", "'dear' is not a table: name a stream with `table`"),
@@ -957,7 +962,7 @@ def test_the_table_behind_a_selection_is_the_one_to_look_up() -> None:
     [
         (
             ("key: code, deleted", "key: [], deleted"),
-            "13: streams.rate.table.key: is empty; name the fields that a row",
+            "13: streams.rate.table.key: is empty; name the fields that identify",
         ),
         (("key: code, deleted", "deleted"), "13: streams.rate.table lacks 'key'"),
         (("key: code, deleted", "key: cod, deleted"), "13: streams.rate.table.key.0: there is no field 'cod'"),
@@ -982,7 +987,10 @@ def test_the_table_behind_a_selection_is_the_one_to_look_up() -> None:
             ("table: rate, by: {currency: code}, rev", "table: valued, by: {currency: code}, rev"),
             "16: streams.priced.lookup.table: 'valued' is the result of a join of tables, which cannot be looked up",
         ),
-        (("{currency: code}, rev", "{currency: note}, rev"), "16: streams.priced.lookup.by: 'rate' is a table by code"),
+        (
+            ("{currency: code}, rev", "{currency: note}, rev"),
+            "16: streams.priced.lookup.by: the key of the table 'rate' is code",
+        ),
         (
             ("{currency: code}, rev", "{amount: code}, rev"),
             "16: streams.priced.lookup.by: 'amount' in 'sales' is long, but 'code' in 'rate' is string: derive",
@@ -993,7 +1001,7 @@ def test_the_table_behind_a_selection_is_the_one_to_look_up() -> None:
         ),
         (
             ("revise: 2h", "as_of: order, revise: 2h"),
-            "16: streams.priced.lookup.revise: applies as of event time; as of order no row",
+            "16: streams.priced.lookup.revise: applies to `as_of: event_time`; as of order",
         ),
         (("revise: 2h", "revise: -2h"), "16: streams.priced.lookup.revise: '-2h' is not a duration"),
         (("revise: 2h", "revise: 90000d"), "16: streams.priced.lookup.revise: is longer than a hundred years"),
@@ -1014,39 +1022,39 @@ def test_the_table_behind_a_selection_is_the_one_to_look_up() -> None:
                 "from: sales\n    lookup: {table: rate, by: {currency: code}, as",
                 "from: valued\n    lookup: {table: rate, by: {currency: code}, as",
             ),
-            "18: streams.noted.from: the rows of a table change; look rows up for records",
+            "18: streams.noted.from: the rows of a table change; look up rows for records",
         ),
         (
             (
                 "from: sales\n    lookup: {table: rate, by: {currency: code}, as",
                 "from: priced\n    lookup: {table: rate, by: {currency: code}, as",
             ),
-            "18: streams.noted.from: the rows of a join change; look rows up for records",
+            "18: streams.noted.from: the rows of a join change; look up rows for records",
         ),
         (
             ("    lateness: 1h\n", ""),
             (
-                "15: streams.priced.lookup: every version of a row would be kept for ever, as nothing says how "
-                "late a record can be: give sources.sales a lateness"
+                "15: streams.priced.lookup: every version of a row would be kept forever, because a record "
+                "can be late without limit: give sources.sales a lateness"
             ),
         ),
         (
             ("from: sale\n", "from: sales\n"),
             (
-                "23: streams.valued.join: every pair would be kept for ever: say how far apart in event time "
-                "partners can be, such as after: 15m; or look rows up in 'rate': lookup: {table: rate, by: ...}"
+                "23: streams.valued.join: every record would be kept forever: give the distance of partners in "
+                "event time, such as after: 15m; or look rows up in 'rate': lookup: {table: rate, by: ...}"
             ),
         ),
         (
             ("with: rate", "with: rates"),
             (
-                "23: streams.valued.join: every pair would be kept for ever: say how far apart in event time "
-                "partners can be, such as after: 15m, or join two tables"
+                "23: streams.valued.join: every record would be kept forever: give the distance of partners in "
+                "event time, such as after: 15m, or join two tables"
             ),
         ),
         (
             ("how: left}\n  hours", "after: 5m}\n  hours"),
-            "22: streams.valued.from: a table has no event time of its own: join it with a table",
+            "22: streams.valued.from: a table has no event time: join it with a table",
         ),
         (
             ("from: priced\n", "from: valued\n"),
@@ -1058,15 +1066,15 @@ def test_the_table_behind_a_selection_is_the_one_to_look_up() -> None:
         ),
         (
             ("sale: {from: sales, table: {key: [id]}}", "sale: {from: priced, table: {key: id}}"),
-            "20: streams.sale.from: a table is made of records, and the rows of a join are taken back",
+            "20: streams.sale.from: a table is made of records, but the rows of a join can be retracted",
         ),
         (
             ("sale: {from: sales, table: {key: [id]}}", "sale: {from: rate, deduplicate: {by: code, within: 1h}}"),
-            "20: streams.sale.from: the rows of a table change, so there are no duplicates; deduplicate records",
+            "20: streams.sale.from: the rows of a table change, so they have no duplicates; deduplicate records",
         ),
         (
             ("table: valued}", "table: valued, key: [id]}"),
-            "32: sinks.to_valued.sink.key: a table of records is by id; leave the key out",
+            "32: sinks.to_valued.sink.key: the rows of a table of records are identified by id; remove the key",
         ),
         (
             ("from: priced, sink", "from: rate.versions, sink"),
@@ -1083,8 +1091,8 @@ def test_problems_of_tables_have_their_lines(change: tuple[str, str], expected: 
     assert any(one.startswith(expected) for one in found), found
 
 
-NO_PARTNER = "has no `idle`: a record is without a partner once the watermark says so, and a partition that is silent"
-IS_TABLE = "has no `idle`: a table seldom changes, and what depends on it and on other sources waits until it does"
+NO_PARTNER = "has no `idle`: the watermark decides that a record has no partner, and an idle partition"
+IS_TABLE = "has no `idle`: a table seldom changes, and streams of it and other sources wait until it does"
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,7 @@ def test_a_sink_without_a_changelog(pipeline: Pipeline) -> None:
     assert parse_short(to_yaml(as_graph(other))) == other
     assert "wr.postgres('postgresql://h/d', table='t', changelog=False)" in python_of(other)
     assert "beside it t_late, _dead, _clocks" in to_text(as_graph(other))
-    assert "a revision replaces the row before\n" in to_text(as_graph(other))
+    assert "a revision replaces the previous row\n" in to_text(as_graph(other))
     assert "t_changes" in to_text(as_graph(replace(other, sink=replace(sink, changelog=True))))
 
 
@@ -115,7 +115,7 @@ def test_text_says_what_each_noun_means(pipeline: Pipeline) -> None:
                      a record that does not fit goes to user_spend_5m_dead
           time       event_time
                      a partition's watermark is 10m behind the greatest event time read from it
-                     a record more than 1h ahead of its log timestamp goes to user_spend_5m_dead and moves no watermark
+                     a record over 1h ahead of its log timestamp goes to user_spend_5m_dead and advances no watermark
           key        user_id, in 8 key groups (on a cluster in 8 state partitions)
           window     tumbling, 5m long
           aggregate  total = sum(amount), events = count()
@@ -180,14 +180,14 @@ BASE = {
         ("emit", "{early: {any_of: [{count: 1}, {count: 5}]}}", "(after every record or after every 5 records)\n"),
         ("emit", "{early: {all_of: [{count: 2}, {count: 5}]}}", "(after every 2 records and after every 5 records)\n"),
         ("emit", "{early: {repeat: {trigger: {count: 5}, times: 1}}}", "after every 5 records, at most 1 time\n"),
-        ("emit", "{mode: accumulate}", "a revision replaces the row before, which o_changes does not take back"),
-        ("emit", "{mode: discard}", "a pane holds only what is new since the one before, as a row of its own"),
-        ("time", "{field: t, delay: {adaptive: {target: 0.999, min: 1s, max: 2s}}}", "as much as leaves 99.9 % of its"),
-        ("time", "{field: t, delay: 1m, sent: s}", "a device's clock is corrected by the log timestamp less s"),
+        ("emit", "{mode: accumulate}", "a revision replaces the previous row, which o_changes does not retract"),
+        ("emit", "{mode: discard}", "a pane holds only the records since the previous pane, as a row of its own"),
+        ("time", "{field: t, delay: {adaptive: {target: 0.999, min: 1s, max: 2s}}}", "so that 99.9 % of its"),
+        ("time", "{field: t, delay: 1m, sent: s}", "a device's clock is corrected by the log timestamp minus s"),
         (
             "time",
             "{field: t, delay: 1m, idle: 1m}",
-            "without records for 1m holds no other back; if all are idle, watermarks stop",
+            "without records for 1m does not hold back others; if all are idle, watermarks stop",
         ),
         (
             "time",
@@ -205,7 +205,7 @@ def test_text_of_each_kind(section: str, given: str, said: str) -> None:
 
 def test_text_of_a_global_window_has_nothing_late(pipeline: Pipeline) -> None:
     text = to_text(as_graph(replace(pipeline, window=Global(), emit=Emit(early=Records(3)))))
-    assert "one window of all time" in text
+    assert "one window for all time" in text
     assert "late records" not in text
 
 

@@ -64,7 +64,7 @@ sink: {kafka: {servers: "h:9092", topic: alerts}}
 
 def test_explain_says_how_large_the_state_of_rules_becomes() -> None:
     text = to_text(read_document(RULES, "fraud.yaml").pipeline)
-    assert "64 records of about 81 bytes for each key; of a million such keys some 5.2 GB" in text
+    assert "64 records of about 81 bytes for each key; for a million such keys some 5.2 GB" in text
 
 
 def found(graph: Graph) -> list[str]:
@@ -93,7 +93,7 @@ def test_records_stay_in_their_partition() -> None:
         total = counts.key_by("n").window(wr.tumbling("1h")).aggregate(cards=wr.count())
         return graph.stream("total", total)
 
-    with pytest.raises(PipelineError, match=r"streams.total.key: is n, and that of 'counts' card: .* there is one key"):
+    with pytest.raises(PipelineError, match=r"streams.total.key: is n, but that of 'counts' is card: .* so all keys"):
         built(two_keys)
 
 
@@ -102,7 +102,7 @@ def test_both_sides_of_a_join_have_the_key_of_the_topic() -> None:
         return built(lambda graph, cards: graph.stream("pairs", cards.join(cards, by=by, before="1m", after="1m")))
 
     assert found(over("card")) == []
-    with pytest.raises(PipelineError, match=r"streams.pairs.join: brings card and id together"):
+    with pytest.raises(PipelineError, match=r"streams.pairs.join: joins card and id"):
         over({"card": "id"})
 
 
@@ -111,7 +111,7 @@ def test_there_is_one_source() -> None:
     first = graph.source("source", records())
     other = graph.source("other", records("others"))
     graph.sink("out", graph.stream("all", first.union(other)), OUT)
-    with pytest.raises(PipelineError, match=r"sources.other: with `mode: realtime` there is one source"):
+    with pytest.raises(PipelineError, match=r"sources.other: `mode: realtime` supports a single source"):
         graph.build()
 
 

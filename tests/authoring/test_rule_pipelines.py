@@ -95,9 +95,9 @@ sink: {sqlite: {path: fraud.db, table: alerts}}
     ("was", "now", "line", "problem"),
     [
         ("merchant: ", "prev: string, merchant: ", 3, "decode.prev: 'prev' means other records in rules"),
-        ("key: [card]", "key: []", 5, "key: is empty, and rules see the records of a key"),
+        ("key: [card]", "key: []", 5, "key: is empty, but rules see the records of a key"),
         ("by: id", "by: idd", 6, "unique.by: 'idd' is not a field of decode; did you mean 'id'?"),
-        ("by: id", "by: merchant", 6, "unique.by: 'merchant' can be null, and each record must have it"),
+        ("by: id", "by: merchant", 6, "unique.by: 'merchant' can be null, but each record must have it"),
         ("last: 64", "last: 0", 7, "recent.last: must be 1 to 10,000, not 0"),
         ("within: 1d", "within: 0s", 7, "recent.within: must be longer than 0"),
         ("recent: {last: 64, within: 1d}\n", "", 1, "the pipeline lacks 'recent' such as recent: {last: 64"),
@@ -116,11 +116,16 @@ sink: {sqlite: {path: fraud.db, table: alerts}}
         ("3 * prev.amount", "prev", 12, "rules.0.when: 'amount > prev': `prev` is a record: name a field of it"),
         ("amount > 3 * prev.amount", "prev.amount", 12, "rules.0.when: 'prev.amount' is a decimal(12,2), not a condi"),
         ("3 * prev.amount", "mean(recent)", 12, "rules.0.when: 'amount > mean(recent)': mean() is over a field"),
-        ("3 * prev.amount", "next.amount", 12, "rules.0.when: uses `next`, the record after, which comes when"),
+        ("3 * prev.amount", "next.amount", 12, "rules.0.when: uses `next`, the following record, which comes after"),
         ("3 * prev.amount", "next", 12, "rules.0.when: 'amount > next': `next` is a record: name a field of it"),
-        ("{prev.id}", "{next.id}", 13, "rules.0.say: uses `next`, the record after"),
-        ("amount - prev.amount", "amount - next.amount", 14, "rules.0.with.more: uses `next`, the record after"),
-        ("merchant in blocked", "lower(next.merchant) in blocked", 16, "rules.2.when: uses `next`, the record after"),
+        ("{prev.id}", "{next.id}", 13, "rules.0.say: uses `next`, the following record"),
+        ("amount - prev.amount", "amount - next.amount", 14, "rules.0.with.more: uses `next`, the following record"),
+        (
+            "merchant in blocked",
+            "lower(next.merchant) in blocked",
+            16,
+            "rules.2.when: uses `next`, the following record",
+        ),
         ("3 * prev.amount", "max(amount)", 12, "rules.0.when: 'amount > max(amount)' calls max(), an aggregate"),
         (
             "{more:.2f}",
@@ -128,8 +133,8 @@ sink: {sqlite: {path: fraud.db, table: alerts}}
             13,
             "rules.0.say: '{prev.id} at {prev.t:%H:%M}, then {mor:.2f} more, {{so}}': 'mor' is",
         ),
-        ("{more:.2f}", "{more:d}", 13, "rules.0.say: {more:d} is no format for a decimal"),
-        ("{more:.2f}", "{seq:c}", 13, "rules.0.say: {seq:c} is no format for a long"),
+        ("{more:.2f}", "{more:d}", 13, "rules.0.say: {more:d} is not a format for a decimal"),
+        ("{more:.2f}", "{seq:c}", 13, "rules.0.say: {seq:c} is not a format for a long"),
         ("{more:.2f}", "{more", 13, "rules.0.say: "),
         (
             "more: amount -",
@@ -239,4 +244,4 @@ def test_an_argument_of_a_lambda_is_not_the_record_after() -> None:
     text = TEXT.replace("amount > 3 * prev.amount", "'len(list_filter(recent, lambda next: next.amount > 1)) > 1'")
     assert not any(map(uses_next, read(text).rules.rules))
     assert any(map(uses_next, read(NEXT).rules.rules))
-    assert "and the next of them, up to 1d after it, once that comes" in to_text(as_graph(read(NEXT)))
+    assert "and the next one, up to 1d after it, once it comes" in to_text(as_graph(read(NEXT)))

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from windrow.authoring.checks import emit, fields, key, time, window
+from windrow.authoring.checks import fields, time, window
 from windrow.authoring.checks.alerts import alert_limits
 from windrow.authoring.checks.connectors import sink_key, sink_settings, sqlite_digits
 from windrow.authoring.checks.graph import SOURCE_RULES
@@ -39,8 +39,8 @@ sink: {sqlite: {path: spend.db, table: user_spend_5m}}
 
 ALL: tuple[Any, ...] = (
     *(fields.pipeline_name, *SOURCE_RULES, fields.short_fields, time.zero_delay),
-    *(key.key_fields, key.watermark_key, key.no_key, key.null_keys, key.key_groups),
-    *(*WINDOW_RULES, window.global_window, emit.late_panes, emit.lateness, emit.no_lateness),
+    *(fields.key_fields, fields.watermark_key, fields.no_key, fields.null_keys, fields.key_groups),
+    *(*WINDOW_RULES, window.global_window, window.late_panes, window.lateness, window.no_lateness),
     *(fields.result_columns, sink_settings, sink_key, sqlite_digits, realtime, alert_limits),
 )
 RULES = {rule.__name__: rule for rule in ALL}

@@ -108,7 +108,7 @@ def test_all_variables_without_a_value_are_named_with_their_lines(file: Path) ->
 @pytest.mark.parametrize(
     ("variables", "profile", "said"),
     [
-        ({"DELY": "1m"}, "dev", r"\${DELY} is given a value, and is not in .*spend.yaml; did you mean DELAY\?"),
+        ({"DELY": "1m"}, "dev", r"\${DELY} is given a value, but .*spend.yaml does not use it; did you mean DELAY\?"),
         ({}, "nix", r"windrow.yaml:1: there is no profile 'nix'; there are dev, prod"),
         ({"DATA": "/a/${B}"}, "dev", "spend.yaml:2: the value of DATA refers to another variable"),
     ],
@@ -122,7 +122,7 @@ def test_a_given_name_that_leads_nowhere_is_an_error(
 
 def test_a_profile_needs_its_file_only_where_there_are_variables(file: Path) -> None:
     (file.parent / "windrow.yaml").unlink()
-    with pytest.raises(PipelineError, match=r"profiles are in a file windrow.yaml beside the pipeline"):
+    with pytest.raises(PipelineError, match=r"there is no file windrow.yaml beside the pipeline"):
         wr.load(file, profile="dev")
     plain = file.with_name("plain.yaml")
     plain.write_text(to_yaml(as_graph(_loaded(file, {"DELAY": "1m", "DB_HOST": "h", "DB_PASSWORD": "p"}))))
@@ -132,7 +132,7 @@ def test_a_profile_needs_its_file_only_where_there_are_variables(file: Path) -> 
 def test_what_begins_no_variable_is_an_error_and_can_be_escaped() -> None:
     text = TEXT.replace("${DELAY}", "1m")
     for wrong in ("${file:/etc/x}", "${1}", "${A-b}"):
-        with pytest.raises(PipelineError, match=r"^x.yaml:2: \$\{ begins no variable here"):
+        with pytest.raises(PipelineError, match=r"^x.yaml:2: \$\{ is not followed by a variable"):
             read_document(text.replace("${DATA:-/data}", wrong), "x.yaml")
     pipeline = read_document(text.replace("${DATA:-/data}", "$${DATA}"), "x.yaml").pipeline
     assert pipeline.sources[0].source == LogSource("${DATA}/log")

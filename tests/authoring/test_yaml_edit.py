@@ -46,8 +46,8 @@ def test_a_key_of_a_stream_is_found() -> None:
     ("text", "message"),
     [
         ("a: &one 1h\nemit: {lateness: *one}\n", "f:1: emit.lateness is shared with another key by an alias"),
-        ("emit:\n  lateness: [1h]\n", "f:2: emit.lateness is no single value here"),
-        ("emit: 1h\n", "f:1: emit.lateness is no single value here"),
+        ("emit:\n  lateness: [1h]\n", "f:2: emit.lateness is not a single value here"),
+        ("emit: 1h\n", "f:1: emit.lateness is not a single value here"),
         ("emit: {}\n", "f:1: lateness: 1h cannot be added to this mapping"),
         ("a: &all {late: each}\nemit: *all\n", "f:1: lateness: 1h cannot be added to this mapping"),
     ],

@@ -73,7 +73,7 @@ def test_two_pipelines_may_not_write_one_table() -> None:
     Path("two.yaml").write_text(text.replace("table: other", "table: Spend"))
     found = _windrow("check", "two.yaml")
     assert found.exit_code == 2
-    assert "two.yaml:11: error: the table 'Spend' is written by 'spend' too" in found.output
+    assert "two.yaml:11: error: 'spend' writes the table 'Spend' too" in found.output
     assert _windrow("check", "two.yaml", "--only", "other").exit_code == 0
 
 
@@ -125,7 +125,7 @@ def test_the_results_of_a_pipeline_are_printed_if_a_later_one_fails_or_several_e
         (("--host", "memory"), "windrow: the memory host reads to the end of the input: add --until-end"),
         (("--host", "realtime"), "the realtime host goes with one pipeline"),
         (("--var", "SIZE"), "--var 'SIZE' is not a variable: write --var NAME=VALUE"),
-        (("--var", "SIZ=1h"), "${SIZ} is given a value, and is not in two.yaml; did you mean SIZE?"),
+        (("--var", "SIZ=1h"), "${SIZ} is given a value, but two.yaml does not use it; did you mean SIZE?"),
         (("--profile", "prod"), "there is no profile 'prod'"),
     ],
 )

@@ -11,7 +11,7 @@ from windrow.authoring.pipeline_file import read_document
 PAGE = ROOT / "docs" / "reference" / "sql.md"
 SQL = [block for block in blocks("sql") if block.page == PAGE]
 TABLES = next(block for block in SQL if "PRIMARY KEY" in block.text)
-_UNUSED = ("no stream takes its records", "its rows go nowhere")
+_UNUSED = ("no stream reads it", "no sink writes its rows")
 
 
 @pytest.mark.parametrize("block", [block for block in SQL if block is not TABLES], ids=lambda block: block.name)

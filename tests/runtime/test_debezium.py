@@ -83,7 +83,7 @@ REPLACED: list[tuple[str, str, str]] = [
     (
         "spent: {from: bill, key: id",
         "spent: {from: orders, key: no",
-        "warning streams.spent.from: each change of a row counts here, also an update or a deletion",
+        "warning streams.spent.from: every change of a row is a record here, also an update or a deletion",
     ),
     ("key: id}}", "key: country}}", "error streams.customer.table.key.0: 'country' can be null"),
 ]
@@ -106,7 +106,7 @@ def test_a_graph_is_read_as_it_is_printed() -> None:
     assert read_document(to_yaml(given), "shop.yaml").pipeline == given
     assert "format='debezium'" in to_python_file(given)
     assert "changes of rows by Debezium" in to_text(given)
-    assert "the record of a deletion removes the row" in to_text(given)
+    assert "a record of a deletion removes the row" in to_text(given)
 
 
 Rows = dict[int, dict[str, Any]]

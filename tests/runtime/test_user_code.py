@@ -97,7 +97,7 @@ CASES: list[tuple[Callable[..., object] | Exits, str]] = [
     (exits, rf"exits {PLACE}SystemExit: 0 \("),
     (interrupts, rf"interrupts {PLACE}KeyboardInterrupt \("),
     (is_unavailable, rf"is_unavailable {PLACE}SourceUnavailableError: mine \("),
-    (has_no_text, rf"has_no_text {PLACE}NoTextError: its text cannot be had"),
+    (has_no_text, rf"has_no_text {PLACE}NoTextError: its __str__ raised"),
     (NotLoaded(), "cannot be loaded in a Python process of Spark's: SourceUnavailableError: mine"),
     (Exits(), r"the aggregate 'n' failed in step\(\): SystemExit: 0 \("),
 ]

@@ -1,1 +1,1 @@
-"""Ways to write a pipeline, fluent and YAML; its checks; and how it is printed."""
+"""Reading, checking and printing of pipelines."""

@@ -1,6 +1,6 @@
 """Aggregates as text: ``sum(price * quantity) where kind = 'buy'``, or a formula over other results.
 
-YAML and Python write calls alike, such as ``quantile(amount, 0.99)``. A text that does not begin with the name of an
+YAML and Python have the same calls, such as ``quantile(amount, 0.99)``. A text that does not begin with the name of an
 aggregate function and a bracket is a formula.
 """
 
@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
-from typing import assert_never
 
 from windrow import model as m
 from windrow.declare.python_code import code_name
@@ -24,14 +23,14 @@ _QUOTED = re.compile(r'"((?:[^"]|"")+)"')
 
 @dataclass(frozen=True)
 class Measure:
-    """An aggregate without its name; with `where`, over some records only."""
+    """An aggregate without its name; with `where`, over the records that it selects."""
 
     function: m.Function
     where: str | None = None
 
 
 def parse_aggregate(text: str) -> Measure:
-    """Read the text of an aggregate; raise PipelineError if it is a call that is not as it should be."""
+    """Parse the text of an aggregate; raise PipelineError if it is an invalid call."""
     unpaired = bracket_problem(text)
     if unpaired is not None:
         msg = f"{text!r} {unpaired}"
@@ -51,7 +50,7 @@ def parse_aggregate(text: str) -> Measure:
 
 
 def aggregate_text(aggregate: m.Aggregate) -> str:
-    """Return the text that reads back as the aggregate; a custom one is named."""
+    """Return a text that parses to the aggregate; a custom aggregate is printed by its name."""
     where = "" if aggregate.where is None else f" where {aggregate.where}"
     match aggregate.function:
         case m.Formula(sql):
@@ -60,16 +59,14 @@ def aggregate_text(aggregate: m.Aggregate) -> str:
             return f"custom({', '.join([code_name(custom), *map(_argument_text, of)])}){where}"
         case function:
             name, arguments = call_of(function)
-            written = (
-                _argument_text(argument) if isinstance(argument, str) else repr(argument) for argument in arguments
-            )
-            return f"{name}({', '.join(written)}){where}"
+            texts = (_argument_text(value) if isinstance(value, str) else repr(value) for value in arguments)
+            return f"{name}({', '.join(texts)}){where}"
 
 
 def _argument(text: str) -> str:
-    """Return an argument as a model holds it: a name that cannot stand by itself is written in double quotes."""
+    """Return an argument for the model: a name without the double quotes that only the text needs."""
     bare = text.strip()
-    name = _unquoted(bare)
+    name = _unquote(bare)
     return bare if name is None or _stands_alone(name) else name
 
 
@@ -82,12 +79,12 @@ def _argument_text(argument: str) -> str:
 
 @lru_cache(maxsize=1024)
 def _stands_alone(text: str) -> bool:
-    """Whether a text between brackets is one argument, and this one, and no quoted name that could not be so."""
-    inner = _unquoted(text)
+    """Whether a text between brackets is parsed as one argument, and this one."""
+    inner = _unquote(text)
     return split_call(f"f({text})") == SqlCall("f", (text,), None) and (inner is None or _stands_alone(inner))
 
 
-def _unquoted(text: str) -> str | None:
+def _unquote(text: str) -> str | None:
     quoted = _QUOTED.fullmatch(text)
     return quoted[1].replace('""', '"') if quoted else None
 
@@ -95,14 +92,14 @@ def _unquoted(text: str) -> str | None:
 Argument = str | int | float
 
 NAMES = tuple(m.AGGREGATE_FUNCTIONS)
-"""Functions that can be called; any other text is a formula."""
+"""The names of the aggregate functions."""
 
 
 def make_function(name: str, arguments: list[str]) -> m.Function:
-    """Return the aggregate that a call means; raise PipelineError if its arguments are not as they should be."""
+    """Return the aggregate of a call; raise PipelineError if its arguments are invalid."""
     if name == "count":
         if arguments:
-            meant = counting(arguments) or "count() where CONDITION"
+            meant = translate_count(arguments) or "count() where CONDITION"
             msg = f"count({arguments[0]}): count() counts records and takes no field; write {meant}"
             raise PipelineError(msg)
         return m.Count()
@@ -111,43 +108,28 @@ def make_function(name: str, arguments: list[str]) -> m.Function:
         raise PipelineError(msg)
     of, *more = arguments
     spec = m.AGGREGATE_FUNCTIONS[name]
-    if len(more) == len(spec.extra):
-        return _make(name, spec, of, more)
-    many = f"{len(arguments)} argument{'' if len(arguments) == 1 else 's'}"
-    msg = f"{name}({', '.join(arguments)}) has {many}; write it as {_example(name, of)}"
-    raise PipelineError(msg)
+    if len(more) != len(spec.extra):
+        many = f"{len(arguments)} argument{'' if len(arguments) == 1 else 's'}"
+        msg = f"{name}({', '.join(arguments)}) has {many}; write it as {_example(name, of)}"
+        raise PipelineError(msg)
+    make: Callable[..., m.Function] = spec.kind
+    extra = [_EXTRA[kind](name, text) for kind, text in zip(spec.extra, more, strict=True)]
+    return make(of, *extra, *(["log"] if spec.by_log else []))
 
 
-def counting(arguments: Sequence[str]) -> str | None:
-    """Return what SQL's count of these arguments is here; None if it counts the rows where one is not null."""
+def translate_count(arguments: Sequence[str]) -> str | None:
+    """Translate SQL's count of some arguments; None if it counts the rows in which an argument is not null."""
     match [argument.strip() for argument in arguments]:
         case [] | ["*" | "1"]:
             return "count()"
-        case [one] if distinct := _DISTINCT.fullmatch(one):
+        case [argument] if distinct := _DISTINCT.fullmatch(argument):
             return f"count_distinct({distinct[1]})"
         case _:
             return None
 
 
-def _make(name: str, spec: m.FunctionSpec, of: str, more: list[str]) -> m.Function:
-    make: Callable[..., m.Function] = spec.kind
-    given: list[Argument] = []
-    for kind, text in zip(spec.extra, more, strict=True):
-        match kind:
-            case "fraction":
-                given.append(_fraction(name, text))
-            case "limit":
-                given.append(_whole(name, text))
-            case "measure":
-                given.append(text)
-            case _:
-                assert_never(kind)
-    return make(of, *given, *(["log"] if spec.by_log else []))
-
-
 def call_of(function: m.Count | m.UnaryFunction) -> tuple[str, tuple[Argument, ...]]:
-    """Return the name and the arguments by which an aggregate function is called."""
-    # in which order is part of the name
+    """Return the name and the arguments of the call for an aggregate function; the name implies `by`."""
     return m.function_name(function), tuple(
         getattr(function, field.name) for field in fields(function) if field.name != "by"
     )
@@ -158,17 +140,21 @@ def _example(name: str, of: str = "amount") -> str:
     return f"{name}({', '.join([of, *(more[kind] for kind in m.AGGREGATE_FUNCTIONS[name].extra)])})"
 
 
-def _fraction(name: str, text: str) -> float:
-    try:
-        return float(text)
-    except ValueError as exc:
-        msg = f"{text!r} is not a fraction; write it as {_example(name)}"
-        raise PipelineError(msg) from exc
+def _number(kind: Callable[[str], float], called: str) -> Callable[[str, str], Argument]:
+    """Return a parser of the arguments of a kind, for the name of the function and the text."""
+
+    def parse(name: str, text: str) -> float:
+        try:
+            return kind(text)
+        except ValueError as exc:
+            msg = f"{text!r} is not {called}; write it as {_example(name)}"
+            raise PipelineError(msg) from exc
+
+    return parse
 
 
-def _whole(name: str, text: str) -> int:
-    try:
-        return int(text)
-    except ValueError as exc:
-        msg = f"{text!r} is not a whole number; write it as {_example(name)}"
-        raise PipelineError(msg) from exc
+_EXTRA: dict[str, Callable[[str, str], Argument]] = {
+    "fraction": _number(float, "a fraction"),
+    "limit": _number(int, "a whole number"),
+    "measure": lambda _, text: text,
+}

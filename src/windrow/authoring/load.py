@@ -1,4 +1,4 @@
-"""Loading of a pipeline by the name that a command is given: YAML, SQL, ``file.py`` or ``file.py:variable``."""
+"""Loading of a pipeline by the argument of a command: YAML, SQL, ``file.py`` or ``file.py:variable``."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ from windrow.errors import PipelineError, Place, described, each_error, is_inter
 
 @dataclass(frozen=True)
 class OpenedPipeline:
-    """A pipeline, and the document that it was read from; `file` is how it was named."""
+    """A pipeline and the document from which it was read; `file` is the argument that named it."""
 
     file: str
     pipeline: m.Graph
     document: Document | None
 
     def in_mode(self, mode: m.RunMode) -> OpenedPipeline:
-        """Return it as it runs in another mode."""
+        """Return the pipeline for another mode."""
         return replace(self, pipeline=replace(self.pipeline, mode=mode))
 
     @property
     def is_yaml(self) -> bool:
-        """Whether the file can be edited by the keys of its document; not if it is Python, SQL, or several."""
+        """Whether the file is YAML with a single pipeline, so that its values can be edited by key."""
         return self.document is not None and self.document.is_alone and not is_sql(self.file)
 
     def runnable(self) -> m.Graph:
@@ -48,13 +48,12 @@ class OpenedPipeline:
 
 
 def open_pipeline(spec: str, given: Given = NOTHING_GIVEN) -> OpenedPipeline:
-    """Read the one pipeline of a file without validating it.
+    """Read the only pipeline of a file without validating it.
 
-    Raise PipelineError if it cannot be read, or if there are several and `given` does not say which.
+    Raise PipelineError if it cannot be read, or if there are several and `given` does not choose one.
     """
     opened = open_pipelines(spec, given)
-    documents = [one.document for one in opened if one.document is not None]
-    if documents:
+    if documents := [pipeline.document for pipeline in opened if pipeline.document is not None]:
         only_one(documents)
     return opened[0]
 
@@ -79,12 +78,12 @@ def open_pipelines(spec: str, given: Given = NOTHING_GIVEN) -> list[OpenedPipeli
 
 
 def variables_of_secrets(spec: str) -> set[str]:
-    """Return the variables of a file that stand where a secret may; raise PipelineError if it cannot be read."""
+    """Return the variables in settings that may hold secrets; raise PipelineError if the file cannot be read."""
     return set() if split_spec(spec) else secret_variables(read_roots(read_file(spec), spec))
 
 
 def parse_sql(text: str) -> m.Graph:
-    """Read and validate a pipeline said as SQL; raise PipelineError, with line and column, if it is wrong."""
+    """Read and validate a pipeline in SQL; raise PipelineError, with line and column, if it is invalid."""
     document = read_document(text, "<string>.sql")
     return require_valid(document.pipeline, document.place)
 
@@ -111,19 +110,19 @@ def load_python(file: str, variable: str = DEFAULT_VARIABLE) -> m.Graph:
         names = runpy.run_path(file, run_name="windrow_pipeline")
     except PipelineError as exc:
         place = _last_line(exc, file)
-        raise join_errors([PipelineError(one.message, place) for one in each_error(exc)]) from exc
+        raise join_errors([PipelineError(error.message, place) for error in each_error(exc)]) from exc
     except SyntaxError as exc:
         msg = f"is not valid Python: {exc.msg}"
         raise PipelineError(msg, Place(exc.filename or file, exc.lineno or 1)) from exc
     except BaseException as exc:
         if is_interrupt(exc):
             raise
-        # the file is the user's own: whatever it raises is reported with its line
+        # the file is user code: any exception is reported with its line
         msg = f"the file raised {described(exc)}"
         raise PipelineError(msg, _last_line(exc, file)) from exc
     finally:
         sys.path.remove(folder)
-    # of each `windrow.Pipeline`, whose class stands above this module
+    # the graph of each `windrow.Pipeline`, a class that this room cannot import
     graphs = {
         name: graph
         for name, value in names.items()
@@ -131,9 +130,8 @@ def load_python(file: str, variable: str = DEFAULT_VARIABLE) -> m.Graph:
     }
     if variable in graphs:
         return graphs[variable]
-    pipelines = list(graphs)
     hint = (
-        f"it has {', '.join(pipelines)}: give {file}:{pipelines[0]}" if pipelines else "end the stages with .to(sink)"
+        f"it has {', '.join(graphs)}: give {file}:{next(iter(graphs))}" if graphs else "end the stages with .to(sink)"
     )
     msg = f"{file!r} has no pipeline called {variable!r}; {hint}"
     if variable in names:
@@ -142,7 +140,7 @@ def load_python(file: str, variable: str = DEFAULT_VARIABLE) -> m.Graph:
 
 
 def _kind_of(value: object) -> str:
-    """Return what a variable of a file is."""
+    """Describe the type of a variable."""
     if isinstance(value, type):
         return f"the class {value.__name__}"
     kind = type(value).__name__

@@ -1,4 +1,4 @@
-"""A pipeline file: the pipeline in it, and the line of each of its parts."""
+"""Pipeline files: the pipelines in them, and the line of each part."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from windrow.errors import PipelineError, Place, call_all, needs_extra
 
 
 def parse_pipeline(text: str, file: str = "<string>") -> m.Graph:
-    """Read and validate the text of a pipeline file; raise PipelineError, with file:line, if it is wrong."""
+    """Read and validate the text of a pipeline file; raise PipelineError, with file:line, if it is invalid."""
     document = read_document(text, file)
     return require_valid(document.pipeline, document.place)
 
 
 @dataclass(frozen=True)
 class Document:
-    """A pipeline as its file says it, not yet validated; `is_alone` if the file has no other."""
+    """A pipeline as read, not yet validated; `is_alone` if it is the only one of its file."""
 
     pipeline: m.Graph
     file: str
@@ -33,19 +33,14 @@ class Document:
     is_alone: bool = True
 
     def place(self, where: str) -> Place:
-        """Return where a part stands, such as ``aggregate.total``; the nearest part around it if it is left out."""
-        where = self._derived_in_key(where)
-        node, at, rest = self.root, self.root, where
-        while rest:
-            step = _step(node, rest)
-            if step is None:
-                break
+        """Return the place of a part, such as ``aggregate.total``, or of the nearest part around it in the file."""
+        node, key, rest = self.root, self.root, self._find_derived(where)
+        while rest and (step := _step(node, rest)) is not None:
             key, node, rest = step
-            at = key
-        return place_of(at, self.file)
+        return place_of(key, self.file)
 
-    def _derived_in_key(self, where: str) -> str:
-        """Return the way to a derived field that stands in the key, ``key.1.domain`` for ``derive.domain``."""
+    def _find_derived(self, where: str) -> str:
+        """Return the path of a part; ``key.1.domain`` for ``derive.domain`` if the key derives the field."""
         section, _, name = where.partition(".")
         if section == "derive" and isinstance(self.root, yaml.MappingNode):
             sections = {key.value: value for key, value in self.root.value}
@@ -57,12 +52,12 @@ class Document:
 
 
 def read_document(text: str, file: str) -> Document:
-    """Read the text of a file with one pipeline; raise PipelineError, with file:line, for all wrong with its form."""
+    """Read the text of a file with one pipeline; raise PipelineError, with file:line, for all errors of form."""
     return only_one(read_documents(text, file))
 
 
 def only_one(documents: Sequence[Document]) -> Document:
-    """Return the one document; raise PipelineError if there are several."""
+    """Return the only document; raise PipelineError if there are several."""
     first, *others = documents
     if others:
         names = ", ".join(document.pipeline.name for document in documents)
@@ -72,9 +67,9 @@ def only_one(documents: Sequence[Document]) -> Document:
 
 
 def read_documents(text: str, file: str, given: Given = NOTHING_GIVEN) -> list[Document]:
-    """Read the text of a file with one pipeline or, as YAML documents, several; with `given.only` the one of that name.
+    """Read the text of a file with one or, as YAML documents, several pipelines; with `given.only` that one.
 
-    Raise PipelineError, with file:line, for all that is wrong with their form, and if two have one name or one table.
+    Raise PipelineError, with file:line, for all errors of form, and if two share a name or a table.
     """
     roots = read_roots(text, file)
     chosen = roots if given.only is None else [root for root in roots if _name(root) == given.only]
@@ -89,7 +84,7 @@ def read_documents(text: str, file: str, given: Given = NOTHING_GIVEN) -> list[D
 
 
 def read_roots(text: str, file: str) -> list[YamlNode]:
-    """Return the documents of a file with its variables as they are; raise PipelineError, with file:line."""
+    """Read the documents of a file, without replacing variables; raise PipelineError, with file:line."""
     return [_compose_sql(text, file)] if is_sql(file) else compose_all(text, file)
 
 
@@ -99,20 +94,18 @@ def _refuse_shared(roots: Sequence[YamlNode], documents: Sequence[Document]) -> 
     for root, document in zip(roots, documents, strict=True):
         name = document.pipeline.name
         if name in names:
-            msg = f"two pipelines of this file are called {name!r}: each needs a name of its own"
+            msg = f"two pipelines of this file are called {name!r}; give each its own name"
             raise root.error(msg)
         names.add(name)
         for node in document.pipeline.sinks:
             other = tables.setdefault((node.sink.database, node.sink.table.lower()), name)
             if other != name:
-                msg = (
-                    f"the table {node.sink.table!r} is written by {other!r} too: each pipeline needs tables of its own"
-                )
+                msg = f"{other!r} writes the table {node.sink.table!r} too; give each pipeline its own tables"
                 raise root.error(msg)
 
 
 def _name(root: YamlNode) -> str:
-    """Return the name of a pipeline that is not read yet."""
+    """Return the name of a pipeline before it is read."""
     pairs = root.node.value if root.is_mapping else ()
     return next((str(value.value) for key, value in pairs if key.value == "name"), "")
 
@@ -122,15 +115,15 @@ def _read_root(root: YamlNode) -> Document:
         msg = "this is a story, not a pipeline; run it with `windrow transcript`"
         raise PipelineError(msg, root.place)
     if root.keys == {"profiles"}:
-        msg = "these are the profiles of the pipelines beside this file, and no pipeline"
+        msg = "this file has profiles for the pipelines beside it, not a pipeline"
         raise PipelineError(msg, root.place)
     return Document(DOCUMENT.read(root), root.file, root.node)
 
 
 def _read_profile(path: Path, name: str) -> dict[str, str]:
-    """Return the variables of a profile in a file of profiles; raise PipelineError if there is none of that name."""
+    """Return the variables of a profile in a file of profiles; raise PipelineError if the profile does not exist."""
     if not path.exists():
-        msg = f"there is no profile {name!r}: profiles are in a file {PROFILES} beside the pipeline, and there is none"
+        msg = f"there is no profile {name!r}, because there is no file {PROFILES} beside the pipeline"
         raise PipelineError(msg)
     root = compose(read_file(path), str(path))
     fields = YamlMapping(root, ("profiles",))
@@ -143,45 +136,38 @@ def _read_profile(path: Path, name: str) -> dict[str, str]:
 
 
 def is_sql(file: str) -> bool:
-    """Return whether a file has a pipeline said as SQL, by its name."""
+    """Return whether a file has a pipeline in SQL, by its name."""
     return file.lower().endswith(".sql")
 
 
 def _compose_sql(text: str, file: str) -> YamlNode:
     with needs_extra("sql", "a pipeline in SQL"):
-        from windrow.authoring.sql import compose_sql  # noqa: PLC0415 - sqlglot is an extra, and YAML needs none
+        from windrow.authoring.sql import compose_sql  # noqa: PLC0415 - sqlglot is an extra
     return compose_sql(text, file)
 
 
 def looks_like_a_story(root: YamlNode) -> bool:
-    """Return whether a file has the keys that only stories have."""
+    """Return whether a document has the keys of a story."""
     return root.keys >= {"pipeline", "steps"}
 
 
 def looks_like_a_pipeline(root: YamlNode) -> bool:
-    """Return whether a file has keys that only pipelines have, and none of those that only stories have."""
-    keys = root.keys
-    return len(
-        keys & {"source", "decode", "window", "aggregate", "rules", "sink", "sources", "streams", "sinks"}
-    ) > 1 and not keys & {"pipeline", "steps"}
-
-
-def _read_regular(path: Path) -> bytes:
-    """Return what is in a file; raise PipelineError for a pipe or a device, which may never end, and OSError."""
-    if path.exists() and not (path.is_file() or path.is_dir()):
-        msg = f"{str(path)!r} is a pipe or a device; save the pipeline in a file"
-        raise PipelineError(msg)
-    return path.read_bytes()
+    """Return whether a document has keys of a pipeline, and none that only stories have."""
+    own = {"source", "decode", "window", "aggregate", "rules", "sink", "sources", "streams", "sinks"}
+    return len(root.keys & own) > 1 and not root.keys & {"pipeline", "steps"}
 
 
 def read_file(path: str | Path) -> str:
-    """Read a text file; raise PipelineError if that cannot be done."""
-    file = str(path)
+    """Read a text file; raise PipelineError if that fails."""
+    file, path = str(path), Path(path)
     if not file:
         msg = "the name of the pipeline file is empty; give a file"
         raise PipelineError(msg)
     try:
-        data = _read_regular(Path(path))
+        if path.exists() and not (path.is_file() or path.is_dir()):  # it may never end
+            msg = f"{file!r} is a pipe or a device; save the pipeline in a file"
+            raise PipelineError(msg)
+        data = path.read_bytes()
     except FileNotFoundError as exc:
         msg = f"there is no file {file!r}"
         raise PipelineError(msg) from exc
@@ -199,7 +185,7 @@ def read_file(path: str | Path) -> str:
 
 
 def _step(node: yaml.Node, rest: str) -> tuple[yaml.Node, yaml.Node, str] | None:
-    """Go one step of the way `rest` down; keys may hold dots, so the longest key that fits is taken."""
+    """Follow the first key of the path `rest`; keys may have dots, so the longest key that fits is taken."""
     if isinstance(node, yaml.MappingNode):
         pairs = [pair for pair in node.value if f"{rest}.".startswith(f"{pair[0].value}.")]
         if pairs:

@@ -1,6 +1,6 @@
-"""The short form: how a graph of one source, one result and one sink is written, without names for its nodes.
+"""The short form: the syntax for a graph with one source, one result and one sink, without names for its nodes.
 
-In the graph its result and its sink have empty names, by which it is known and printed as it was written.
+In the graph, the result and the sink have empty names, which mark it as a short form for printing.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from windrow import model as m
 from windrow.expressions import spec_of
 
 NODE_NAMES = "a name has 1 to 100 letters, digits, '.', '_' or '-', and starts with a letter or digit"
-"""The error of a node with another name; the empty one is left to short forms."""
+"""The message for invalid names of nodes; the empty name is reserved for short forms."""
 
 SOURCE: Final = "source"
-"""The name of the source of a short form, which its result takes."""
+"""The name of the source of a short form."""
 
 
 def short_graph(
@@ -32,7 +32,7 @@ def short_graph(
     mode: m.RunMode = "micro-batch",
     alerts: m.Alerts = m.DEFAULT_ALERTS,
 ) -> m.Graph:
-    """Return the graph of a short form; `node` has no name, and takes the records of `SOURCE`."""
+    """Return the graph of a short form; `node` has an empty name and the input `SOURCE`."""
     nodes = (m.SourceNode(SOURCE, source, decode, time, derive), node, m.SinkNode("", "", sink))
     return m.Graph(name, nodes, key_groups, mode, alerts)
 
@@ -46,7 +46,7 @@ def short_nodes(graph: m.Graph) -> tuple[m.SourceNode, m.ResultNode, m.SinkNode]
 
 
 def short_parts(graph: m.Graph) -> Mapping[str, Any]:
-    """Return the parts of a short form by the names that they have in it."""
+    """Return the sections of a short form by their keys."""
     source, node, sink = short_nodes(graph)
     parts = {"name": graph.name, "mode": graph.mode, "key_groups": graph.key_groups, "alerts": graph.alerts}
     parts |= {"source": source.source, "decode": source.decode, "time": source.time, "derive": source.derive}
@@ -54,7 +54,7 @@ def short_parts(graph: m.Graph) -> Mapping[str, Any]:
 
 
 def as_short(graph: m.Graph, node: m.ResultNode) -> m.Graph:
-    """Return a node as a short form of its own, over the records that it takes, into the first sink of its rows."""
+    """Return a node as a short form, over the records that it reads, into the first sink of its rows."""
     spec = spec_of(graph, node)
     result: m.ResultNode = replace(node, name="", input=SOURCE, derive=())
     if isinstance(result, m.WindowNode):

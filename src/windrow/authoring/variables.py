@@ -1,15 +1,15 @@
-"""Variables of a pipeline file: ``${NAME}`` and ``${NAME:-default}`` in values, and profiles that give them.
+"""Variables of a pipeline file: ``${NAME}`` and ``${NAME:-default}`` in values, and profiles that set them.
 
-A variable is what ``--var`` says, else what the profile says, else the environment variable of that name, else the
-default. Values are put into the document before it is read, so a pipeline does not depend on where they came from.
+The value of a variable comes from ``--var``, else from the profile, else from the environment variable of that name,
+else from the default. They are substituted before the document is read, so a pipeline does not depend on their origin.
 
-A url, a webhook, options and the arguments of a command may hold secrets. What only the environment knows stays a
-reference in them, which is resolved when it is used (`windrow.model.references`), so that no print-out and no
-checkpoint has it.
+A url, a webhook, options and the arguments of a command may hold secrets. In these, variables of the environment stay
+references, which are resolved when they are used (`windrow.model.references`), so that no print-out and no checkpoint
+has their values.
 
-In other settings values are a part of the pipeline. Messages, print-outs and logs have ``${NAME}`` in the place of one
-that only the environment or the command line has: it is hidden (`windrow.errors.HIDDEN_VALUES`) unless the file has the
-same text elsewhere, or it is a word of pipeline files such as ``earliest``.
+In other settings values are part of the pipeline. Messages, print-outs and logs have ``${NAME}`` in place of values
+from the environment or the command line: they are hidden (`windrow.hidden_values`) unless the file has the same text
+elsewhere, or it is a word of pipeline files such as ``earliest``.
 """
 
 from __future__ import annotations
@@ -49,22 +49,22 @@ _SECRETS: Final[Mapping[tuple[str, str], Callable[[str], str]]] = {
     ("alerts", "webhook"): partial(quote, safe=""),
     ("alerts", "command"): str,
 }
-"""Keys below others whose values, or those in them, may hold secrets, and how a part of such a text is encoded."""
+"""Keys (with their parents) whose values may hold secrets, and the encoding of a value that is part of a text."""
 _CODE: Final = re.compile(r"(?=\w*[0-9])(?=\w*[^\W\d_])\w{6,}")
-"""A word with letters and digits, as passwords have them."""
+"""A word with letters and digits, like a password."""
 _WORD: Final = re.compile(r"[^\W_]+")
 _NAMES: Final = {("name",), ("table",), ("topic",)}
 """Keys whose values are names."""
 _COMMAND: Final = ("alerts", "command")
 _NO_VARIABLE: Final = (
-    "${ begins no variable here: write ${NAME} or ${NAME:-default}, or $${ for these characters "
+    "${ is not followed by a variable: write ${NAME} or ${NAME:-default}, or $${ for the characters themselves "
     "(${file:PATH} is for urls, webhooks, options and commands)"
 )
 
 
 @dataclass(frozen=True)
 class Given:
-    """How a pipeline file is read: with which variables, profile (None: WINDROW_PROFILE) and which of its pipelines."""
+    """Options for reading a pipeline file: variables, profile (None: WINDROW_PROFILE), and the name of one pipeline."""
 
     variables: Mapping[str, str] = field(default_factory=dict)
     profile: str | None = None
@@ -72,7 +72,7 @@ class Given:
 
     @property
     def profile_name(self) -> str | None:
-        """The name of the profile; None if there is none."""
+        """The name of the profile, or None."""
         return self.profile or os.environ.get(PROFILE_VARIABLE) or None
 
 
@@ -85,17 +85,17 @@ def substitute(
     read_profile: Callable[[str], Mapping[str, str]],
     others: Sequence[YamlNode] = (),
 ) -> None:
-    """Put the values of variables into the documents of one file, in place; a profile is read only if there are any.
+    """Substitute the variables in the documents of a file, in place; the profile is read only if there are variables.
 
-    A value that replaces a whole plain scalar is read as YAML reads it; in quotes, or as a part of a text, it is text.
-    Raise PipelineError, with file:line, for variables that have no value, and for a given one that neither these
-    documents nor `others` of the file have.
+    A value that replaces a whole plain scalar is parsed as YAML; in quotes, or as part of a text, it is text. Raise
+    PipelineError, with file:line, for variables without a value, and for given variables that neither these documents
+    nor the `others` of the file use.
     """
     used = {name for root in (*roots, *others) for name in _names_in(root.node, set())}
     if unused := sorted(given.variables.keys() - used):
         close = get_close_matches(unused[0], used, n=1)
         known = f"did you mean {close[0]}?" if close else f"it has {', '.join(sorted(used)) or 'no variables'}"
-        msg = f"${{{unused[0]}}} is given a value, and is not in {roots[0].file}; {known}"
+        msg = f"${{{unused[0]}}} is given a value, but {roots[0].file} does not use it; {known}"
         raise PipelineError(msg)
     errors: list[PipelineError] = []
     profile = read_profile(given.profile_name) if used and given.profile_name is not None else {}
@@ -108,17 +108,16 @@ def substitute(
 
 
 def _public_words(roots: Sequence[YamlNode]) -> str:
-    """Return the texts of the documents of a file as they are written, and its name, one a line."""
+    """Return the texts in the documents of a file, as written, and its name, one a line."""
     nodes = [node for root in roots for node in _nodes(root.node, set()) if isinstance(node, yaml.ScalarNode)]
     return "\n".join([*(_USE.sub(" ", node.value) for node in nodes), *{root.file for root in roots}])
 
 
 @dataclass(frozen=True)
 class _Private:
-    """A value that only the command line or the environment has, or a word with one in it, and what is printed for it.
+    """A value from the command line or the environment, or a word that contains one, and the text printed instead.
 
-    One that `is_name` is a part of the name of a pipeline, a table or a topic. These are no secrets: users and programs
-    know them by these.
+    If it `is_name`, it is part of the name of a pipeline, a table or a topic, which is not secret.
     """
 
     value: str
@@ -127,30 +126,31 @@ class _Private:
 
 
 def _hide(private: Sequence[_Private], public: str) -> None:
-    """Have variables printed in the place of private values, of their lines, and of words like no word of a language.
+    """Print variables in place of private values, of their lines, and of words in them that look like passwords.
 
-    A message about a value has none of its other words either, as it may quote them. What `public` has is shown.
+    A message with a value in it does not show the value's other words either, because it may quote them. Words in
+    `public` are shown.
     """
-    known = "\n".join([public, *(one.value for one in private if one.is_name)])
+    known = "\n".join([public, *(secret.value for secret in private if secret.is_name)])
 
     def is_unknown(word: str) -> bool:
-        is_written = re.search(rf"(?<!\w){re.escape(word)}(?!\w)", known, re.IGNORECASE) is not None
-        return not is_written and word.lower() not in _words_of_files()
+        is_known = re.search(rf"(?<!\w){re.escape(word)}(?!\w)", known, re.IGNORECASE) is not None
+        return not is_known and word.lower() not in _words_of_files()
 
-    for one in private:
-        parts = set(filter(is_unknown, _WORD.findall(one.value)))
-        for word in filter(is_unknown, {one.value, *one.value.splitlines(), *_CODE.findall(one.value)}):
-            HIDDEN_VALUES.add(word, one.printed, parts)
+    for secret in private:
+        parts = set(filter(is_unknown, _WORD.findall(secret.value)))
+        for word in filter(is_unknown, {secret.value, *secret.value.splitlines(), *_CODE.findall(secret.value)}):
+            HIDDEN_VALUES.add(word, secret.printed, parts)
 
 
 @cache
 def _words_of_files() -> frozenset[str]:
-    """Return the words of the schema of pipeline files: keys, choices, and those of the descriptions."""
+    """Return the words of the schema of pipeline files: keys, choices, and words of the descriptions."""
     return frozenset(re.findall(r"[a-z_]+", json.dumps(DOCUMENT.schema())))
 
 
 def secret_variables(roots: Sequence[YamlNode]) -> set[str]:
-    """Return the names of the variables in the documents of one file that stand where a secret may."""
+    """Return the names of the variables in settings that may hold secrets."""
     return {name for root in roots for name in _secret_names(root.node, (), set())}
 
 
@@ -159,7 +159,7 @@ def _secret_names(node: yaml.Node, path: tuple[str, ...], seen: set[tuple[int, t
         if _secret(path) is not None:
             yield from (match["name"] for match in _USE.finditer(node.value) if match["name"])
         return
-    if (id(node), path[-2:]) in seen:  # by an alias a node can be in several, or below itself
+    if (id(node), path[-2:]) in seen:  # an alias can put a node into several others, or below itself
         return
     seen.add((id(node), path[-2:]))
     for below in node.value:
@@ -167,13 +167,13 @@ def _secret_names(node: yaml.Node, path: tuple[str, ...], seen: set[tuple[int, t
         yield from _secret_names(value, path if key is None else (*path, str(key.value)), seen)
 
 
-def escaped(text: str, path: tuple[str, ...]) -> str:
-    """Return a text of a pipeline as `substitute` leaves it as it is; `path` has the keys that lead to it."""
+def escape_variables(text: str, path: tuple[str, ...]) -> str:
+    """Escape a text of a pipeline so that `substitute` leaves it unchanged; `path` are the keys that lead to it."""
     return text if _secret(path) else text.replace("${", "$${")
 
 
 def _secret(path: tuple[str, ...]) -> Callable[[str], str] | None:
-    """Return the encoding of a value that may hold secrets; None of another."""
+    """Return the encoding of a value that may hold secrets, or None."""
     for pair in (path[-2:], path[-3:-1]):
         if len(pair) == 2 and (encode := _SECRETS.get((pair[0], pair[1]))) is not None:  # noqa: PLR2004 - a pair
             return quoted_in_jaas if path[-1] == "sasl.jaas.config" else encode
@@ -182,7 +182,7 @@ def _secret(path: tuple[str, ...]) -> Callable[[str], str] | None:
 
 @dataclass(frozen=True)
 class _Substitution:
-    """Puts values into the nodes of a document; what is wrong goes to `errors`."""
+    """Substitutes variables in the nodes of a document; appends errors to `errors`."""
 
     file: str
     given: Mapping[str, str]
@@ -192,7 +192,7 @@ class _Substitution:
     seen: set[int] = field(default_factory=set)
 
     def inside(self, node: yaml.Node, path: tuple[str, ...]) -> yaml.Node:
-        """Return what takes the place of a node; of a list or mapping it is the same one."""
+        """Return the node that replaces a node; a list or mapping is changed in place."""
         if isinstance(node, yaml.ScalarNode):
             if "${" not in node.value:
                 return node
@@ -200,7 +200,7 @@ class _Substitution:
                 return self._argument(node)
             encode = _secret(path)
             return self._plain(node, path) if encode is None else self._secretive(node, encode)
-        if id(node) not in self.seen:  # by an alias a node can be in several, or below itself
+        if id(node) not in self.seen:  # an alias can put a node into several others, or below itself
             self.seen.add(id(node))
             if isinstance(node, yaml.MappingNode):
                 node.value = [(key, self.inside(value, (*path, str(key.value)))) for key, value in node.value]
@@ -209,7 +209,7 @@ class _Substitution:
         return node
 
     def _secretive(self, node: yaml.ScalarNode, encode: Callable[[str], str]) -> yaml.Node:
-        """Return a text with the values that are given; those of the environment stay references."""
+        """Return a text with given values; variables of the environment stay references."""
         text: str = node.value
         is_whole = _ALONE.fullmatch(text) is not None
 
@@ -220,7 +220,7 @@ class _Substitution:
         return _text(node, _ALONE.sub(value, text))
 
     def _argument(self, node: yaml.ScalarNode) -> yaml.Node:
-        """Return an argument of a command, in which each variable stays a reference, as any of them may be a secret."""
+        """Return an argument of a command; each variable stays a reference, because it may be secret."""
         at = YamlNode(node, self.file)
 
         def reference(match: re.Match[str]) -> str:
@@ -236,7 +236,7 @@ class _Substitution:
             return node
 
     def _plain(self, node: yaml.ScalarNode, path: tuple[str, ...]) -> yaml.Node:
-        """Return a value with the values of its variables."""
+        """Return a scalar with its variables substituted."""
         whole = _ALONE.fullmatch(node.value)
         at = YamlNode(node, self.file)
         try:
@@ -246,29 +246,25 @@ class _Substitution:
                     if isinstance(part, yaml.ScalarNode):
                         self._add_private(whole["name"], part.value, path)
                 return found
-            return _text(node, self._substituted(node.value, at, path))
+            return _text(node, self._substitute_text(node.value, at, path))
         except PipelineError as exc:
             self.errors.append(exc)
             return node
 
-    def _substituted(self, template: str, at: YamlNode, path: tuple[str, ...]) -> str:
-        """Return a text with the values of its variables."""
+    def _substitute_text(self, template: str, at: YamlNode, path: tuple[str, ...]) -> str:
+        """Return a text with its variables substituted."""
         text, printed, end = "", list[str](), 0
         for match in _USE.finditer(template):
-            value, before = self._used(match, at, path), template[end : match.start()]
+            if match["other"] or match["file"]:
+                raise at.error(_NO_VARIABLE)
+            value = "${" if match["escape"] else self._value(match, at, path)
+            before = template[end : match.start()]
             is_private = match["name"] is not None and self._is_private(match["name"])
             text += before + value
             printed += [*before, *([f"${{{match['name']}}}"] * len(value) if is_private else value)]
             end = match.end()
         self._add_words(text + template[end:], [*printed, *template[end:]], path)
         return text + template[end:]
-
-    def _used(self, match: re.Match[str], at: YamlNode, path: tuple[str, ...]) -> str:
-        if match["escape"]:
-            return "${"
-        if match["other"] or match["file"]:
-            raise at.error(_NO_VARIABLE)
-        return self._value(match, at, path)
 
     def _value(self, match: re.Match[str], at: YamlNode, path: tuple[str, ...]) -> str:
         name, default = match["name"], match["default"]
@@ -289,7 +285,7 @@ class _Substitution:
         return value
 
     def _is_private(self, name: str) -> bool:
-        """Whether a value is from the command line or the environment; a profile is a file, as the pipeline is."""
+        """Whether a value comes from the command line or the environment, not from a profile, which is a file."""
         return name in self.given or (name not in self.profile and bool(os.environ.get(name)))
 
     def _add_private(self, name: str, value: str, path: tuple[str, ...]) -> None:
@@ -297,13 +293,12 @@ class _Substitution:
             self.private.append(_Private(value, f"${{{name}}}", path[-1:] in _NAMES))
 
     def _add_words(self, text: str, printed: Sequence[str], path: tuple[str, ...]) -> None:
-        """Add the words that private values are a part of; of each letter of the text, `printed` has what is shown."""
+        """Add the words that contain private values; `printed` has the text shown for each letter of `text`."""
         for match in _WORD.finditer(text):
             letters = printed[match.start() : match.end()]
-            shown = [
-                one for one, before in zip(letters, ("", *letters), strict=False) if len(one) == 1 or one != before
-            ]
-            if any(len(one) > 1 for one in shown):
+            pairs = zip(letters, ("", *letters), strict=False)
+            shown = [letter for letter, before in pairs if len(letter) == 1 or letter != before]
+            if any(len(letter) > 1 for letter in shown):
                 self.private.append(_Private(match[0], "".join(shown), path[-1:] in _NAMES))
 
     def _given(self, name: str) -> str | None:
@@ -315,7 +310,7 @@ def _text(node: yaml.ScalarNode, text: str) -> yaml.Node:
 
 
 def _as_yaml(value: str, node: yaml.ScalarNode, name: str, at: YamlNode) -> yaml.Node:
-    """Return a value as YAML reads it, at the place of the node."""
+    """Parse a value as YAML, at the place of the node."""
     try:
         found = compose(value, at.file).node
     except PipelineError as exc:
@@ -323,20 +318,20 @@ def _as_yaml(value: str, node: yaml.ScalarNode, name: str, at: YamlNode) -> yaml
             return yaml.ScalarNode("tag:yaml.org,2002:null", "", node.start_mark, node.end_mark)
         msg = f'the value of {name} cannot be read as YAML; write "${{{name}}}" in quotes to take it as text'
         raise at.error(msg) from exc
-    for one in _nodes(found, set()):
-        one.start_mark, one.end_mark = node.start_mark, node.end_mark
+    for part in _nodes(found, set()):
+        part.start_mark, part.end_mark = node.start_mark, node.end_mark
     return found
 
 
 def _nodes(node: yaml.Node, seen: set[int]) -> Iterator[yaml.Node]:
-    """Go through a node and those below it, each once."""
+    """Yield a node and all nodes below it, each once."""
     if id(node) in seen:
         return
     seen.add(id(node))
     yield node
     for below in node.value if isinstance(node, yaml.CollectionNode) else ():
-        for one in below if isinstance(below, tuple) else (below,):
-            yield from _nodes(one, seen)
+        for part in below if isinstance(below, tuple) else (below,):
+            yield from _nodes(part, seen)
 
 
 def _names_in(root: yaml.Node, seen: set[int]) -> Iterator[str]:

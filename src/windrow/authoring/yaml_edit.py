@@ -1,4 +1,4 @@
-"""Edits of a YAML file that leave all else in it as it is: comments, order, quotes and line breaks."""
+"""Edits of a YAML file that preserve everything else: comments, order, quotes and line breaks."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from windrow.errors import PipelineError, Place
 
 
 def set_values(text: str, file: str, values: Mapping[str, str]) -> str:
-    """Set plain values by their paths, such as ``emit.lateness``; missing keys are added to the last mapping there is.
+    """Set plain values by their paths, such as ``emit.lateness``; missing keys are added to the deepest mapping.
 
-    Raise PipelineError, with file:line, where a path ends in no single value, or a value is shared by an alias.
+    Raise PipelineError, with file:line, if a path does not lead to a single value, or an alias shares the value.
     """
     for path, value in values.items():
         text = _set_value(text, compose(text, file), path, value)
@@ -23,13 +23,13 @@ def set_values(text: str, file: str, values: Mapping[str, str]) -> str:
 def _set_value(text: str, root: YamlNode, path: str, value: str) -> str:
     node, rest = root.node, path.split(".")
     while rest and isinstance(node, yaml.MappingNode):
-        below = next((one for key, one in node.value if key.value == rest[0]), None)
+        below = next((value for key, value in node.value if key.value == rest[0]), None)
         if below is None:
             return _insert(text, root, node, rest, value)
         node, rest = below, rest[1:]
     place = Place(root.file, node.start_mark.line + 1)
     if rest or not isinstance(node, yaml.ScalarNode):
-        msg = f"{path} is no single value here: set it to {value} by hand"
+        msg = f"{path} is not a single value here: set it to {value} by hand"
         raise PipelineError(msg, place)
     if "${" in node.value:
         msg = f"{path} is {node.value} here: set the variable to {value}"
@@ -41,7 +41,7 @@ def _set_value(text: str, root: YamlNode, path: str, value: str) -> str:
 
 
 def _insert(text: str, root: YamlNode, node: yaml.MappingNode, keys: list[str], value: str) -> str:
-    """Add keys at the end of a mapping: the first of them, which holds the others."""
+    """Add nested keys at the end of a mapping."""
     if not node.value or _count(root.node, node) > 1:
         msg = f"{'.'.join(keys)}: {value} cannot be added to this mapping: write it by hand"
         raise PipelineError(msg, Place(root.file, node.start_mark.line + 1))
@@ -51,7 +51,7 @@ def _insert(text: str, root: YamlNode, node: yaml.MappingNode, keys: list[str], 
     last = _index(text, _end(node.value[-1][1]))
     if node.flow_style:
         return f"{text[:last]}, {keys[0]}: {entry}{text[last:]}"
-    # behind the line, with its comment, that the last value ends in
+    # after the line, with its comment, in which the last value ends
     newline = text.find("\n", last)
     end = len(text) if newline < 0 else newline
     if text[end - 1 : end] == "\r":
@@ -61,7 +61,7 @@ def _insert(text: str, root: YamlNode, node: yaml.MappingNode, keys: list[str], 
 
 
 def _end(node: yaml.Node) -> yaml.Mark:
-    """Return where a node's text ends; the mark of a block is only where the next one begins."""
+    """Return where a node's text ends; the end mark of a block is where the next node begins."""
     while isinstance(node, yaml.CollectionNode) and not node.flow_style and node.value:
         last = node.value[-1]
         node = last[1] if isinstance(last, tuple) else last
@@ -69,13 +69,13 @@ def _end(node: yaml.Node) -> yaml.Mark:
 
 
 def _index(text: str, mark: yaml.Mark) -> int:
-    """Return the place of a mark in the text; `compose` leaves out a byte order mark."""
+    """Return the index of a mark in the text, including the byte order mark that `compose` removes."""
     index: int = mark.index
     return index + text.startswith("\ufeff")
 
 
 def _count(root: yaml.Node, wanted: yaml.Node) -> int:
-    """Return by how many ways a node is reached: more than one if there are aliases of it or of what it is in."""
+    """Count the paths to a node: more than one if it, or a node above it, has aliases."""
     if root is wanted:
         return 1
     if isinstance(root, yaml.MappingNode):

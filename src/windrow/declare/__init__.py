@@ -1,1 +1,1 @@
-"""How the keys of a document are declared, read and written."""
+"""Declaration of the keys of a document, from which they are read, printed and documented."""

@@ -1,4 +1,4 @@
-"""Arguments of Python calls: durations, and names of fields."""
+"""Arguments of Python calls: durations and field names."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Duration = str | timedelta
 
 
 def duration_micros(length: Duration, where: str) -> int:
-    """Return a length in microseconds; raise PipelineError, which names `where`, if it is not a duration."""
+    """Return a duration in microseconds; raise PipelineError, which names `where`, for anything else."""
     if isinstance(length, timedelta):
         return length // timedelta(microseconds=1)
     if not isinstance(length, str):
@@ -27,5 +27,5 @@ def duration_micros(length: Duration, where: str) -> int:
 
 
 def names_of(key: str | Sequence[str]) -> tuple[str, ...]:
-    """Return the names of fields: one, or several."""
+    """Return one or several field names as a tuple."""
     return (key,) if isinstance(key, str) else tuple(key)

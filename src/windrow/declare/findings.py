@@ -1,4 +1,4 @@
-"""Findings: errors and likely mistakes in a pipeline, each at its place."""
+"""Findings: errors and likely mistakes in a pipeline, each with its place."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from windrow import model as m
 class Finding:
     """An error or a warning (a likely mistake) at `where`, a path such as ``aggregate.total``.
 
-    The message says what to do about it.
+    The message also says how to fix it.
     """
 
     level: Literal["error", "warning"]

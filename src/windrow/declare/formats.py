@@ -1,4 +1,4 @@
-"""The key `format` of a source: how its records are encoded."""
+"""The key `format` of a source: the encoding of its records."""
 
 from __future__ import annotations
 
@@ -9,17 +9,7 @@ from typing import Any, TypeVar
 from windrow import model as m
 from windrow.declare.options import OPTIONS, mask_options
 from windrow.declare.schema_files import BASE64, avro_schema, descriptor_set
-from windrow.declare.spec import (
-    NAMES,
-    NUMBER,
-    TEXT,
-    Key,
-    Kind,
-    OneOf,
-    Scalar,
-    Section,
-    choice,
-)
+from windrow.declare.spec import NAMES, NUMBER, TEXT, Key, Kind, OneOf, Scalar, Section, choice
 from windrow.declare.yaml_node import YamlNode
 from windrow.model.references import mask_url
 
@@ -30,13 +20,13 @@ REGISTRY = Section(
     "wr.registry",
     m.Registry,
     (
-        Key("url", TEXT, "its address, or several separated by commas.", required=True, positional=True, mask=mask_url),
+        Key("url", TEXT, "its URL, or several separated by commas.", required=True, positional=True, mask=mask_url),
         Key(
             "options",
             OPTIONS,
             "options for confluent-kafka's client, under its names, such as `basic.auth.user.info: ${REGISTRY_LOGIN}` "
             "(`USER:PASSWORD`) or `ssl.ca.location`. A value may refer to an environment variable or to a file "
-            "([security](../guides/security.md)), which must be there on each machine that decodes records.",
+            "([security](../guides/security.md)), which must exist on each machine that decodes records.",
             default=(),
             mask=mask_options,
         ),
@@ -48,8 +38,8 @@ REGISTRY = Section(
                 list,
                 {"type": "array", "items": NUMBER.schema()},
             ),
-            "ids that the registry does not have: records with them are dead letters. Another id that it does not have "
-            "stops the run.",
+            "ids that are known to be missing from the registry: records with them are dead letters. Any other missing "
+            "id stops the run.",
             default=(),
         ),
     ),
@@ -65,7 +55,7 @@ _REGISTRY = Key(
 
 
 class _SchemaSection(Section[T]):
-    """A format whose schema is its own, or one of a registry."""
+    """A format with a schema of its own, or with the schemas of a registry."""
 
     def mask(self, value: T) -> T:
         schema = getattr(value, "schema", None)
@@ -73,7 +63,7 @@ class _SchemaSection(Section[T]):
 
 
 def _one_of_both(given: Mapping[str, Any]) -> str | None:
-    return "must have a schema of its own or a `registry`, not both; leave one out" if "registry" in given else None
+    return "has both a schema of its own and a `registry`; remove one of them" if "registry" in given else None
 
 
 def _avro(schema: str | None, registry: m.Registry | None) -> m.AvroFormat:
@@ -92,7 +82,7 @@ _AVRO = _SchemaSection(
         Key(
             "schema",
             Scalar("text", lambda node: node.parsed(avro_schema)),
-            "the file with the schema of all records, or its JSON. It is read with the pipeline, and is part of it.",
+            "the file with the schema of all records, or its JSON. It is read with the pipeline, as a part of it.",
             unless="registry",
             hint="or 'registry'",
         ),
@@ -122,7 +112,7 @@ _PROTOBUF = _SchemaSection(
             "descriptor",
             Scalar("text", lambda node: node.parsed(descriptor_set), lambda text: f"{BASE64}{text}"),
             "the file with the descriptor set (`protoc --include_imports --descriptor_set_out=FILE`), or its bytes, "
-            "`base64:...`. It is read with the pipeline, and is part of it.",
+            "`base64:...`. It is read with the pipeline, as a part of it.",
             unless="registry",
             hint="or 'registry'",
         ),
@@ -147,7 +137,7 @@ _LINES = Kind(
     (m.CsvFormat,),
     _CSV,
     lambda value: f"CSV with the columns {', '.join(value.columns)}",
-    "a line of comma-separated values ([formats](../guides/formats.md#csv)); in Kafka without a header.",
+    "a line of comma-separated values ([formats](../guides/formats.md#csv)); without a header in Kafka.",
 )
 FORMAT: OneOf[m.RecordFormat] = OneOf(
     "format",
@@ -156,7 +146,7 @@ FORMAT: OneOf[m.RecordFormat] = OneOf(
             (m.AvroFormat,),
             _AVRO,
             lambda value: f"Avro records{_by_registry(value.schema)}",
-            "Avro's binary encoding, of one schema or of those in a registry ([formats](../guides/formats.md#avro)).",
+            "Avro's binary encoding, by one schema or those in a registry ([formats](../guides/formats.md#avro)).",
         ),
         "protobuf": Kind(
             (m.ProtobufFormat,),
@@ -166,7 +156,7 @@ FORMAT: OneOf[m.RecordFormat] = OneOf(
                 if isinstance(value.schema, m.Registry)
                 else f"Protobuf messages {value.schema.name}"
             ),
-            "Protobuf's binary encoding, of one message or of those in a registry "
+            "Protobuf's binary encoding, by one message type or the schemas in a registry "
             "([formats](../guides/formats.md#protobuf)).",
         ),
         "csv": _LINES,

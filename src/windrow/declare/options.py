@@ -1,4 +1,4 @@
-"""Options for a client: a mapping of texts, whose secrets are hidden where it is printed."""
+"""Options for a client: a mapping of texts, printed with its secrets masked."""
 
 from __future__ import annotations
 

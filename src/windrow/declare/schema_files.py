@@ -1,4 +1,4 @@
-"""Schemas of records in files, which are read with the pipeline: so no machine that runs it needs the files."""
+"""Schemas of records in files, which are read with the pipeline, so that the machines that run it need no files."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import Any, Final
 from windrow.errors import PipelineError
 
 BASE64: Final = "base64:"
-"""The prefix of a descriptor set that stands in the pipeline itself, in base64."""
+"""The prefix of a descriptor set in the pipeline itself, in base64."""
 
 
 def avro_schema(given: str) -> str:
-    """Return the JSON of an Avro schema, without its comments, given as its text or by the name of its file.
+    """Return the JSON of an Avro schema, without its comments; `given` is the schema or the name of its file.
 
-    Raise PipelineError if the file cannot be read, or if that is not JSON.
+    Raise PipelineError if the file cannot be read or is not JSON.
     """
     is_text = given.lstrip()[:1] in {"{", "["}
     called = "the Avro schema" if is_text else given
     try:
-        text = given if is_text else _content(given).decode()
-        return json.dumps(json.loads(text, object_hook=_without_doc), sort_keys=True)
+        text = given if is_text else _read_bytes(given).decode()
+        return json.dumps(json.loads(text, object_hook=_remove_doc), sort_keys=True)
     except UnicodeDecodeError as exc:
         msg = f"{called} is not UTF-8 at byte {exc.start}"
         raise PipelineError(msg) from exc
@@ -31,21 +31,21 @@ def avro_schema(given: str) -> str:
         raise PipelineError(msg) from exc
 
 
-def _without_doc(given: dict[str, Any]) -> dict[str, Any]:
+def _remove_doc(given: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in given.items() if name != "doc"}
 
 
 def descriptor_set(given: str) -> str:
-    """Return a descriptor set in base64, given so behind `base64:` or by the name of its file.
+    """Return a descriptor set in base64; `given` is `base64:...` or the name of a file.
 
     Raise PipelineError if the file cannot be read.
     """
     if given.startswith(BASE64):
         return given.removeprefix(BASE64)
-    return base64.b64encode(_content(given)).decode()
+    return base64.b64encode(_read_bytes(given)).decode()
 
 
-def _content(path: str) -> bytes:
+def _read_bytes(path: str) -> bytes:
     try:
         return Path(path).read_bytes()
     except OSError as exc:

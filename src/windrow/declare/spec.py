@@ -1,9 +1,9 @@
-"""How a section of a pipeline is written: declared once, and read, printed and documented from that.
+"""Specs: the syntax of a section of a pipeline, declared once; reader, printers and reference are derived from it.
 
-A `Spec` writes the values of one type in three forms: YAML (read with file and line), plain values in the shape of the
-YAML, and the Python source of the fluent form. `Scalar` is one text or number, `Section` a mapping of keys, `OneOf` a
-mapping whose one key is the kind, `Wrapped` a type around the value of another spec, `Each` a list, `Named` a mapping
-of names. For editors, each has the JSON Schema (draft 7) of its YAML; what a schema cannot say, only `read` refuses.
+A `Spec` converts the values of one type from YAML (with file and line), to plain values in the shape of the YAML, and
+to the Python source of the fluent form. `Scalar` is a text or number, `Section` a mapping of keys, `OneOf` a mapping
+whose only key is the kind, `Wrapped` a type around the value of another spec, `Each` a list, `Named` a mapping of
+names. For editors, each has the JSON Schema (draft 7) of its YAML; `read` also checks what a schema cannot express.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 Schema = dict[str, Any]
 TEXT_SCHEMA: Schema = {"type": ["string", "number", "boolean"], "minLength": 1}
-"""Any value but null is a text too: ``2024`` and ``true``."""
+"""Any value except null is also a text: ``2024`` and ``true``."""
 
 
 def mapping_schema(values: Schema, **more: Any) -> Schema:  # noqa: ANN401 - plain JSON
@@ -33,29 +33,31 @@ def mapping_schema(values: Schema, **more: Any) -> Schema:  # noqa: ANN401 - pla
     return {"type": "object", "additionalProperties": values, **more}
 
 
-def list_or_one(item: Schema, one: Schema | None = None) -> Schema:
-    """Return the schema of what `each_item` reads: a list, or one name in its place."""
-    return {"anyOf": [one or item, {"type": "array", "items": item}]}
+def list_or_one(item: Schema, single: Schema | None = None) -> Schema:
+    """Return the schema for `each_item`: a list, or a single name in its place."""
+    return {"anyOf": [single or item, {"type": "array", "items": item}]}
 
 
 _LINK = re.compile(r"\[([^]]*)\]\([^)]*\)")
 
 
 def _plain_text(doc: str) -> str:
-    """Return a text of the reference without its links, which lead nowhere from an editor."""
+    """Return a text of the reference without its links, which do not work in an editor."""
     return _LINK.sub(r"\1", doc)
 
 
 class Spec(ABC, Generic[T]):
-    """How values of type T are written."""
+    """The syntax of the values of type T; `called` is its form in the reference, such as ``duration or mapping``."""
 
-    @abstractmethod
+    called: str
+
     def form(self) -> str:
-        """Return the form of a value as the reference has it, such as ``duration or mapping``."""
+        """Return the form of a value for the reference."""
+        return self.called
 
     @abstractmethod
     def read(self, node: YamlNode) -> T:
-        """Read a YAML node; raise PipelineError, with file:line, for all that is wrong with it."""
+        """Read a YAML node; raise PipelineError, with file:line, for all errors in it."""
 
     @abstractmethod
     def plain(self, value: T) -> Any:  # noqa: ANN401 - mappings, lists, texts and numbers
@@ -73,14 +75,14 @@ class Spec(ABC, Generic[T]):
         """Return the value with *** for its secrets."""
         return value
 
-    def document(self, path: str) -> Iterator[str]:  # noqa: ARG002 - most have nothing below them
-        """Yield the entries of the reference for what is below `path`: items of a Markdown list."""
+    def document(self, path: str) -> Iterator[str]:  # noqa: ARG002 - most have no keys
+        """Yield the entries of the reference for the keys below `path`, as items of a Markdown list."""
         yield from ()
 
 
 @dataclass(frozen=True)
 class Scalar(Spec[T]):
-    """One text or number: `read_node` reads it, `to_plain` gives what the YAML holds, and Python has its literal.
+    """A text or number: `read_node` reads it, `to_plain` returns its plain value, and Python has its literal.
 
     `accepts` is its JSON Schema.
     """
@@ -89,9 +91,6 @@ class Scalar(Spec[T]):
     read_node: Callable[[YamlNode], T]
     to_plain: Callable[[T], Any] = lambda value: value
     accepts: Schema = field(default_factory=lambda: TEXT_SCHEMA)
-
-    def form(self) -> str:
-        return self.called
 
     def read(self, node: YamlNode) -> T:
         return self.read_node(node)
@@ -114,9 +113,6 @@ class Each(Spec[tuple[T, ...]]):
     called: str
     item: Spec[T]
 
-    def form(self) -> str:
-        return self.called
-
     def read(self, node: YamlNode) -> tuple[T, ...]:
         return node.each(self.item.read)
 
@@ -134,25 +130,22 @@ class Each(Spec[tuple[T, ...]]):
 
 
 _DEEPEST = 42
-"""How many nodes may stand above one that is read by a spec that contains itself."""
+"""The maximum depth of a node that is read by a recursive spec."""
 
 
 @dataclass(frozen=True)
 class Deferred(Spec[T]):
-    """A spec that is looked up when it is needed, so that it can be part of itself; `document` stops here.
+    """A spec that is looked up when it is used, so that specs can be recursive; `document` stops here.
 
-    In a schema, `definition` is its name.
+    `definition` is its name in a JSON Schema.
     """
 
     called: str
     get: Callable[[], Spec[T]]
     definition: str
 
-    def form(self) -> str:
-        return self.called
-
     def read(self, node: YamlNode) -> T:
-        # by a YAML alias a node can be below itself
+        # a YAML alias can put a node below itself
         if any(node.node is above for above in node.above) or len(node.above) > _DEEPEST:
             msg = f"{node.called} is nested too deeply"
             raise node.error(msg)
@@ -170,7 +163,7 @@ class Deferred(Spec[T]):
 
 @dataclass(frozen=True)
 class Wrapped(Spec[T]):
-    """A type of one field, written as that field; `call` is its Python function ("" if the field's value will do)."""
+    """A type with one field, written as that field; `call` is its Python function ("" for the plain value)."""
 
     call: str
     make: Callable[[Any], T]
@@ -197,17 +190,13 @@ class Wrapped(Spec[T]):
         return self.inner.document(path)
 
 
-def _no_mask(value: Any) -> Any:  # noqa: ANN401 - a value of any key
-    return value
-
-
 @dataclass(frozen=True)
 class Key:
-    """One key of a section.
+    """A key of a section.
 
-    A key has a default unless it is `required`, or required where the key `unless` is left out. A value that equals the
-    default is printed only if `shown`. `field` is the model's name if it differs; `positional` keys come first in
-    Python, without their names. `hint` follows the message that the key is missing; `mask` hides a secret.
+    A key has a default unless it is `required`, or required if the key `unless` is missing. A value that equals the
+    default is printed only if `shown`. `field` is the name in the model if it differs; `positional` keys come first in
+    Python, without their names. `hint` is appended to the message that the key is missing; `mask` hides a secret.
     """
 
     name: str
@@ -220,7 +209,7 @@ class Key:
     field: str = ""
     positional: bool = False
     hint: str = ""
-    mask: Callable[[Any], Any] = _no_mask
+    mask: Callable[[Any], Any] = lambda value: value
     note: str = ""
 
     @property
@@ -239,7 +228,7 @@ class Key:
         return value is not None and (self.required or self.shown or value != self.default)
 
     def schema(self) -> Schema:
-        """Return the JSON Schema of the value, with what the key means and its default."""
+        """Return the JSON Schema of the value, with the key's description and default."""
         schema = self.spec.schema()
         if self.doc:
             schema["description"] = _plain_text(self.doc)
@@ -249,7 +238,7 @@ class Key:
         return schema
 
     def document(self, section: str) -> Iterator[str]:
-        """Yield the key's entry of the reference, and those of what is below it."""
+        """Yield the key's entry of the reference, and those of the keys below it."""
         path = f"{section}.{self.name}" if section else self.name
         if self.doc:
             yield f"- `{path}` ({self.spec.form()}, {self._need(section)}): {self.doc}"
@@ -271,17 +260,18 @@ def arguments(keys: Sequence[Key], parts: Mapping[str, Any]) -> str:
     """Return the Python arguments of a call for the values of some keys."""
     given = [key for key in keys if key.is_printed(parts[key.name])]
     ordered = sorted(given, key=lambda key: not key.positional)
-    written = ((key, key.spec.python(parts[key.name])) for key in ordered)
-    return ", ".join(text if key.positional else f"{key.name}={text}" for key, text in written)
+    texts = ((key, key.spec.python(parts[key.name])) for key in ordered)
+    return ", ".join(text if key.positional else f"{key.name}={text}" for key, text in texts)
 
 
 @dataclass(frozen=True)
 class Section(Spec[T]):
     """A value with keys: in YAML a mapping, in Python the call of a function with keyword arguments.
 
-    `make` takes the keys by the model's field names. `parts` gives the values back by key; left out, they are the
-    model's fields. `conflict` is given the keys that stand in the mapping (None for a value that is wrong) and returns
-    what is wrong with them together. With `short`, the first key alone may stand for the whole mapping.
+    `make` takes the values by the model's field names. `parts` returns those values, by key, that are not fields of the
+    object (items, if it is a mapping). `conflict` takes the keys that are present (None for an invalid value), and
+    returns a message if they cannot be combined. With `short`, the value of the first key may be written in place of
+    the mapping.
     """
 
     call: str
@@ -291,9 +281,6 @@ class Section(Spec[T]):
     conflict: Callable[[Mapping[str, Any]], str | None] = lambda _: None
     short: bool = False
     called: str = "mapping"
-
-    def form(self) -> str:
-        return self.called
 
     def read(self, node: YamlNode) -> T:
         if self.short and node.is_scalar:
@@ -325,10 +312,9 @@ class Section(Spec[T]):
         required = [key.name for key in self.keys if key.required]
         schema: Schema = {"type": "object", "properties": {key.name: key.schema() for key in self.keys}}
         schema |= {"additionalProperties": False} | ({"required": required} if required else {})
-        unless = {key.unless: [one.name for one in self.keys if one.unless == key.unless] for key in self.keys}
-        for other, names in unless.items():
-            if other:  # of the two, `conflict` refuses both
-                schema["oneOf"] = [{"required": names}, {"required": [other]}]
+        for other in {key.unless for key in self.keys} - {""}:  # `conflict` refuses both
+            names = [key.name for key in self.keys if key.unless == other]
+            schema["oneOf"] = [{"required": names}, {"required": [other]}]
         return {"anyOf": [self.keys[0].spec.schema(), schema]} if self.short else schema
 
     def mask(self, value: T) -> T:
@@ -347,26 +333,26 @@ class Section(Spec[T]):
 
     def values(self, value: T) -> Mapping[str, Any]:
         """Return the value of each key."""
-        if self.parts is not None:
-            return self.parts(value)
-        return {key.name: getattr(value, key.model_field) for key in self.keys}
+        parts = self.parts(value) if self.parts else {}
+        return {key.name: parts[key.name] if key.name in parts else _field(value, key.model_field) for key in self.keys}
+
+
+def _field(value: Any, name: str) -> Any:  # noqa: ANN401 - of any section
+    return value[name] if isinstance(value, Mapping) else getattr(value, name)
 
 
 @dataclass(frozen=True)
 class Shapes(Spec[T]):
-    """A mapping of one of several shapes: the first of which it has a key that no other has, else the last.
+    """A mapping of one of several shapes: the first with a distinguishing key in the mapping, else the last.
 
-    A shape is the keys that only it has, the model's types, and the section.
+    A shape is its distinguishing keys, the model's types, and the section.
     """
 
     shapes: tuple[tuple[tuple[str, ...], type[Any] | UnionType, Section[Any]], ...]
-
-    def form(self) -> str:
-        return "mapping"
+    called: str = "mapping"
 
     def read(self, node: YamlNode) -> T:
-        there = node.keys
-        found = [section for marks, _, section in self.shapes if there.intersection(marks)]
+        found = [section for marks, _, section in self.shapes if node.keys.intersection(marks)]
         return (found or [self.shapes[-1][2]])[0].read(node)  # type: ignore[no-any-return]
 
     def plain(self, value: T) -> Any:  # noqa: ANN401 - as above
@@ -379,14 +365,12 @@ class Shapes(Spec[T]):
         *marked, (_, _, last) = self.shapes
         schema = last.schema()
         for marks, _, section in reversed(marked):
-            if marks:  # one without is printed, but not read
-                there = {"anyOf": [{"required": [mark]} for mark in marks]}
-                schema = {"if": there, "then": section.schema(), "else": schema}
-        # an editor proposes these too: with them, it knows the shape
-        marking = {key.name: key.schema() for marks, _, section in marked for key in section.keys if key.name in marks}
-        return {
-            "properties": {name: {"description": one.get("description", "")} for name, one in marking.items()}
-        } | schema
+            if marks:  # a shape without marks is printed, but not read
+                is_marked = {"anyOf": [{"required": [mark]} for mark in marks]}
+                schema = {"if": is_marked, "then": section.schema(), "else": schema}
+        # editors propose these keys too, which then determine the shape
+        keys = (key for marks, _, section in marked for key in section.keys if key.name in marks)
+        return {"properties": {key.name: {"description": key.schema().get("description", "")} for key in keys}} | schema
 
     def mask(self, value: T) -> T:
         return self._section(value).mask(value)
@@ -395,23 +379,16 @@ class Shapes(Spec[T]):
         for _, _, section in self.shapes:
             yield from section.document(path)
 
-    def values(self, value: T) -> Mapping[str, Any]:
-        """Return the value of each key."""
-        return self._section(value).values(value)
-
     def _section(self, value: T) -> Section[T]:
         return next(section for _, type_, section in self.shapes if isinstance(value, type_))
 
 
 @dataclass(frozen=True)
 class Named(Spec[tuple[T, ...]]):
-    """A mapping of names to values of one section, in the order of the file; each value has its name."""
+    """A mapping of names to values of one section, in the order of the file; a value has its `name`."""
 
     called: str
     item: Section[T] | Shapes[T]
-
-    def form(self) -> str:
-        return self.called
 
     def read(self, node: YamlNode) -> tuple[T, ...]:
         fields = YamlMapping(node)
@@ -420,11 +397,11 @@ class Named(Spec[tuple[T, ...]]):
         return tuple(replace(result.value, name=name) for name, result in read)  # type: ignore[type-var]
 
     def plain(self, value: tuple[T, ...]) -> dict[str, Any]:
-        return {self.item.values(one)["name"]: self.item.plain(one) for one in value}
+        return {item.name: self.item.plain(item) for item in value}  # type: ignore[attr-defined]
 
     def python(self, value: tuple[T, ...]) -> str:
-        written = (f"{self.item.values(one)['name']!r}: {self.item.python(one)}" for one in value)
-        return f"{{{', '.join(written)}}}"
+        items = (f"{item.name!r}: {self.item.python(item)}" for item in value)  # type: ignore[attr-defined]
+        return f"{{{', '.join(items)}}}"
 
     def schema(self) -> Schema:
         return mapping_schema(self.item.schema())
@@ -438,7 +415,7 @@ class Named(Spec[tuple[T, ...]]):
 
 @dataclass(frozen=True)
 class Kind(Generic[T]):
-    """One of several kinds: the model's types, how they are written, and what they mean in words for `explain`."""
+    """One of several kinds: its types in the model, its syntax, and its meaning in words for `explain`."""
 
     types: tuple[type[T], ...]
     spec: Spec[T]
@@ -455,9 +432,9 @@ class Kind(Generic[T]):
 
 @dataclass(frozen=True)
 class OneOf(Spec[T]):
-    """One of several kinds of value: in YAML a mapping whose one key is the kind, such as ``{tumbling: 5m}``.
+    """One of several kinds of value: in YAML a mapping whose only key is the kind, such as ``{tumbling: 5m}``.
 
-    `scalar` is the kind that is written without a key: ``10m`` for a fixed delay. `what` is said in messages.
+    `scalar` is the kind that is written without a key: ``10m`` for a fixed delay. Messages call a value `what`.
     """
 
     what: str
@@ -469,19 +446,16 @@ class OneOf(Spec[T]):
 
     def read(self, node: YamlNode) -> T:
         if self.scalar is not None and node.is_scalar:
-            return self._read_scalar(self.scalar, node)
+            try:
+                return self.scalar.spec.read(node)  # type: ignore[no-any-return]
+            except PipelineError as exc:
+                name = node.node.value
+                if node.is_null or name not in self.kinds:
+                    raise
+                msg = f"{node.called}: {name} needs settings; write a mapping such as {{{name}: ...}}"
+                raise node.error(msg) from exc
         readers = {name: kind.spec.read for name, kind in self.kinds.items() if not kind.python_only}
         return read_one_of(node, self.what, readers)  # type: ignore[no-any-return]
-
-    def _read_scalar(self, scalar: Kind[Any], node: YamlNode) -> T:
-        try:
-            return scalar.spec.read(node)  # type: ignore[no-any-return]
-        except PipelineError as exc:
-            name = node.node.value
-            if node.is_null or name not in self.kinds:
-                raise
-            msg = f"{node.called}: {name} needs settings; write a mapping such as {{{name}: ...}}"
-            raise node.error(msg) from exc
 
     def plain(self, value: T) -> Any:  # noqa: ANN401 - as above
         name, kind = self.kind_of(value)
@@ -504,7 +478,7 @@ class OneOf(Spec[T]):
         return self.kind_of(value)[1].spec.mask(value)  # type: ignore[no-any-return]
 
     def words(self, value: T) -> str:
-        """Return what the value means, in words for `explain`."""
+        """Return the meaning of the value in words, for `explain`."""
         return self.kind_of(value)[1].words(value)
 
     def document(self, path: str) -> Iterator[str]:
@@ -513,7 +487,7 @@ class OneOf(Spec[T]):
                 yield from kind.document(f"{path}.{name}")
 
     def kind_of(self, value: T) -> tuple[str, Kind[Any]]:
-        """Return the kind of a value and its key ("" for the kind that is written without one)."""
+        """Return the key and the kind of a value; the key is "" for the kind that is written without one."""
         if self.scalar is not None and isinstance(value, self.scalar.types):
             return "", self.scalar
         for name, kind in self.kinds.items():
@@ -527,9 +501,9 @@ _WIDTH = 110
 
 
 def call_by_names(call: str, values: Sequence[tuple[str, str]]) -> str:
-    """Return the Python source of a call with keyword arguments, each on its own line if they are longer than one.
+    """Return the Python source of a call with keyword arguments, one a line if they do not fit on one line.
 
-    Names that are not Python names, or that Python would normalise, are passed by ``**``.
+    Names that are not identifiers, or that Python would normalise, are passed by ``**``.
     """
     if all(name.isascii() and name.isidentifier() and not keyword.iskeyword(name) for name, _ in values):
         begin, parts, end = f"{call}(", [f"{name}={value}" for name, value in values], ")"
@@ -542,17 +516,14 @@ def call_by_names(call: str, values: Sequence[tuple[str, str]]) -> str:
 
 
 def choice(*options: T) -> Scalar[T]:
-    """Return the spec of one of a few texts."""
-    called = _either([f"`{option}`" for option in options])
+    """Return the spec of one of several texts."""
+    *first, last = (f"`{option}`" for option in options)
+    called = f"{', '.join(first)} or {last}"
     return Scalar(called, lambda node: node.choice(options), accepts={"enum": list(options)})
 
 
-def _either(options: Sequence[str]) -> str:
-    return f"{', '.join(options[:-1])} or {options[-1]}"
-
-
 def each_item(node: YamlNode, read: Callable[[YamlNode], T]) -> tuple[T, ...]:
-    """Read each item of a list of names, or the one name that stands in its place; all their problems are reported."""
+    """Read each item of a list of names, or a single name in its place; report the problems of all."""
     if not node.is_list:
         if not node.is_scalar:
             raise node.wrong_kind(expected="a name or a list of names")
@@ -560,7 +531,8 @@ def each_item(node: YamlNode, read: Callable[[YamlNode], T]) -> tuple[T, ...]:
     return node.each(read)
 
 
-def _no_yaml(node: YamlNode) -> object:
+def no_yaml(node: YamlNode) -> Any:  # noqa: ANN401 - never returns
+    """Raise TypeError: a value exists in Python only."""
     msg = f"{node.called} has no YAML form"
     raise TypeError(msg)
 
@@ -576,5 +548,5 @@ FIELD_NAME = Scalar("name of a field", YamlNode.text)
 NAMES: Scalar[tuple[str, ...]] = Scalar(
     "name or list of names", lambda node: each_item(node, YamlNode.text), list, list_or_one(TEXT_SCHEMA)
 )
-CODE: Scalar[object] = Scalar("Python code", _no_yaml, code_name)
-"""A function or object of the user's; printed by its name."""
+CODE: Scalar[object] = Scalar("Python code", no_yaml, code_name)
+"""A user's function or object, printed by its name."""

@@ -1,6 +1,6 @@
-"""YAML nodes that know their file and line, and readers of texts, numbers, durations, lists and mappings.
+"""YAML nodes with their file and line, and readers of texts, numbers, durations, lists and mappings.
 
-A mapping's reader knows its keys. It collects the problems of all of them, and raises them as one PipelineError.
+The reader of a mapping collects the problems of all its keys, and raises them as one PipelineError.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from windrow.errors import PipelineError, Place, call_all, join_errors
 
 
 def compose(text: str, file: str) -> YamlNode:
-    """Read one YAML document; raise PipelineError, with the line, if it is none, is empty, or there are several."""
+    """Read a single YAML document; raise PipelineError, with the line, if it is invalid, empty, or one of several."""
     first, *others = compose_all(text, file)
     if others:
         msg = "there is a document before this one, and only one is expected here: remove ---"
@@ -30,14 +30,15 @@ def compose(text: str, file: str) -> YamlNode:
 
 
 def compose_all(text: str, file: str) -> list[YamlNode]:
-    """Read YAML documents, without empty ones; raise PipelineError, with the line, if there are none."""
-    # libyaml's loader is quicker, but ends the process on deeply nested input; a pipeline is small
+    """Read YAML documents without empty ones; raise PipelineError, with the line, if none is left or one is invalid."""
+    # libyaml's loader is faster, but crashes on deeply nested input; a pipeline is small
     try:
         nodes = [YamlNode(node, file) for node in yaml.compose_all(text.removeprefix("\ufeff"), Loader=_Loader)]
     except yaml.MarkedYAMLError as exc:
         line = _error_line(exc)
-        hint = '; within {...} put "${NAME}" in quotes' if "${" in _line(text, line) else ""
-        msg = f"{_syntax_message(exc)}{hint}"
+        source_line = next(islice(text.split("\n"), line - 1, None), "")
+        hint = '; within {...} put "${NAME}" in quotes' if "${" in source_line else ""
+        msg = f"the file is not YAML: {', '.join(filter(None, (exc.context, exc.problem)))}{hint}"
         raise PipelineError(msg, Place(file, line)) from exc
     except yaml.reader.ReaderError as exc:
         msg = f"the file is not YAML: the character {chr(exc.character)!r} is not allowed in it"
@@ -53,44 +54,35 @@ def compose_all(text: str, file: str) -> list[YamlNode]:
 
 
 class _Loader(yaml.SafeLoader):
-    """Reads the two escapes of a surrogate pair as one character, as JSON has them."""
+    """Reads the two escapes of a surrogate pair as one character, as JSON does."""
 
-    def compose_scalar_node(self, anchor: Any) -> yaml.ScalarNode:  # noqa: ANN401 - of a class without types
-        """Return a value; half of a pair stays in it, and is an error where the text is read."""
+    def compose_scalar_node(self, anchor: Any) -> yaml.ScalarNode:  # noqa: ANN401 - of an untyped class
+        """Return a value; half of a pair is kept, and reported when the text is read."""
         node: yaml.ScalarNode = super().compose_scalar_node(anchor)
-        node.value = _SURROGATE_PAIR.sub(_joined_pair, node.value)
+        node.value = _SURROGATE_PAIR.sub(_join_pair, node.value)
         return node
 
 
 _SURROGATE_PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 
 
-def _joined_pair(pair: re.Match[str]) -> str:
+def _join_pair(pair: re.Match[str]) -> str:
     return pair[0].encode("utf-16-le", "surrogatepass").decode("utf-16-le")
 
 
-def _syntax_message(exc: yaml.MarkedYAMLError) -> str:
-    parts = [part for part in (exc.context, exc.problem) if part]
-    return f"the file is not YAML: {', '.join(parts)}"
-
-
-def _line(text: str, number: int) -> str:
-    return next(islice(text.split("\n"), number - 1, None), "")
-
-
 def _error_line(exc: yaml.MarkedYAMLError) -> int:
-    # a quote that is never closed is a problem of the line that it opens in, not of the file's end
+    # an unclosed quote is reported on the line that opens it, not at the end of the file
     is_open = exc.context is not None and exc.context.startswith("while scanning a quoted scalar")
     mark = (exc.context_mark if is_open else None) or exc.problem_mark or exc.context_mark
     return mark.line + 1 if mark else 1
 
 
 class SqlMark(yaml.Mark):
-    """The position of a node that stands for a part of a text in SQL, where one line has many parts."""
+    """The position of a node that was made from a part of an SQL text, where a line has many parts."""
 
 
 def place_of(node: yaml.Node, file: str) -> Place:
-    """Return where a node starts: its line, in SQL also its column."""
+    """Return the start of a node: its line, in SQL also its column."""
     mark = node.start_mark
     return Place(file, mark.line + 1, mark.column + 1 if isinstance(mark, SqlMark) else None)
 
@@ -103,7 +95,7 @@ _NULL = "tag:yaml.org,2002:null"
 class YamlNode:
     """A node of `file`; `name` is its path, such as ``window.tumbling`` (empty for the whole file).
 
-    `above` are the nodes that it is below.
+    `above` are its ancestors.
     """
 
     node: yaml.Node
@@ -113,27 +105,27 @@ class YamlNode:
 
     @property
     def place(self) -> Place:
-        """The place where the node starts."""
+        """The start of the node."""
         return place_of(self.node, self.file)
 
     @property
     def called(self) -> str:
-        """The name as it is said in a message."""
+        """The name in messages."""
         return self.name or "the pipeline"
 
     @property
     def is_scalar(self) -> bool:
-        """Whether it is one value, and no list or mapping."""
+        """Whether it is a single value, not a list or mapping."""
         return isinstance(self.node, yaml.ScalarNode)
 
     @property
     def is_null(self) -> bool:
-        """Whether it is nothing: left out, ``~`` or ``null``."""
+        """Whether it is null: empty, ``~`` or ``null``."""
         return bool(self.node.tag == _NULL)
 
     @property
     def keys(self) -> frozenset[str]:
-        """The texts of a mapping's keys; none of another node."""
+        """The keys of a mapping; empty for another node."""
         pairs = self.node.value if self.is_mapping else ()
         return frozenset(key.value for key, _ in pairs if isinstance(key, yaml.ScalarNode))
 
@@ -149,7 +141,7 @@ class YamlNode:
 
     @property
     def kind(self) -> str:
-        """The kind of node, as messages name it."""
+        """The kind of node, in messages."""
         match self.node:
             case yaml.MappingNode():
                 return "a mapping"
@@ -158,24 +150,24 @@ class YamlNode:
             case yaml.ScalarNode() if self.is_null:
                 return "null"
             case _:
-                return "text"  # which is not repeated: it may hold a password
+                return "text"  # the text is not quoted: it may be a password
 
     def under(self, node: yaml.Node, name: str) -> YamlNode:
         """Return a node below this one."""
         return YamlNode(node, self.file, f"{self.name}.{name}" if self.name else name, (*self.above, self.node))
 
     def error(self, message: str) -> PipelineError:
-        """Return the error that `message` is at this place."""
+        """Return an error at this place."""
         return PipelineError(message, self.place)
 
     def wrong_kind(self, *, expected: str) -> PipelineError:
-        """Return the error that this is not `expected`, such as ``a list``."""
+        """Return the error that the node is not `expected`, such as ``a list``."""
         if self.is_null:
             return self.error(f"{self.called} is missing: it must be {expected}")
         return self.error(f"{self.called} must be {expected}, not {self.kind}")
 
     def text(self) -> str:
-        """Read a value as it is written: ``no`` and ``2024`` are texts too. Null and empty text are errors."""
+        """Read a value as text, as written: also ``no`` and ``2024``. Null and empty text are errors."""
         if not self.is_scalar or self.is_null:
             raise self.wrong_kind(expected="text")
         text: str = self.node.value
@@ -194,7 +186,7 @@ class YamlNode:
             return int(text)
         except ValueError:
             msg = f"{self.called} must be a whole number, not {text!r}"
-            raise self.error(msg) from None  # whose message has the text, which may be a secret
+            raise self.error(msg) from None  # the cause quotes the text, which may be secret
 
     def fraction(self) -> float:
         """Read a number such as 0.99."""
@@ -211,19 +203,18 @@ class YamlNode:
     def choice(self, options: Iterable[T]) -> T:
         """Read one of the texts in `options`."""
         text = self.text()
-        known = tuple(options)
-        for option in known:
-            if option == text:
-                return option
-        msg = f"{self.called} must be {_either(known)}, not {text!r}"
-        raise self.error(msg)
+        known = {str(option): option for option in options}
+        if text not in known:
+            msg = f"{self.called} must be {' or '.join(known)}, not {text!r}"
+            raise self.error(msg)
+        return known[text]
 
     def duration(self) -> int:
         """Read a duration as microseconds."""
         return self.parsed(m.parse_duration)
 
     def parsed(self, parse: Callable[[str], T]) -> T:
-        """Read a text by a function that raises PipelineError for what it cannot read."""
+        """Parse a text by a function that raises PipelineError if the text is invalid."""
         text = self.text()
         try:
             return parse(text)
@@ -242,16 +233,12 @@ class YamlNode:
         return call_all(partial(read, item) for item in self.items())
 
 
-def _either(options: tuple[object, ...]) -> str:
-    return " or ".join(str(option) for option in options)
-
-
 D = TypeVar("D")
 
 
 @dataclass(frozen=True)
 class ReadResult(Generic[T]):
-    """The result of reading a key: its value, or the problem, which is reported with the mapping's others."""
+    """The result of reading a key: its value, or the problem, which the mapping reports with its other problems."""
 
     result: T | PipelineError
 
@@ -269,29 +256,29 @@ _SYNONYMS = {
     **dict.fromkeys(("cumulative", "cumulating"), "cumulate"),
     **dict.fromkeys(("sessions", "session_window"), "session"),
 }
-"""Names of windows in other engines, and the key here."""
+"""Names of windows in other engines, and the key for them."""
 
 
 class YamlMapping:
-    """A mapping that is being read.
+    """Reads a mapping.
 
-    Problems are collected, and `check` raises them all as one PipelineError; only then may values be used.
+    Problems are collected; `check` raises all of them as one PipelineError. Values may be used only after `check`.
     """
 
     def __init__(self, node: YamlNode, known: Sequence[str] | None = None) -> None:
-        """Read the entries of a mapping; keys other than `known` are problems (None: any key is allowed)."""
+        """Read the entries of a mapping; keys that are not `known` are problems (None: all keys are allowed)."""
         self.node = node
         self._errors: list[PipelineError] = []
         self._meant: set[str] = set()
         self._entries: dict[str, YamlNode] = {}
-        for key, spot_ in self._pairs():
+        for key, entry in self._pairs():
             if known is None or key.node.value in known:
-                self._entries[key.node.value] = spot_
+                self._entries[key.node.value] = entry
             else:
                 self._unknown(key, known)
 
     def __iter__(self) -> Iterator[tuple[str, YamlNode]]:
-        """Go through the entries in the order of the file."""
+        """Iterate over the entries in the order of the file."""
         return iter(self._entries.items())
 
     def __contains__(self, key: str) -> bool:
@@ -302,7 +289,7 @@ class YamlMapping:
         self._errors.append(error)
 
     def attempt(self, read: Callable[[YamlNode], T], node: YamlNode) -> ReadResult[T]:
-        """Read a spot; its problems become this mapping's."""
+        """Read a node, and add its problems to those of the mapping."""
         try:
             return ReadResult(read(node))
         except PipelineError as exc:
@@ -310,7 +297,7 @@ class YamlMapping:
             return ReadResult(exc)
 
     def required(self, key: str, read: Callable[[YamlNode], T], hint: str = "") -> ReadResult[T]:
-        """Read the value of a key that must be there; `hint` follows its name if it is not."""
+        """Read the value of a required key; `hint` is appended to the message that it is missing."""
         if key in self._entries:
             return self.attempt(read, self._entries[key])
         error = self.node.error(f"{self.node.called} lacks {key!r} {hint}".rstrip())
@@ -319,13 +306,13 @@ class YamlMapping:
         return ReadResult(error)
 
     def optional(self, key: str, read: Callable[[YamlNode], T], default: D) -> ReadResult[T | D]:
-        """Read the value of a key, or take the default if it is not there."""
+        """Read the value of a key; return the default if it is missing."""
         if key not in self._entries:
             return ReadResult(default)
         return ReadResult(self.attempt(read, self._entries[key]).result)
 
     def check(self) -> None:
-        """Raise what was found, if anything was."""
+        """Raise the problems, if there are any."""
         if self._errors:
             raise join_errors(self._errors)
 
@@ -352,7 +339,6 @@ class YamlMapping:
 
     def _unknown(self, key: YamlNode, known: Sequence[str]) -> None:
         name: str = key.node.value
-        # a guess ignores case
         synonym = _SYNONYMS.get(name.lower(), "")
         close = [synonym] if synonym in known else difflib.get_close_matches(name.lower(), known, n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"expected {_one_of(known)}"
@@ -361,7 +347,7 @@ class YamlMapping:
 
 
 def read_one_of(node: YamlNode, what: str, readers: Mapping[str, Callable[[YamlNode], T]]) -> T:
-    """Read a mapping whose one key says which kind it is, such as ``{tumbling: 5m}``."""
+    """Read a mapping whose only key is the kind of value, such as ``{tumbling: 5m}``."""
     if not node.is_mapping:
         raise node.wrong_kind(expected=f"a mapping such as {{{next(iter(readers))}: ...}}")
     fields = YamlMapping(node, tuple(readers))
@@ -377,21 +363,20 @@ def read_one_of(node: YamlNode, what: str, readers: Mapping[str, Callable[[YamlN
 
 
 def _one_of(known: Sequence[str]) -> str:
-    if not known:
-        return "none"
-    return known[0] if len(known) == 1 else f"one of {', '.join(known)}"
+    return known[0] if len(known) == 1 else f"one of {', '.join(known)}" if known else "none"
 
 
 def read_texts(node: YamlNode, parse: Callable[[str], T]) -> tuple[tuple[str, T], ...]:
-    """Read a mapping of texts; raise PipelineError, with file:line, for those that `parse` refuses."""
+    """Read a mapping of texts; raise PipelineError, with file:line, for texts that `parse` refuses."""
     fields = YamlMapping(node)
     entries = list(fields)
     read = []
     cut = False
     for (name, entry), (_, after) in zip(entries, [*entries[1:], ("", None)], strict=False):
         if cut and entry.is_null:
-            continue  # reported already, with the beginning
-        cut = _has_open_bracket(entry) and after is not None and after.is_null
+            continue  # reported with the first part
+        is_open = entry.is_scalar and entry.node.value.count("(") > entry.node.value.count(")")
+        cut = is_open and after is not None and after.is_null
         if cut:
             msg = f'{entry.called}: a comma ends a value within {{...}}; put the text in quotes: "f(a, b)"'
             fields.problem(entry.error(msg))
@@ -399,7 +384,3 @@ def read_texts(node: YamlNode, parse: Callable[[str], T]) -> tuple[tuple[str, T]
             read.append((name, fields.attempt(lambda entry: entry.parsed(parse), entry)))
     fields.check()
     return tuple((name, value.value) for name, value in read)
-
-
-def _has_open_bracket(node: YamlNode) -> bool:
-    return node.is_scalar and node.node.value.count("(") > node.node.value.count(")")

@@ -22,170 +22,146 @@ class Count:
 
 
 @dataclass(frozen=True)
-class Sum:
+class _OfArgument:
+    """A function of the argument `of`."""
+
+    of: str
+
+
+@dataclass(frozen=True)
+class Sum(_OfArgument):
     """The sum of a number; exact but for doubles."""
 
-    of: str
-
 
 @dataclass(frozen=True)
-class Min:
+class Min(_OfArgument):
     """The least value."""
 
-    of: str
-
 
 @dataclass(frozen=True)
-class Max:
+class Max(_OfArgument):
     """The greatest value."""
 
-    of: str
-
 
 @dataclass(frozen=True)
-class Avg:
+class Avg(_OfArgument):
     """The mean: exact to six more digits than its field has, rounded half away from zero; a double for doubles."""
 
-    of: str
-
 
 @dataclass(frozen=True)
-class CountDistinct:
+class CountDistinct(_OfArgument):
     """The number of distinct values; exact, so a window's state holds each of them."""
 
-    of: str
+
+@dataclass(frozen=True)
+class ApproxCountDistinct(_OfArgument):
+    """The approximate number of distinct values, in a state of bounded size."""
 
 
 @dataclass(frozen=True)
-class ApproxCountDistinct:
-    """About how many different values, in a state of bounded size."""
-
-    of: str
-
-
-@dataclass(frozen=True)
-class Quantile:
+class Quantile(_OfArgument):
     """The value that the fraction `at` of a number's values do not exceed, exact; a window's state holds them all."""
 
-    of: str
     at: float
 
 
 @dataclass(frozen=True)
-class ApproxQuantile:
+class ApproxQuantile(_OfArgument):
     """A quantile to within one per cent of its value, in a state of bounded size."""
 
-    of: str
     at: float
 
 
 @dataclass(frozen=True)
-class TopK:
-    """The `k` most frequent values with how often each came, as JSON; equal counts in the order of the values."""
+class TopK(_OfArgument):
+    """The `k` most frequent values with their counts, as JSON; equal counts in the order of the values."""
 
-    of: str
     k: int
 
 
 @dataclass(frozen=True)
-class First:
+class First(_OfArgument):
     """The value of the first record, by event time (equal times: by partition and offset), or by partition, offset."""
 
-    of: str
     by: Literal["time", "log"] = "time"
 
 
 @dataclass(frozen=True)
-class Last:
+class Last(_OfArgument):
     """The value of the last record, by event time (equal times: by partition and offset), or by partition, offset."""
 
-    of: str
     by: Literal["time", "log"] = "time"
 
 
 @dataclass(frozen=True)
-class MaxBy:
-    """The value of the record with the greatest `measure`; of equal ones, that of the first record by event time."""
+class MaxBy(_OfArgument):
+    """The value of the record with the greatest `measure`; of several, the first by event time."""
 
-    of: str
     measure: str
 
 
 @dataclass(frozen=True)
-class MinBy:
-    """The value of the record with the least `measure`; of equal ones, that of the first record by event time."""
+class MinBy(_OfArgument):
+    """The value of the record with the least `measure`; of several, the first by event time."""
 
-    of: str
     measure: str
 
 
 @dataclass(frozen=True)
-class TopKBy:
-    """The values of the `k` records with the greatest `measure`, each with it, as JSON; equal ones by event time."""
+class TopKBy(_OfArgument):
+    """The values and measures of the `k` records with the greatest `measure`, as JSON; ties by event time."""
 
-    of: str
     measure: str
     k: int
 
 
 @dataclass(frozen=True)
-class BottomKBy:
-    """The values of the `k` records with the least `measure`, each with it, as JSON; equal ones by event time."""
+class BottomKBy(_OfArgument):
+    """The values and measures of the `k` records with the least `measure`, as JSON; ties by event time."""
 
-    of: str
     measure: str
     k: int
 
 
 @dataclass(frozen=True)
-class CollectList:
+class CollectList(_OfArgument):
     """The values by event time (equal times: by partition and offset), or by partition, offset, the first `most`."""
 
-    of: str
     most: int
     by: Literal["time", "log"] = "time"
 
 
 @dataclass(frozen=True)
-class CollectSet:
-    """The different values in their own order, the least `most` of them, as a JSON array."""
+class CollectSet(_OfArgument):
+    """The least `most` of the distinct values, in order, as a JSON array."""
 
-    of: str
     most: int
 
 
 @dataclass(frozen=True)
-class Variance:
+class Variance(_OfArgument):
     """The sample variance, a double; null for fewer than two values."""
 
-    of: str
-
 
 @dataclass(frozen=True)
-class Stddev:
+class Stddev(_OfArgument):
     """The sample standard deviation, a double; null for fewer than two values."""
 
-    of: str
+
+@dataclass(frozen=True)
+class BoolAnd(_OfArgument):
+    """Whether all values are true."""
 
 
 @dataclass(frozen=True)
-class BoolAnd:
-    """Whether all are true."""
-
-    of: str
-
-
-@dataclass(frozen=True)
-class BoolOr:
-    """Whether one is true."""
-
-    of: str
+class BoolOr(_OfArgument):
+    """Whether any value is true."""
 
 
 class CustomAggregate(Protocol):
-    """An aggregate of one's own. States merge in any order and grouping, or results depend on batch cuts.
+    """A user-defined aggregate. States must merge in any order and grouping, or results depend on batch cuts.
 
-    A state is any plain value (numbers, texts, lists, dicts) that JSON holds.
+    A state is any plain value (numbers, texts, lists, dicts) that JSON can represent.
     """
 
     @property
@@ -198,11 +174,11 @@ class CustomAggregate(Protocol):
         ...
 
     def step(self, state: Any, columns: Mapping[str, pa.Array]) -> Any:  # noqa: ANN401
-        """Return the state with some more records in it, given as columns, in no promised order."""
+        """Return the state with the records of `columns` added, which come in no particular order."""
         ...
 
     def merge(self, one: Any, other: Any) -> Any:  # noqa: ANN401
-        """Return the state of the records of both."""
+        """Return the state of the records of both states."""
         ...
 
     def finish(self, state: Any) -> Any:  # noqa: ANN401
@@ -212,7 +188,7 @@ class CustomAggregate(Protocol):
 
 @dataclass(frozen=True)
 class Custom:
-    """An aggregate in Python, over some arguments; only the fluent form has it."""
+    """An aggregate in Python over one or more arguments; only the fluent form has it."""
 
     aggregate: CustomAggregate
     of: tuple[str, ...]
@@ -260,9 +236,9 @@ class FunctionSpec:
     - `accepts`: values of any type, numbers, numbers that are summed (decimals of limited width), or booleans.
     - `result`: a count (a long, never null), a value of the argument's type, an exact sum or mean, a double, JSON
       text, or a boolean.
-    - `extra`: what the call takes after the argument, in order: a fraction from 0 to 1, a measure, which is another
-      argument, or a limit (a positive whole number).
-    - `by_log`: the call means the order by partition and offset, not by event time.
+    - `extra`: further arguments of the call, in order: a fraction from 0 to 1, a measure (a second argument over
+      fields), or a limit (a positive whole number).
+    - `by_log`: the order is by partition and offset, not by event time.
     """
 
     kind: type[Count | UnaryFunction]
@@ -299,11 +275,11 @@ AGGREGATE_FUNCTIONS: Mapping[str, FunctionSpec] = {
     "collect_list_in_log": FunctionSpec(CollectList, "any", "text", extra=("limit",), by_log=True),
     "collect_set": FunctionSpec(CollectSet, "any", "text", extra=("limit",)),
 }
-"""The catalogue of aggregate functions by the name of their call; what is called otherwise is a formula."""
+"""The catalogue of aggregate functions by the name in a call; a call of any other name is a formula."""
 
 
 def function_name(function: Count | UnaryFunction) -> str:
-    """Return the name by which an aggregate function is called."""
+    """Return the name of an aggregate function in a call."""
     by_log = isinstance(function, First | Last | CollectList) and function.by == "log"
     return next(
         name for name, spec in AGGREGATE_FUNCTIONS.items() if spec.kind is type(function) and spec.by_log == by_log
@@ -317,7 +293,7 @@ def function_spec(function: Count | UnaryFunction) -> FunctionSpec:
 
 @dataclass(frozen=True)
 class Aggregate:
-    """A result column; with `where`, an SQL condition over a record's fields, of those records alone."""
+    """A result column; with `where`, an SQL condition over a record's fields, computed from the records it selects."""
 
     name: str
     function: Function

@@ -1,4 +1,4 @@
-"""Alerts about a run: which are raised, by which limits, and where they are sent. No result depends on them."""
+"""Alerts about a run: the limits at which they are raised, and their receivers. No result depends on them."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ ALERT_CONDITIONS: Final[Mapping[AlertName, str]] = {
 COUNTING_ALERTS: Final[frozenset[AlertName]] = frozenset(
     {"watermark-stuck", "latency", "late-spike", "expired-share", "dead-letters", "backpressure", "hot-key"}
 )
-"""Alerts that a run which knows only offsets, in real time, does not raise."""
+"""Alerts that a realtime run does not raise, because it reports offsets only."""
 
 
 def field_of(name: AlertName) -> str:
-    """Return the field of `Alerts` with the limits of an alert."""
+    """Return the field of `Alerts` that holds the limits of an alert."""
     return name.replace("-", "_")
 
 
@@ -110,10 +110,10 @@ AlertLimit = LagLimit | TimeLimit | LatencyLimit | ShareLimit | SpikeLimit | Che
 
 @dataclass(frozen=True)
 class Alerts:
-    """The limits of each alert, and where alerts are sent besides the log.
+    """The limits of each alert, and the receivers of alerts besides the log.
 
-    `webhook` is a URL that is sent them as JSON, which may refer to secrets; `command` a program with its arguments
-    that is run with one as JSON on stdin.
+    Each alert is sent as JSON to the URL `webhook`, which may refer to secrets, and to `command`, a program with its
+    arguments, on stdin.
     """
 
     lag: LagLimit | Off = LagLimit()
@@ -139,4 +139,4 @@ class Alerts:
 
 
 DEFAULT_ALERTS: Final = Alerts()
-"""Those of a pipeline that says nothing of them."""
+"""The alerts of a pipeline without the section `alerts`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from windrow.errors import InputError
 
@@ -24,7 +24,7 @@ _NANOS: Final = {
 
 @dataclass(frozen=True)
 class AvroPrimitive:
-    """A primitive type. A number that is a time has the nanoseconds of its unit, bytes that are a decimal its scale."""
+    """A primitive type: with `nanos` a time in units of that many nanoseconds, with `scale` bytes of a decimal."""
 
     kind: Primitive
     nanos: int | None = None
@@ -33,7 +33,7 @@ class AvroPrimitive:
 
 @dataclass(frozen=True)
 class AvroFixed:
-    """So many bytes; a decimal if there is a scale."""
+    """`size` bytes; a decimal if there is a scale."""
 
     size: int
     scale: int | None = None
@@ -41,7 +41,7 @@ class AvroFixed:
 
 @dataclass(frozen=True)
 class AvroEnum:
-    """One of some symbols."""
+    """One of several symbols."""
 
     symbols: tuple[str, ...]
 
@@ -69,7 +69,7 @@ class AvroUnion:
 
 @dataclass(eq=False)
 class AvroRecord:
-    """Named values; `fields` are given later, as a record can contain itself."""
+    """Named values; `fields` are set after construction, because a record can contain itself."""
 
     name: str
     fields: tuple[tuple[str, AvroType], ...] = field(default=(), repr=False)
@@ -79,9 +79,9 @@ AvroType: TypeAlias = AvroPrimitive | AvroFixed | AvroEnum | AvroArray | AvroMap
 
 
 def parse_schema(text: str, called: str, references: Iterable[str] = ()) -> AvroType:
-    """Return the type that the JSON of a schema says; it may name types of the schemas `references`.
+    """Parse the JSON of a schema, which may name types of the schemas `references`.
 
-    Raise InputError, in which the schema is `called` so, if it says none.
+    Raise InputError, which calls the schema `called`, if it is not an Avro schema.
     """
     reader = _SchemaReader()
     try:
@@ -97,24 +97,21 @@ def parse_schema(text: str, called: str, references: Iterable[str] = ()) -> Avro
 
 
 class _SchemaError(Exception):
-    """A schema is wrong; the message says how."""
+    """A schema is invalid; the message says why."""
 
 
 class _SchemaReader:
-    """Reads a schema's JSON; names stand for types that were defined before."""
+    """Reads a schema's JSON; a name stands for a type that was defined before it."""
 
     def __init__(self) -> None:
         self._named: dict[str, AvroType] = {}
 
-    def read(self, given: object, namespace: str) -> AvroType:  # noqa: PLR0911 - a form of a type each
-        if isinstance(given, list):
-            return AvroUnion(tuple(self.read(one, namespace) for one in given))
-        if isinstance(given, str):
-            return self._by_name(given, namespace)
-        if not isinstance(given, dict):
-            msg = f"{json.dumps(given)[:60]} is no type"
-            raise _SchemaError(msg)
+    def read(self, given: Any, namespace: str) -> AvroType:  # noqa: ANN401, PLR0911 - JSON; each form of a type
         match given:
+            case list():
+                return AvroUnion(tuple(self.read(branch, namespace) for branch in given))
+            case str():
+                return self._by_name(given, namespace)
             case {"type": "array"}:
                 return AvroArray(self.read(_part(given, "items"), namespace))
             case {"type": "map"}:
@@ -126,7 +123,7 @@ class _SchemaReader:
             case {"type": type_}:
                 return self.read(type_, namespace)
             case _:
-                msg = f"{json.dumps(given)[:60]} is no type"
+                msg = f"{json.dumps(given)[:60]} is not a type"
                 raise _SchemaError(msg)
 
     def _by_name(self, name: str, namespace: str) -> AvroType:
@@ -159,7 +156,7 @@ class _SchemaReader:
         else:
             record = self._named[full] = AvroRecord(full)
             inner = full.rpartition(".")[0]
-            record.fields = tuple(self._field(one, full, inner) for one in _list(given, "fields"))
+            record.fields = tuple(self._field(item, full, inner) for item in _list(given, "fields"))
         return self._named[full]
 
     def _field(self, given: object, record: str, namespace: str) -> tuple[str, AvroType]:
@@ -179,13 +176,13 @@ def _part(given: object, name: str) -> object:
 def _list(given: Mapping[str, object], name: str) -> list[object]:
     found = _part(given, name)
     if not isinstance(found, list):
-        msg = f"the {name} of {given.get('name')!r} are no list"
+        msg = f"the {name} of {given.get('name')!r} are not a list"
         raise _SchemaError(msg)
     return found
 
 
 def _logical(given: Mapping[str, object], kind: Primitive) -> AvroPrimitive:
-    """Return a primitive type; a logical type that does not fit is left out, as the specification says."""
+    """Return a primitive type; a logical type that does not fit is ignored, as the specification says."""
     logical = given.get("logicalType")
     if kind == "bytes":
         return AvroPrimitive(kind, scale=_scale(given))

@@ -12,22 +12,22 @@ from windrow.model.formats import FilesFormat, RecordFormat, TextFormat
 
 @dataclass(frozen=True)
 class Source:
-    """A partitioned log. A kind has the name of its `section` in YAML, and a `place` where people find it."""
+    """A partitioned log. `section` is its kind, as a YAML key; `place` is its address for people."""
 
     section: ClassVar[str]
     if TYPE_CHECKING:
 
         @property
         def format(self) -> RecordFormat | FilesFormat:
-            """What its records are."""
+            """The format of its records."""
 
         @property
         def place(self) -> str:
-            """Where people find it."""
+            """Its address, for people."""
 
     @property
     def folder(self) -> str | None:
-        """The folder of the embedded log that is read, None if it is none."""
+        """The folder of the embedded log that is read, or None."""
         return None
 
     @property
@@ -37,19 +37,19 @@ class Source:
 
     @property
     def records(self) -> Source:
-        """The log that is read: this one."""
+        """The log that is read."""
         return self
 
     @property
     def decoded(self) -> Source:
-        """The log of records that are decoded already."""
+        """The same source, for records that are decoded already."""
         found: Any = self.records
         return replace(found, format="json")  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)
 class FollowedSource(Source):
-    """A source whose changes a run appends to a log, its `records`, which is all that is read of it."""
+    """A source whose changes a run appends to a log, `records`; pipelines read only that log."""
 
 
 @dataclass(frozen=True)
@@ -78,9 +78,9 @@ class LogSource(Source):
 
 @dataclass(frozen=True)
 class KafkaSource(Source):
-    """A Kafka topic; `options` go to the consumer as they are (``security.protocol`` ...).
+    """A Kafka topic; `options` are passed to the consumer unchanged (``security.protocol`` ...).
 
-    The offsets that were read are committed to the consumer group `group`, which nothing is read from.
+    Offsets are committed to the consumer group `group` for monitoring only; a run never resumes from them.
     """
 
     servers: str
@@ -104,7 +104,7 @@ class KafkaSource(Source):
 
 @dataclass(frozen=True)
 class FilesSource(Source):
-    """Files that others write once: JSON lines, CSV or Parquet, whose names match glob patterns.
+    """Files that are written once: JSON lines, CSV or Parquet, whose names match glob patterns.
 
     Each pattern in `path` is a partition: the records of its files, file after file in the order of their names; the
     offset is the record's number from 0. A file is Parquet if its name ends in ``.parquet``, else text in `format`. The
@@ -123,17 +123,17 @@ class FilesSource(Source):
 
     @property
     def label(self) -> str:
-        """The name of the source in the late output, the dead letters and the clock journal: that of the folder."""
+        """The name of the source in the late output, the dead letters and the clock journal: its folder's name."""
         return PurePath(self.root).name or self.section
 
     @property
     def root(self) -> str:
-        """The folder that has all files of the first partition."""
+        """The folder with all files of the first partition."""
         return split_pattern(self.path[0])[0] if self.path else ""
 
 
 def split_pattern(path: str) -> tuple[str, str]:
-    """Return the folder that all files of a glob pattern are in, and the pattern within it; of a file, its name."""
+    """Return the deepest folder above all files of a glob pattern, and the pattern (or file name) within it."""
     parts = PurePath(path).parts
     fixed = next((at for at, part in enumerate(parts) if glob.has_magic(part)), max(0, len(parts) - 1))
     return str(PurePath(*parts[:fixed])), "/".join(parts[fixed:])
@@ -141,7 +141,7 @@ def split_pattern(path: str) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class FileSource(FollowedSource):
-    """A table in a file, whose changes by `key` are appended to the embedded log in the folder `log`, and read there.
+    """A table in a file; its changes by `key` are appended to the embedded log in the folder `log`, and read from it.
 
     The file is CSV or JSON lines, by the ending of its name.
     """
@@ -169,22 +169,22 @@ class FileSource(FollowedSource):
 
     @property
     def records(self) -> LogSource:
-        """The log that is read: the embedded log."""
+        """The embedded log, which is read."""
         return LogSource(self.log, self.format)
 
     @property
     def decoded(self) -> FileSource:
-        """The file, whose records in the log are decoded as they are."""
+        """The file itself: its records in the log need no decoding."""
         return self
 
 
 @dataclass(frozen=True)
 class PostgresCdcSource(FollowedSource):
-    """A table of a PostgreSQL database, whose changes are appended to the embedded log or the topic `into`.
+    """A table of a PostgreSQL database; its changes are appended to the embedded log or the topic `into`.
 
     `table` may name its schema. An update that changes one of the columns `key` (empty: the primary key) is a deletion
-    and an insertion. `slot` is the replication slot and `publication` the publication that has the table; windrow
-    creates them, with names of its own where none is given.
+    and an insertion. `slot` is the replication slot and `publication` the publication with the table; windrow creates
+    them, under generated names if none are given.
     """
 
     url: str = field(repr=False)
@@ -203,7 +203,7 @@ class PostgresCdcSource(FollowedSource):
 
     @property
     def folder(self) -> str | None:
-        """The folder of the embedded log with the changes; None if they are in a topic."""
+        """The folder of the embedded log with the changes, or None for a topic."""
         return self.into.folder
 
     @property
@@ -213,25 +213,25 @@ class PostgresCdcSource(FollowedSource):
 
     @property
     def records(self) -> LogSource | KafkaSource:
-        """The log that is read: the embedded log or the topic with the changes."""
+        """The embedded log or the topic with the changes, which is read."""
         return replace(self.into, format=self.format)
 
 
 OWN_GROUPS = "windrow-"
-"""What the names of consumer groups begin with that windrow itself uses, and reads from."""
+"""The prefix of the consumer groups that windrow itself uses, and resumes from."""
 LOG_TIME, DELETED, MORE = "_log_time", "_deleted", "_more"
-"""The fields of an embedded log's record that hold its log timestamp, and of the row of a file, whether it was deleted,
-and whether more records of the same reading follow."""
+"""Fields of an embedded log's record: its log timestamp; for a row of a file also whether the row was deleted, and
+whether more records of the same reading follow."""
 Companion = Literal["late", "dead", "clocks"]
-"""What is beside a sink's own table or topic."""
+"""The tables or topics beside a sink's own one."""
 
 
 @dataclass(frozen=True)
 class Sink:
-    """Where rows are written. A kind has the name of its `section` in YAML.
+    """The target of rows. `section` is its kind, as a YAML key.
 
-    A pipeline that has no other name is called after its `table`. `system` is what OpenTelemetry's conventions call its
-    software (``db.system.name``, ``messaging.system``). Unless a step `is_one_transaction`, each table has its own.
+    The default name of a pipeline is the `table` of its sink. `system` is the software's name in OpenTelemetry's
+    conventions (``db.system.name``, ``messaging.system``). A step `is_one_transaction`, or one for each table.
     """
 
     section: ClassVar[str]
@@ -253,42 +253,42 @@ class Sink:
 
         @property
         def place(self) -> str:
-            """Where people find it."""
+            """Its address, for people."""
 
     @property
     def database(self) -> Sink:
-        """The sink without what is of one of its tables alone: it is equal for all tables of a database."""
+        """The sink without the settings of a single table: equal for all tables of a database."""
         return self
 
     def into(self, table: str) -> Self:
-        """Return a sink that writes another table of the same database, which has no outbox, or another topic."""
+        """Return a sink for another table of the same database, without an outbox, or for another topic."""
         found: Any = self
         return replace(found, table=table)  # type: ignore[no-any-return]
 
     def companion(self, name: Companion) -> str:
-        """Return the name of what is beside the table: late output, dead letters or the clock journal."""
+        """Return the name of the table's late output, dead letters or clock journal."""
         return f"{self.table}_{name}"
 
     @property
     def reasons(self) -> str:
-        """Where the reasons of dead letters are, in words."""
+        """The place of the reasons of dead letters, in words."""
         return f"the column `reason` of the table {self.companion('dead')}"
 
 
 @dataclass(frozen=True)
 class TableSink(Sink):
-    """A sink with a table of results; the others hold changes alone."""
+    """A sink with a table of results; other sinks have changes only."""
 
     @property
     def database(self) -> Sink:
-        """The sink without what is of one of its tables alone."""
+        """The sink without the settings of a single table."""
         found: Any = self
         return replace(found, table="", key=(), changelog=True)  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)
 class FolderSink(Sink):
-    """Files of changes in a folder, in the folder of the table's name; without a table of results."""
+    """Files of changes in the subfolder `table` of the folder `path`; there is no table of results."""
 
     path: str
     table: str
@@ -305,8 +305,8 @@ class FolderSink(Sink):
 class SqliteSink(TableSink):
     """Tables in an SQLite file.
 
-    `key` is the result table's primary key; empty, it is window_start, window_end and the pipeline's key. NUMERIC
-    columns hold 15 digits: `decimals` ``text`` keeps more. Without `changelog` the table of changes stays empty.
+    `key` is the primary key of the result table, by default window_start, window_end and the pipeline's key. NUMERIC
+    columns hold 15 digits; `decimals` ``text`` keeps more. Without `changelog` the table of changes stays empty.
     """
 
     path: str
@@ -349,16 +349,16 @@ class PostgresSink(TableSink):
         return PostgresSink(self.url, "")
 
     def into(self, table: str) -> Self:
-        """Return a sink that writes another table, which has no outbox."""
+        """Return a sink for another table, without an outbox."""
         return replace(self, table=table, outbox=False)
 
 
 @dataclass(frozen=True)
 class KafkaSink(Sink):
-    """A Kafka topic of changes by the key of their row: a JSON object, or with `format` debezium Debezium's envelope.
+    """A Kafka topic of changes, keyed by the key of the row; each is a JSON object, or Debezium's envelope by `format`.
 
-    The realtime host commits a transaction every `commit` microseconds at most, others with each step. `options` go to
-    the producer as they are; the realtime host takes those of its source.
+    The realtime host commits a transaction at least every `commit` microseconds, other hosts one a step. `options` are
+    passed to the producer unchanged; the realtime host uses those of its source.
     """
 
     servers: str
@@ -366,6 +366,8 @@ class KafkaSink(Sink):
     commit: int = 10_000
     format: RecordFormat = "json"
     options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    key: ClassVar[tuple[str, ...]] = ()
+    changelog: ClassVar[bool] = True
     section: ClassVar[str] = "kafka"
     system: ClassVar[str] = "kafka"
 
@@ -376,18 +378,8 @@ class KafkaSink(Sink):
 
     @property
     def table(self) -> str:
-        """The topic: what its pipeline is called if it has no other name."""
+        """The topic."""
         return self.topic
-
-    @property
-    def key(self) -> tuple[str, ...]:
-        """Empty: the key of a record is that of its row."""
-        return ()
-
-    @property
-    def changelog(self) -> bool:
-        """True: the topic is the changelog."""
-        return True
 
     @property
     def database(self) -> Sink:
@@ -395,14 +387,14 @@ class KafkaSink(Sink):
         return replace(self, topic="", commit=0, format="json")
 
     def into(self, table: str) -> Self:
-        """Return a sink that writes another topic."""
+        """Return a sink for another topic."""
         return replace(self, topic=table)
 
     def companion(self, name: Companion) -> str:
-        """Return the topic beside it."""
+        """Return the name of the topic's late output, dead letters or clock journal."""
         return f"{self.topic}.{name}"
 
     @property
     def reasons(self) -> str:
-        """Where the reasons of dead letters are, in words."""
+        """The place of the reasons of dead letters, in words."""
         return f"the field `reason` in the topic {self.companion('dead')}"

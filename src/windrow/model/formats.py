@@ -1,6 +1,6 @@
-"""Formats of records: what the bytes of a record are.
+"""Formats of records: how their bytes are encoded.
 
-A schema is part of the pipeline: it is kept as text, so that no machine needs the file that it was read from.
+A schema is part of the pipeline, as text: no machine needs the file from which it was read.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ TextFormat = Literal["json", "debezium"]
 class Registry:
     """A schema registry with Confluent's REST interface; records begin with a zero byte and the id of their schema.
 
-    `options` go to confluent-kafka's client as they are (``basic.auth.user.info`` ...). Records with the ids `missing`
-    are dead letters; another id that the registry does not have stops a run.
+    `options` are passed to confluent-kafka's client unchanged (``basic.auth.user.info`` ...). Records with the ids
+    `missing` are dead letters; any other unknown id stops a run.
     """
 
     url: str = field(repr=False)
@@ -27,14 +27,14 @@ class Registry:
 
 @dataclass(frozen=True)
 class AvroFormat:
-    """Avro's binary encoding, of the schema with this JSON text, or of those in a registry."""
+    """Avro's binary encoding, by a schema as JSON text, or by the schemas in a registry."""
 
     schema: str | Registry
 
 
 @dataclass(frozen=True)
 class CsvFormat:
-    """Comma-separated values (RFC 4180), a line a record, of these columns in order."""
+    """Comma-separated values (RFC 4180), one line a record, with these columns in order."""
 
     columns: tuple[str, ...]
     delimiter: str = ","
@@ -42,7 +42,7 @@ class CsvFormat:
 
 @dataclass(frozen=True)
 class ProtobufMessage:
-    """The message with a full name in a descriptor set, which is kept in base64."""
+    """The message with the full name `name` in the descriptor set `descriptor`, in base64."""
 
     descriptor: str
     name: str
@@ -50,11 +50,11 @@ class ProtobufMessage:
 
 @dataclass(frozen=True)
 class ProtobufFormat:
-    """Protobuf's binary encoding, of a message, or of those in a registry."""
+    """Protobuf's binary encoding, of one message, or of the messages in a registry."""
 
     schema: ProtobufMessage | Registry
 
 
 RecordFormat = TextFormat | AvroFormat | CsvFormat | ProtobufFormat
 FilesFormat = TextFormat | CsvFormat
-"""The format of files, in which a record is a line."""
+"""The format of text files, with one record a line."""

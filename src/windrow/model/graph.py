@@ -1,7 +1,7 @@
-"""Graphs: nodes with names, from a source through streams to sinks; the general form of a pipeline.
+"""Graphs: named nodes from sources through streams to sinks. Every pipeline that runs is a graph.
 
-All that runs is a graph. One with one source, one result and one sink can be written without names for these, in the
-short form (`windrow.authoring.short_form`): then its result and its sink have empty names.
+A graph with one source, one result and one sink can be written without names for these, in the short form
+(`windrow.authoring.short_form`): its result and its sink then have empty names.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from windrow.model.windows import Session, Window
 class SourceNode:
     """Records of a log, decoded, with derived fields and event times; they have no key yet.
 
-    A record that is `lateness` microseconds or more behind the watermark goes to the late output, and into no stream;
-    None means that there is no limit.
+    A record that is `lateness` microseconds or more behind the watermark is written to the late output only; None
+    means no limit.
     """
 
     name: str
@@ -50,7 +50,7 @@ class SourceNode:
 
     @property
     def is_by_reading(self) -> bool:
-        """Whether event times are those at which a file was read: its rows have no time of their own."""
+        """Whether event times are the times at which a file was read, because its rows have no time of their own."""
         time = self.time
         if not isinstance(self.source, FileSource) or not isinstance(time.watermark, Delay | DelayByPartition):
             return False
@@ -62,8 +62,8 @@ class SourceNode:
 class SelectNode:
     """The records of the nodes `inputs` (their union) for which the condition `where` is true.
 
-    `derive` adds fields, then `select` keeps only those that it names, all if it is None. `where` and `derive` are over
-    the fields of the inputs, which all have the same.
+    `derive` adds fields, then `select` keeps only the fields it names (None: all). `where` and `derive` are over the
+    fields of the inputs, which are the same for all inputs.
     """
 
     name: str
@@ -95,7 +95,7 @@ class _OfOne:
 class SplitNode(_OfOne):
     """The records of the node `input`, each in the first of the outputs whose condition is true.
 
-    An output is a stream by the name ``node.output``. `other` names the output for the rest; None leaves them out.
+    Each output is a stream named ``node.output``. `other` names the output for all other records; None drops them.
     """
 
     outputs: tuple[Derive, ...]
@@ -104,11 +104,11 @@ class SplitNode(_OfOne):
 
 @dataclass(frozen=True)
 class FlatMapNode(_OfOne):
-    """The elements of the array `field` of the records of the node `input`, a record each.
+    """One record for each element of the array `field` of the records of the node `input`.
 
-    Such a record has the other fields of its own, and those of the element, or the element itself as the field
-    `element`, if it is no struct (None: by the name of the array). `position` names a field for the number of the
-    element, from 0. With `outer`, a record without elements gives one with null in their place.
+    It has the other fields of its input record and the fields of the element; an element that is not a struct becomes
+    the field `element` (None: the array's name). `position` names a field for the index of the element, from 0. With
+    `outer`, a record without elements yields one record with null in place of the element.
     """
 
     field: str
@@ -119,10 +119,10 @@ class FlatMapNode(_OfOne):
 
 @dataclass(frozen=True)
 class DeduplicateNode(_OfOne):
-    """The records of the node `input` without the duplicates: copies of a `key` within a span of event time.
+    """The records of the node `input` without duplicates: copies of a `key` within a span of event time.
 
-    A record is a duplicate if one with its key was accepted before it, and their event times are less than `within`
-    microseconds apart. Before means in the order of watermarks over all partitions, or with the scope ``partition`` in
+    A record is a duplicate if an earlier record with its key was accepted, and their event times are less than `within`
+    microseconds apart. Earlier means in the order of watermarks over all partitions, or with the scope ``partition`` in
     the order of the key's only partition. The duplicates are the stream ``node.duplicates``.
     """
 
@@ -155,9 +155,9 @@ class SampleNode(_OfOne):
 class JoinNode:
     """The pairs of records of the nodes `left` and `right` with the same key, near each other in event time.
 
-    The event time of the right record is at most `before` microseconds before that of the left one, and at most `after`
-    microseconds after it. `key` names the fields of the left records, `right_key` those of the right ones that equal
-    them. `how` says whose records are there alone, without the fields of a partner, if they have none.
+    The right record is at most `before` microseconds earlier than the left record, and at most `after` microseconds
+    later, by event time. The fields `key` of the left record equal the fields `right_key` of the right record. `how`
+    names the sides whose records are also emitted without a partner, with null in the other side's fields.
     """
 
     name: str
@@ -171,7 +171,7 @@ class JoinNode:
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """The left and the right one."""
+        """The left and the right input."""
         return (self.left, self.right)
 
 
@@ -180,7 +180,7 @@ class TableNode(_OfOne):
     """The last record of each `key` of the node `input`, in the order of watermarks over all partitions.
 
     A record for which the condition `deleted` is true removes the row of its key. The stream is the table's changelog;
-    ``node.versions`` has all records, for joins that look rows up as of their own time.
+    ``node.versions`` has all records, for lookups as of event time.
     """
 
     key: tuple[str, ...]
@@ -189,16 +189,16 @@ class TableNode(_OfOne):
 
 @dataclass(frozen=True)
 class LookupNode:
-    """The records of the node `left`, each with the row that the table `table` has for its key.
+    """The records of the node `left`, each with the row of its key in the table `table`.
 
-    As of event time that is the last version, by event time, of those up to the record's own. It is looked up when the
-    record comes; versions that come later, by a watermark less than `revise` microseconds past the record's event time,
-    replace it. (None is the lateness of the table's source, or else of the record's.) As of the order of watermarks it
-    is the row at the record's place, whatever its event time, and is never replaced. `how` says whether a record
-    without a row is left out.
+    As of event time, that is the latest version whose event time is not after the record's own. It is looked up when
+    the record arrives; versions that arrive later, while the watermark is less than `revise` microseconds past the
+    record's event time, replace it. (None: the lateness of the table's source, or else of the record's.) As of the
+    order of watermarks, it is the row at the record's position, whatever its event time, and is never replaced. `how`
+    decides whether records without a row are dropped.
 
-    Records and versions come together by key; with `broadcast` all versions are in every key group, and the records
-    are spread over these whatever their key.
+    Records and versions are partitioned by key. With `broadcast`, every key group has all versions, and records are
+    spread over the key groups whatever their key.
     """
 
     name: str
@@ -224,9 +224,9 @@ class LookupNode:
 
 @dataclass(frozen=True)
 class TableJoinNode:
-    """The join of two tables `left` and `right`: a row for each pair of rows with the same key, as SQL has it.
+    """The join of two tables `left` and `right`, as in SQL: a row for each pair of rows with the same key.
 
-    It is a table, too, kept by the changes of both.
+    The result is a table too, and changes with both.
     """
 
     name: str
@@ -238,15 +238,15 @@ class TableJoinNode:
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """The left and the right one."""
+        """The left and the right input."""
         return (self.left, self.right)
 
 
 @dataclass(frozen=True)
 class WindowNode(_OfOne):
-    """The aggregates of each window and key of the node `input`; the other fields are those of `Pipeline`.
+    """The aggregates of each window and key of the node `input`.
 
-    `derive` adds to the fields of the input.
+    `derive` adds to the fields of the input. `salt` is the number of key groups over which a key's records are spread.
     """
 
     key: tuple[str, ...]
@@ -258,7 +258,7 @@ class WindowNode(_OfOne):
 
     @property
     def at_end(self) -> Literal["fire", "hold"]:
-        """Whether the end of a bounded input fires what is still open."""
+        """Whether open windows fire at the end of a bounded input."""
         return self.emit.at_end
 
 
@@ -275,7 +275,7 @@ class ProcessNode(_OfOne):
 
 @dataclass(frozen=True)
 class RulesNode(_OfOne):
-    """The alerts that rules raise for the records of the node `input`; only a short form has one."""
+    """The alerts that rules raise for the records of the node `input`; only short forms have such a node."""
 
     key: tuple[str, ...]
     rules: RuleSet
@@ -286,13 +286,13 @@ class RulesNode(_OfOne):
 
 @dataclass(frozen=True)
 class SinkNode(_OfOne):
-    """The tables that the rows of the node `input` are written to."""
+    """The tables to which the rows of the node `input` are written."""
 
     sink: Sink
 
 
 ResultNode = WindowNode | ProcessNode | RulesNode
-"""A node whose rows are results by key: its stream, if it has one, is a changelog."""
+"""A node whose rows are results by key; its stream is a changelog."""
 
 AnyJoinNode = JoinNode | TableJoinNode | LookupNode
 """A node that joins two streams by key."""
@@ -309,18 +309,18 @@ Node = SourceNode | StreamNode | SinkNode
 
 
 MAX_PARTITIONS = 1 << 20
-"""How many partitions a source of several can have. Those of a graph have numbers of their own: that of the source, in
-the order of the file, times this, and the number in the source."""
+"""The maximum number of partitions of each of several sources. A graph numbers its partitions: the index of the source,
+in the order of the file, times this, plus the number in the source."""
 
 
 def source_number(partition: int, sources: int) -> int:
-    """Return the number of the source, of so many, that a partition is in."""
+    """Return the index of a partition's source among `sources` sources."""
     return partition // MAX_PARTITIONS if sources > 1 else 0
 
 
 @dataclass(frozen=True)
 class LevelNode:
-    """A node at a level; with `is_local`, the local aggregates of its salted keys only."""
+    """A node at a level; with `is_local`, only the local aggregates of its salted keys."""
 
     node: KeyedNode | SinkNode
     is_local: bool = False
@@ -328,9 +328,9 @@ class LevelNode:
 
 @dataclass(frozen=True)
 class Graph:
-    """Nodes in an order in which each comes after its input.
+    """Nodes in topological order.
 
-    `key_groups` is how many parts the keys (and the state) of each keyed node fall into.
+    `key_groups` is the number of parts into which the keys (and the state) of each keyed node are divided.
     """
 
     name: str
@@ -341,7 +341,7 @@ class Graph:
 
     @property
     def is_short(self) -> bool:
-        """Whether this is a short form, in which a record must be valid for the keyed node to count for the clock."""
+        """Whether this is a short form, in which only records that are valid for the keyed node advance the clock."""
         return any(not node.name for node in self.nodes)
 
     @property
@@ -350,11 +350,11 @@ class Graph:
         return tuple(node for node in self.nodes if isinstance(node, SourceNode))
 
     def source_number(self, partition: int) -> int:
-        """Return the number of the source that a partition of the graph is in."""
+        """Return the index of the source of a partition of the graph."""
         return source_number(partition, len(self.sources))
 
     def watermark_of(self, partition: int) -> PartitionWatermark:
-        """Return how the watermark of a partition is made."""
+        """Return the watermark strategy of a partition."""
         source = self.source_of(partition)
         found = source.time.watermark
         if isinstance(found, DelayByPartition):
@@ -362,17 +362,17 @@ class Graph:
         return Readings(found.micros) if isinstance(found, Delay) and source.is_by_reading else found
 
     def source_of(self, partition: int) -> SourceNode:
-        """Return the source that a partition of the graph is in."""
+        """Return the source of a partition of the graph."""
         return self.sources[self.source_number(partition)]
 
     def partition_name(self, partition: int) -> int | str:
-        """Return how a partition is called: its number, or with several sources ``SOURCE/NUMBER``."""
+        """Return the name of a partition: its number, or with several sources ``SOURCE/NUMBER``."""
         if len(self.sources) == 1:
             return partition
         return f"{self.source_of(partition).name}/{partition % MAX_PARTITIONS}"
 
     def partition_number(self, name: int | str) -> int:
-        """Return the number of the partition that is called so; raise InputError if no source has that name."""
+        """Return the number of the partition with a name; raise InputError if no source has that name."""
         if isinstance(name, int) and len(self.sources) == 1:
             return name
         source, _, number = str(name).rpartition("/")
@@ -385,23 +385,23 @@ class Graph:
 
     @property
     def keyed(self) -> tuple[KeyedNode, ...]:
-        """The nodes with an operator, in order; a table that is only looked up in has none."""
+        """The nodes with an operator, in order; a table that is only used by lookups has none."""
         return tuple(
             node
             for node in self.nodes
             if isinstance(node, KeyedNode)
-            and not (isinstance(node, TableNode) and all(node.name not in one.inputs for one in self.nodes))
+            and not (isinstance(node, TableNode) and all(node.name not in reader.inputs for reader in self.nodes))
         )
 
     @property
     def partition_key(self) -> tuple[str, ...]:
-        """The fields by which the topic of a realtime run must be partitioned; copies share a partition anyhow."""
+        """The fields by which a realtime run's topic is partitioned. Deduplications add none: copies are together."""
         keyed = (node for node in self.keyed if not isinstance(node, DeduplicateNode))
         return tuple(dict.fromkeys(name for node in keyed for name in node.key))
 
     @property
     def computed(self) -> tuple[KeyedNode | SinkNode, ...]:
-        """The nodes with an operator, in order: the keyed ones, and the sinks of streams that are not results."""
+        """The nodes with an operator, in order: the keyed nodes, and the sinks of streams that are not results."""
         keyed = self.keyed
         return tuple(
             node
@@ -426,15 +426,15 @@ class Graph:
 
     @property
     def at_end(self) -> Literal["fire", "hold"]:
-        """Whether the end of a bounded input fires what is still open: the same for all results."""
+        """Whether open windows fire at the end of a bounded input: the same for all results."""
         return next((node.at_end for node in self.nodes if isinstance(node, ResultNode)), "fire")
 
     def ending(self, at_end: Literal["fire", "hold"]) -> Graph:
-        """Return the graph with another end of the input."""
+        """Return the graph with another `at_end` for all results."""
         return self.map_nodes(lambda node: _ending(node, at_end))
 
     def map_nodes(self, change: Callable[[Node], Node]) -> Graph:
-        """Return the graph with each node as `change` returns it."""
+        """Return the graph with `change` applied to each node."""
         return replace(self, nodes=tuple(map(change, self.nodes)))
 
     def with_rules(self, rules: RuleSet) -> Graph:
@@ -442,17 +442,17 @@ class Graph:
         return self.map_nodes(lambda node: replace(node, rules=rules) if isinstance(node, RulesNode) else node)
 
     def into(self, sink: Sink) -> Graph:
-        """Return the graph, which has one sink, with another one."""
+        """Return the graph with another sink in place of its only one."""
         return self.map_nodes(lambda node: replace(node, sink=sink) if isinstance(node, SinkNode) else node)
 
     @property
     def levels(self) -> tuple[tuple[LevelNode, ...], ...]:
-        """The nodes with an operator by level: each behind those that it depends on, with an exchange between.
+        """The nodes with an operator by level, each after the nodes it depends on; an exchange precedes each level.
 
-        A sink of records is at the level where they are made, but that of a join of tables: its rows have another key
+        A sink of records is at the level that makes them, except after a join of tables, whose rows have another key
         than the join.
         """
-        after: dict[str, int] = {}  # by stream: the levels that its records have passed
+        after: dict[str, int] = {}  # by stream: the number of levels its records have passed
         levels: dict[int, list[LevelNode]] = {}
         computed = self.computed
         for node in self.nodes:
@@ -469,38 +469,38 @@ class Graph:
         return tuple(tuple(levels[number]) for number in sorted(levels))
 
     def is_exchanged(self, sink: SinkNode) -> bool:
-        """Return whether the rows of a sink are made by another key than theirs: by a join of tables."""
+        """Return whether the rows of a sink are repartitioned: a join of tables makes them by another key."""
         node = self.producer(sink.input)
         while isinstance(node, SelectNode | SplitNode):
             node = self.producer(node.inputs[0])
         return isinstance(node, TableJoinNode)
 
     def level_of(self, node: Node) -> int:
-        """Return the number of a node's level, counted from 1."""
+        """Return the number of a node's level, from 1."""
         return next(
             number
             for number, level in enumerate(self.levels, start=1)
-            if any(one.node == node and not one.is_local for one in level)
+            if any(placed.node == node and not placed.is_local for placed in level)
         )
 
     def is_raw(self, stream: str) -> bool:
-        """Return whether the records of a stream have passed no node with state."""
+        """Return whether no node with state is above a stream."""
         node = self.producer(stream)
         has_state = isinstance(node, KeyedNode) and stream != versions_of(node.name)
         return isinstance(node, SourceNode) or (not has_state and all(self.is_raw(name) for name in node.inputs))
 
     def feeding(self, stream: str) -> frozenset[str]:
-        """Return the names of the sources that a stream depends on."""
+        """Return the names of the sources above a stream."""
         node = self.producer(stream)
         above = [self.feeding(name) for name in node.inputs]
         return frozenset([node.name]) if isinstance(node, SourceNode) else frozenset().union(*above)
 
     def sinks_of(self, stream: str) -> tuple[SinkNode, ...]:
-        """Return the sinks that a stream is written to."""
+        """Return the sinks of a stream."""
         return tuple(node for node in self.sinks if node.input == stream)
 
     def producer(self, stream: str) -> Node:
-        """Return the node that makes a stream, which has its name, or the name of one of its outputs."""
+        """Return the node that makes a stream: a node's name, or the name of one of its outputs."""
         named = {output: node for node in self.nodes for output in outputs_of(node)}
         return named[stream]
 
@@ -510,16 +510,16 @@ class Graph:
         return tuple(node for node in self.nodes if made.intersection(node.inputs))
 
     def is_read(self, node: Node) -> bool:
-        """Return whether other streams depend on a node."""
+        """Return whether a stream reads an output of a node."""
         return any(isinstance(reader, StreamNode) for reader in self.readers(node))
 
     def is_ordered(self, node: KeyedNode) -> bool:
-        """Return whether a node takes its records in the order of watermarks, in which its own stream depends on it."""
+        """Return whether a node processes its records in the order of watermarks, on which its output depends."""
         match node:
             case DeduplicateNode():
                 return node.scope == "stream"
             case JoinNode():
-                # which pairs there are does not depend on any order, but when a record is alone does
+                # the pairs do not depend on the order, but whether a record has no partner yet does
                 return node.how != "inner" or any(map(self.is_taken_back, node.inputs))
             case SampleNode() | TableNode() | TableJoinNode() | LookupNode():
                 return True
@@ -531,7 +531,7 @@ class Graph:
                 return self.is_read(node)
 
     def is_taken_back(self, stream: str) -> bool:
-        """Return whether rows of a stream can be taken back."""
+        """Return whether rows of a stream can be retracted."""
         node = self.producer(stream)
         match node:
             case WindowNode() | RulesNode() | TableJoinNode():
@@ -546,7 +546,7 @@ class Graph:
                 return any(map(self.is_taken_back, node.inputs))
 
     def is_settled(self, stream: str) -> bool:
-        """Return whether the rows of a stream come in the order of watermarks of all sources that it depends on."""
+        """Return whether the rows of a stream come in the order of watermarks of all its sources."""
         node = self.producer(stream)
         if isinstance(node, KeyedNode) and stream in made_by(node):
             return self.is_ordered(node)
@@ -554,35 +554,36 @@ class Graph:
         return len(feeding) == 1 and all(map(self.is_settled, node.inputs))
 
     def is_chained(self, node: KeyedNode) -> bool:
-        """Return whether a node's input has passed another node with state, or another one takes its rows."""
-        return self.is_read(node) or any(isinstance(one, KeyedNode) and node in self.below(one) for one in self.nodes)
+        """Return whether another node with state is above a node, or a stream reads it."""
+        keyed = (other for other in self.nodes if isinstance(other, KeyedNode))
+        return self.is_read(node) or any(node in self.below(other) for other in keyed)
 
     def below(self, node: Node) -> tuple[Node, ...]:
         """Return all nodes that depend on a node, in order."""
         found: set[str] = set(outputs_of(node))
         nodes = []
-        for one in self.nodes:
-            if found.intersection(one.inputs):
-                nodes.append(one)
-                found.update(outputs_of(one))
+        for other in self.nodes:
+            if found.intersection(other.inputs):
+                nodes.append(other)
+                found.update(outputs_of(other))
         return tuple(nodes)
 
     def sinks_below(self, node: Node) -> tuple[SinkNode, ...]:
         """Return the sinks that depend on a node, in order."""
-        return tuple(one for one in self.below(node) if isinstance(one, SinkNode))
+        return tuple(sink for sink in self.below(node) if isinstance(sink, SinkNode))
 
     def first_sink(self, node: Node) -> SinkNode:
-        """Return the first sink of a node's rows; without one, the first that depends on them."""
+        """Return the first sink of a node's rows, or else the first sink below the node."""
         return (self.sinks_of(node.name) or self.sinks_below(node))[0]
 
 
 def versions_of(table: str) -> str:
-    """Return the name of the stream with the versions of a table's rows."""
+    """Return the name of the stream of the versions of a table's rows."""
     return f"{table}.versions"
 
 
 def made_by(node: Node) -> tuple[str, ...]:
-    """Return the streams that the operator of a node makes: the versions of a table are made before it."""
+    """Return the streams that the operator of a node makes; the versions of a table are made before it."""
     return (node.name,) if isinstance(node, TableNode) else tuple(outputs_of(node))
 
 
@@ -614,7 +615,7 @@ def _ending(node: Node, at_end: Literal["fire", "hold"]) -> Node:
 
 
 def needs_ticks(node: Node) -> bool:
-    """Return whether a node depends on processing time, which comes as ticks."""
+    """Return whether a node needs ticks of processing time."""
     if isinstance(node, ProcessNode):
         return node.process.on_processing_timer is not None
     return isinstance(node, WindowNode) and has_every(node.emit.early)

@@ -1,8 +1,8 @@
-"""Identity of rows: a stream knows each of its rows by what it is made of, a place in a log or an `ID`.
+"""Identity of rows: a stream identifies each row by the records it is made of, their places in a log, or an `ID`.
 
-Where branches of a union can have rows in common, as two selections from one stream can, that would not tell them
-apart: the rows of the union are known by their branch as well. Where they cannot (different sources, the outputs of a
-split, a deduplication and its duplicates), rows are known in the union as they are in the branch.
+Branches of a union can share rows, as two selections from one stream do: then the union identifies its rows by their
+branch as well. If they cannot share rows (different sources, the outputs of a split, a deduplication and its
+duplicates), a row has the same identity in the union as in its branch.
 """
 
 from __future__ import annotations
@@ -10,125 +10,114 @@ from __future__ import annotations
 from functools import lru_cache
 from itertools import combinations, product
 
-from windrow.model.graph import (
-    AnyJoinNode,
-    FilterNode,
-    FlatMapNode,
-    Graph,
-    LookupNode,
-    ProcessNode,
-    SelectNode,
-    SourceNode,
-    TableNode,
-    WindowNode,
-)
+from windrow.model import graph as g
 
 
-def is_by_branch(graph: Graph, node: SelectNode) -> bool:
-    """Return whether the rows of a union are known by their branch, too: two branches can have the same row."""
+def is_by_branch(graph: g.Graph, node: g.SelectNode) -> bool:
+    """Return whether a union identifies rows by their branch too, because two branches can share a row."""
     return any(can_share_rows(graph, *both) for both in combinations(node.inputs, 2))
 
 
-def is_behind_process(graph: Graph, stream: str) -> bool:
-    """Return whether rows of a stream can be made of rows that a process function emitted."""
+def is_behind_process(graph: g.Graph, stream: str) -> bool:
+    """Return whether rows of a stream can derive from rows that a process function emitted."""
     node = graph.producer(stream)
-    if isinstance(node, ProcessNode):
+    if isinstance(node, g.ProcessNode):
         return True
-    inputs = (node.left,) if isinstance(node, LookupNode) and node.as_of == "order" else node.inputs
-    return not isinstance(node, WindowNode) and any(is_behind_process(graph, name) for name in inputs)
+    inputs = (node.left,) if isinstance(node, g.LookupNode) and node.as_of == "order" else node.inputs
+    return not isinstance(node, g.WindowNode) and any(is_behind_process(graph, name) for name in inputs)
 
 
-def is_of_log(graph: Graph, stream: str) -> bool:
-    """Return whether the rows of a stream are records of a log, each with its place there, as far as they were chosen.
+def is_of_log(graph: g.Graph, stream: str) -> bool:
+    """Return whether the rows of a stream are (a selection of) the records of a log, each with its place there.
 
-    Those of a window, a join, a table or a process function are not, nor those of a lookup that another version of the
-    table's row can change.
+    The rows of a window, a join, a table or a process function are not, nor those of a lookup that a later version of
+    the table's row can change.
     """
     node = graph.producer(stream)
-    if isinstance(node, LookupNode) and node.as_of == "order":
+    if isinstance(node, g.LookupNode) and node.as_of == "order":
         return is_of_log(graph, node.left)
-    is_chosen = isinstance(node, SelectNode | FilterNode | FlatMapNode)
-    return isinstance(node, SourceNode) or (is_chosen and all(is_of_log(graph, name) for name in node.inputs))
+    is_chosen = isinstance(node, g.SelectNode | g.FilterNode | g.FlatMapNode)
+    return isinstance(node, g.SourceNode) or (is_chosen and all(is_of_log(graph, name) for name in node.inputs))
 
 
 @lru_cache(maxsize=4096)
-def can_share_rows(graph: Graph, one: str, other: str) -> bool:
-    """Return whether two streams can have rows that are made of the same; where that is hard to say, they can.
+def can_share_rows(graph: g.Graph, first: str, second: str) -> bool:
+    """Return whether two streams can have rows with the same identity; True in doubt.
 
-    Streams are followed to those above them. The one that comes later in the graph goes first: so the two meet, if they
-    do, before either has passed the node from which both come, which says whether their ways part there.
+    Follows the streams upwards, always the one that comes later in the graph. So they meet at their nearest common
+    ancestor, which decides whether they can share rows.
     """
-    if one == other:
+    if first == second:
         return True
-    node, rival = graph.producer(one), graph.producer(other)
+    node, rival = graph.producer(first), graph.producer(second)
     if node.name == rival.name:
         return False
     if graph.nodes.index(node) < graph.nodes.index(rival):
-        return can_share_rows(graph, other, one)
-    for stream, second in ((one, other), (other, one)):
+        return can_share_rows(graph, second, first)
+    for stream, other in ((first, second), (second, first)):
         if above := _above(graph, stream):
-            # a row of a timer is known by key and time, whatever the function
-            is_timed = _is_timed(graph, stream) and any(_is_timed(graph, name) for name in _all_above(graph, second))
-            return is_timed or any(can_share_rows(graph, name, second) for name in above)
-    if isinstance(node, SelectNode) and isinstance(rival, SelectNode):
+            # a row of a timer is identified by key and time, whatever the function
+            is_timed = _is_timed(graph, stream) and any(_is_timed(graph, name) for name in _all_above(graph, other))
+            return is_timed or any(can_share_rows(graph, name, other) for name in above)
+    if isinstance(node, g.SelectNode) and isinstance(rival, g.SelectNode):
         return not set(node.inputs).isdisjoint(rival.inputs)
     return (
-        isinstance(node, AnyJoinNode)
-        and isinstance(rival, AnyJoinNode)
-        and any(_can_be_alike(graph, *both) for both in product(_parts(graph, one), _parts(graph, other)))
+        isinstance(node, g.AnyJoinNode)
+        and isinstance(rival, g.AnyJoinNode)
+        and any(_can_be_alike(graph, *both) for both in product(_parts(graph, first), _parts(graph, second)))
     )
 
 
-def _above(graph: Graph, stream: str) -> tuple[str, ...]:
-    """Return the streams whose rows a stream has, by what these are made of, or makes others of: elements, say."""
+def _above(graph: g.Graph, stream: str) -> tuple[str, ...]:
+    """Return the inputs of a stream that pass on the identity of their rows, whole or as the elements of an array."""
     node = graph.producer(stream)
-    if isinstance(node, FilterNode | FlatMapNode | ProcessNode):
+    if isinstance(node, g.FilterNode | g.FlatMapNode | g.ProcessNode):
         return node.inputs
     match node:
-        case SelectNode():
+        case g.SelectNode():
             return () if is_by_branch(graph, node) else node.inputs
-        case LookupNode(left=left, as_of="order"):
+        case g.LookupNode(left=left, as_of="order"):
             return (left,)
-        case TableNode(name=name, input=given) if stream != name:
+        case g.TableNode(name=name, input=given) if stream != name:
             return (given,)
         case _:
             return ()
 
 
-def _all_above(graph: Graph, stream: str) -> tuple[str, ...]:
-    return (stream, *(one for name in _above(graph, stream) for one in _all_above(graph, name)))
+def _all_above(graph: g.Graph, stream: str) -> tuple[str, ...]:
+    return (stream, *(ancestor for name in _above(graph, stream) for ancestor in _all_above(graph, name)))
 
 
-def _is_timed(graph: Graph, stream: str) -> bool:
+def _is_timed(graph: g.Graph, stream: str) -> bool:
     node = graph.producer(stream)
-    return isinstance(node, ProcessNode) and node.process.on_timer is not None
+    return isinstance(node, g.ProcessNode) and node.process.on_timer is not None
 
 
 _Parts = tuple[str, ...]
-"""The streams that the records of a row come from, in order; '' where a record has no partner."""
+"""The streams of the records that a row is made of, in order; '' for a missing partner."""
 
 
-def _parts(graph: Graph, stream: str) -> frozenset[_Parts]:
-    """Return what the rows of a stream can be made of: of a join, of what those of both sides are made of."""
+def _parts(graph: g.Graph, stream: str) -> frozenset[_Parts]:
+    """Return the combinations of streams whose records make a row of a stream; a join combines those of its sides."""
     node = graph.producer(stream)
     if above := _above(graph, stream):
         found = frozenset().union(*(_parts(graph, name) for name in above))
-        if all(len(one) == 1 for one in found):
+        if all(len(parts) == 1 for parts in found):
             return frozenset({(stream,)})
         # a row of a timer is made of no records
-        return found | {(stream,)} if isinstance(node, ProcessNode) else found
-    if not isinstance(node, AnyJoinNode):
+        return found | {(stream,)} if isinstance(node, g.ProcessNode) else found
+    if not isinstance(node, g.AnyJoinNode):
         return frozenset({(stream,)})
     left, right = (_parts(graph, name) for name in node.inputs)
-    pairs = {(*one, *other) for one in left for other in right}
-    pairs |= {(*one, "") for one in left} if node.how in {"left", "full"} else set()
-    pairs |= {("", *one) for one in right} if node.how in {"right", "full"} else set()
+    pairs = {(*of_left, *of_right) for of_left in left for of_right in right}
+    pairs |= {(*parts, "") for parts in left} if node.how in {"left", "full"} else set()
+    pairs |= {("", *parts) for parts in right} if node.how in {"right", "full"} else set()
     return frozenset(pairs)
 
 
-def _can_be_alike(graph: Graph, one: _Parts, other: _Parts) -> bool:
-    """Return whether two rows can be made of the same: of as many records, each of which two streams can have."""
-    if len(one) != len(other):
-        # they are not, but a row of a further join could be made of the one and another row, or of the other
+def _can_be_alike(graph: g.Graph, first: _Parts, second: _Parts) -> bool:
+    """Return whether two rows can be made of the same records."""
+    if len(first) != len(second):
+        # these rows differ, but a row of a further join can be made of the shorter and another row, or of the longer
         return True
-    return all(can_share_rows(graph, *both) if all(both) else not any(both) for both in zip(one, other, strict=True))
+    return all(can_share_rows(graph, *both) if all(both) else not any(both) for both in zip(first, second, strict=True))

@@ -15,18 +15,18 @@ from windrow.model.types import DataType, Field
 
 @dataclass(frozen=True)
 class Timer:
-    """A timer that is due: its name, and when it is due, in event time or processing time."""
+    """A timer that has fired: its name, and the time for which it was set, in event time or processing time."""
 
     name: str
     at: datetime
 
 
 class Context(Protocol):
-    """The key's state, times and timers, and the way out for rows.
+    """The key's state, times and timers, and `emit` for rows.
 
-    One object serves all calls: what is to be kept belongs in `state`, which has a handle for each declared state:
+    One object serves all calls: keep data in `state`, which has a handle for each declared state, with the methods
     ``get(default)``, ``set``, ``clear`` of a value; ``append``, ``get``, ``clear`` of a list; ``get(key, default)``,
-    ``set``, ``delete``, ``items``, ``clear`` of a map. Lists and maps have a length and can be gone through.
+    ``set``, ``delete``, ``items``, ``clear`` of a map. Lists and maps have a length and are iterable.
     """
 
     @property
@@ -50,29 +50,29 @@ class Context(Protocol):
         ...
 
     def emit(self, /, **values: Any) -> None:  # noqa: ANN401 - of the declared types
-        """Write the key's row, in the place of the one that was there: a value, or None, for each declared column.
+        """Write the key's row, replacing the previous one: a value, or None, for each declared column.
 
         Raise TypeError if a column is missing or is not declared, or if a value is not of its type.
         """
         ...
 
     def timer(self, *, at: datetime, name: str = "") -> None:
-        """Call `on_timer` when the watermark reaches a time; right after this call if its watermark has reached that.
+        """Call `on_timer` when the watermark reaches a time; right after this call if it has already reached it.
 
-        A timer replaces the key's other timer of that name. Raise ValueError if `on_timer` sets one that is not later
-        than itself, which would repeat forever.
+        A timer replaces the key's timer of the same name. Raise ValueError if `on_timer` sets a timer that is not later
+        than its own, which would repeat forever.
         """
         ...
 
     def processing_timer(self, *, after: str | timedelta, name: str = "") -> None:
-        """Call `on_processing_timer` so long after now by processing time, at the first tick then.
+        """Call `on_processing_timer` at the first tick that is at least `after` from now, by processing time.
 
-        A timer replaces the key's other timer of that name.
+        A timer replaces the key's timer of the same name.
         """
         ...
 
     def cancel(self, name: str = "") -> None:
-        """Forget the key's timer of that name, if it is set."""
+        """Delete the key's timer of that name, if it is set."""
         ...
 
 
@@ -94,7 +94,7 @@ class ListState:
 
 @dataclass(frozen=True)
 class MapState:
-    """Values by a key of their own, for each key."""
+    """A map for each key."""
 
     name: str
     key: DataType
@@ -104,17 +104,17 @@ class MapState:
 KeyedState = ValueState | ListState | MapState
 
 ProcessFunction = Callable[[Context, Any], None]
-"""A function that is called with a context and a record, or with a context and a timer."""
+"""A function of a context and a record, or of a context and a timer."""
 
 
 @dataclass(frozen=True)
 class Process:
     """A function that is called for each record of a key, with the key's state.
 
-    `returns` are the columns of the rows that it emits, one row a key. An entry of state is gone `ttl` microseconds of
-    event time after it was written, and a key (with its row) so long after its last call. Records come in the order of
-    the log, or, held until the watermark has passed them, in that of event time. `on_timer` is called for timers of
-    event time, `on_processing_timer` for those of processing time.
+    `returns` are the columns of the rows that it emits, one row a key. An entry of state expires `ttl` microseconds of
+    event time after it was written, and a key (with its row) `ttl` after its last call. Records come in the `order` of
+    the log or, held until the watermark has passed them, of event time. `on_timer` is called for timers of event time,
+    `on_processing_timer` for timers of processing time.
     """
 
     function: ProcessFunction

@@ -1,6 +1,6 @@
-"""Secrets in settings: references to them, and print-outs without them.
+"""Secrets in settings: references to secrets, and masked texts for print-outs.
 
-A secret is a reference: ``${NAME}`` to an environment variable, ``${file:PATH}`` to a file.
+A reference is ``${NAME}`` (an environment variable) or ``${file:PATH}`` (a file).
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from urllib.parse import quote, unquote
 
-from windrow.errors import InputError, encoded_pattern, unquoted
+from windrow.errors import InputError
+from windrow.hidden_values import encoded_pattern, strip_quotes
 
 VARIABLE = r"\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}"
 """A regular expression of ``${NAME}`` and ``${NAME:-default}``."""
@@ -27,7 +28,7 @@ _SECRET_OPTION = re.compile(
 
 
 def given_reference(name: str, value: str) -> str:
-    """Return a reference to a variable whose value is known already; it is printed as ``${NAME}``."""
+    """Return a reference that holds its own value; it is printed as ``${NAME}``."""
     return f"${{{name}:={quote(value, safe='')}}}"
 
 
@@ -36,22 +37,22 @@ def is_reference(text: str) -> bool:
     return _SECRET_REFERENCE.fullmatch(text) is not None
 
 
-class _Marked:
-    """A text in which a mark, of which no part is a letter of a URL, stands for each reference."""
+class _MarkedText:
+    """A text with a mark in place of each reference; a mark has no character that has a meaning in a URL."""
 
     def __init__(self, text: str, pattern: re.Pattern[str] = _SECRET_REFERENCE) -> None:
         self._found = list(pattern.finditer(text))
         numbers = iter(range(len(self._found)))
         self.text = pattern.sub(lambda _: f"\0{next(numbers)}\0", text)
 
-    def hidden(self, secret: str) -> str:
-        """Return *** for a secret, or the secret if it is a reference without a default, which may be one."""
+    def hide(self, secret: str) -> str:
+        """Return *** for a secret; a reference without a default, which itself may be secret, is returned unchanged."""
         mark = _MARK.fullmatch(secret)
         return secret if not secret or (mark is not None and _is_public(self._found[int(mark[1])][0])) else MASK
 
-    def shown(self, masked: str) -> str:
-        """Return a masked text with the references in it, without the secrets that these have in them."""
-        return _MARK.sub(lambda mark: _without_secret(self._found[int(mark[1])]), masked)
+    def restore(self, masked: str) -> str:
+        """Return a masked text with its references restored, without the secrets in these."""
+        return _MARK.sub(lambda mark: _mask_default(self._found[int(mark[1])]), masked)
 
 
 _MARK = re.compile("\0([0-9]+)\0")
@@ -74,24 +75,24 @@ _WORDS = re.compile(r"(\b(?:ssl)?password\s*=\s*)(.+)", re.IGNORECASE | re.DOTAL
 
 
 def mask_url(url: str) -> str:
-    """Return a URL, or several separated by commas, with *** for the password, in the address or among the parameters.
+    """Return a URL, or several separated by commas, with *** for passwords in the address or the parameters.
 
-    Of a URL that can be read in two ways, as where an ``@`` or a slash of the password is not percent-encoded, nothing
-    is shown that would be a part of the password in either. A parameter that is not libpq's may be a secret. A
-    reference (``${NAME}``) is no secret: it stays. Its default may be one.
+    If a URL is ambiguous, for example because an ``@`` or a slash of the password is not percent-encoded, everything
+    that may belong to the password is masked. Parameters unknown to libpq are masked. References (``${NAME}``) are
+    kept, but their defaults are masked.
     """
-    marked = _Marked(url)
+    marked = _MarkedText(url)
     several = re.split(r",(?=\s*https?://)", marked.text)
     if len(several) > 1 and not all(map(_PLAIN.fullmatch, several)):
         return MASK
-    return marked.shown(",".join(_mask_one_url(one, marked) for one in several))
+    return marked.restore(",".join(_mask_one_url(part, marked) for part in several))
 
 
-def _mask_one_url(url: str, marked: _Marked) -> str:
+def _mask_one_url(url: str, marked: _MarkedText) -> str:
     scheme, mark, rest = url.partition("://")
     if not mark:
-        return _WORDS.sub(lambda match: match[1] + marked.hidden(match[2]), url)
-    # the first behind the address, as a password may have a question mark too
+        return _WORDS.sub(lambda match: match[1] + marked.hide(match[2]), url)
+    # the first after the address: a password may have a question mark too
     marks = (at for at, letter in enumerate(rest) if letter == "?" and "?" not in rest[rest.rfind("@", 0, at) + 1 : at])
     found = next((at for at in marks if _QUERY.fullmatch(rest, at)), None)
     if found is None:
@@ -100,7 +101,7 @@ def _mask_one_url(url: str, marked: _Marked) -> str:
         found = rest.find("?", rest.rfind("@") + 1)
         found, query = (found, f"?{MASK}") if found >= 0 else (len(rest), "")
     else:
-        query = _PASSWORD.sub(lambda match: match[1] + marked.hidden(match[2]), rest[found:])
+        query = _PASSWORD.sub(lambda match: match[1] + marked.hide(match[2]), rest[found:])
         if ("@" in rest[found:] and ":" in rest[:found]) or _NAMED.search(rest[:found]):
             return f"{scheme}://{MASK}"
     login, at, address = rest[:found].rpartition("@")
@@ -109,11 +110,11 @@ def _mask_one_url(url: str, marked: _Marked) -> str:
         return f"{scheme}://{hosts if _HOSTS.fullmatch(hosts) else MASK}{slash}{path}{query}"
     user, colon, password = login.partition(":")
     shown = user if _USER.fullmatch(user) else MASK
-    return f"{scheme}://{shown}{colon}{marked.hidden(password)}@{address}{query}"
+    return f"{scheme}://{shown}{colon}{marked.hide(password)}@{address}{query}"
 
 
-def _without_secret(reference: re.Match[str]) -> str:
-    """Return a reference, with *** for a password in its default, and without a value that it was given."""
+def _mask_default(reference: re.Match[str]) -> str:
+    """Return a reference with *** for a password in its default, and without the value that it may hold."""
     if reference["given"] is not None:
         return f"${{{reference['given']}}}"
     if reference["default"] is None:
@@ -122,7 +123,7 @@ def _without_secret(reference: re.Match[str]) -> str:
 
 
 def _is_public(text: str) -> bool:
-    """Whether a text is a reference without a default, which may be a secret, and nothing else."""
+    """Whether a text is a reference, without a default or a value, which may be secret, and nothing else."""
     match = _SECRET_REFERENCE.fullmatch(text)
     return match is not None and match["default"] is None and match["given"] is None
 
@@ -131,24 +132,24 @@ _LOGIN_AND_HOST = re.compile(rf"(?:[^/?#@]*@)?(?P<host>{_HOST})(?P<rest>[/?#][^@
 
 
 def mask_webhook(url: str) -> str:
-    """Return the URL of a webhook with *** for all but the host, as many services know by it who may send."""
+    """Return the URL of a webhook with *** for all but the host: for many services the path is the credential."""
     if _is_public(url):
         return url
     if is_reference(url):
         return MASK
-    marked = _Marked(url)
+    marked = _MarkedText(url)
     scheme, mark, rest = marked.text.partition("://")
     if not mark:
         return MASK
     match = _LOGIN_AND_HOST.fullmatch(rest)
-    if match is None:  # an @ or a colon that is not percent-encoded: the host cannot be told from the secret
+    if match is None:  # an @ or a colon that is not percent-encoded: host and secret cannot be separated
         return f"{scheme}://{MASK}"
     more = match["rest"] or ""
-    return marked.shown(f"{scheme}://{match['host']}" + (more if more in {"", "/"} else f"/{MASK}"))
+    return marked.restore(f"{scheme}://{match['host']}" + (more if more in {"", "/"} else f"/{MASK}"))
 
 
 def mask_option(name: str, value: str) -> str:
-    """Return a client's option, or *** if its name says that it is secret; of a URL the password is masked."""
+    """Return the value of a client's option: *** if its name is that of a secret, and a URL with a masked password."""
     if _SECRET_OPTION.search(name):
         return value if _is_public(value) else MASK
     return mask_url(value) if "://" in value else value
@@ -158,7 +159,7 @@ _URL_WORD = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s'\"]+")
 
 
 def mask_urls(text: str) -> str:
-    """Return a text of another library with *** for the passwords of the URLs in it."""
+    """Return a text of another library with *** for the passwords in its URLs."""
     return _URL_WORD.sub(lambda match: mask_url(match[0]), text)
 
 
@@ -170,29 +171,23 @@ _ASSIGNED = re.compile(
 
 
 def mask_arguments(arguments: tuple[str, ...]) -> tuple[str, ...]:
-    """Return a command's arguments with *** for the secrets that can be told: in URLs and headers, and as defaults.
-
-    References stay.
-    """
+    """Return a command's arguments with *** for recognisable secrets: in URLs, headers and defaults of references."""
     return tuple(map(_mask_argument, arguments))
 
 
 def _mask_argument(argument: str) -> str:
-    marked = _Marked(argument)
+    marked = _MarkedText(argument)
     masked = _URL_WORD.sub(lambda match: mask_webhook(match[0]), marked.text)
-    masked = _ASSIGNED.sub(lambda match: match[1] + match[2] + marked.hidden(match[3]), masked)
-    return _DEFAULT.sub(lambda match: f"{match[1]}{MASK}}}", marked.shown(masked))
+    masked = _ASSIGNED.sub(lambda match: match[1] + match[2] + marked.hide(match[3]), masked)
+    return _DEFAULT.sub(lambda match: f"{match[1]}{MASK}}}", marked.restore(masked))
 
 
 _DEFAULT = re.compile(r"(\$\{[A-Za-z_][A-Za-z0-9_]*:-)([^}]+)\}")
 
 
 def redact(text: str, secrets: Iterable[str]) -> str:
-    """Return a text of another program or library with *** for each of the secrets, and for each line of one.
-
-    It is found also where it is encoded.
-    """
-    words = {unquoted(word) for secret in secrets for word in (secret, *secret.splitlines())}
+    """Return a text of another program or library with *** for each secret, and each line of one, however encoded."""
+    words = {strip_quotes(word) for secret in secrets for word in (secret, *secret.splitlines())}
     longest_first = sorted((word for word in words if len(word) >= _SHORTEST_SECRET), key=len, reverse=True)
     if not longest_first:
         return text
@@ -200,23 +195,23 @@ def redact(text: str, secrets: Iterable[str]) -> str:
 
 
 _SHORTEST_SECRET = 4
-"""Characters of a secret that is searched for: a shorter one is in other words too."""
+"""Length of the shortest secret that is redacted: a shorter one is part of other words too."""
 
 
 def references_in(text: str) -> list[str]:
-    """Return the references in a text, as they stand there."""
+    """Return the references in a text, as written."""
     return [match[0] for match in _SECRET_REFERENCE.finditer(text)]
 
 
 def with_placeholders(text: str) -> str:
-    """Return a text with its default or a digit (which a port can be) for each reference, to look at its form."""
+    """Return a text with the default, or a digit (valid as a port), for each reference, to check its form."""
     return _SECRET_REFERENCE.sub(lambda match: match["default"] or "1", text)
 
 
 def resolve_references(text: str, called: str, encode: Callable[[str], str]) -> str:
-    """Return a text with what its references name; `encode` writes that so that it may stand within other text.
+    """Return a text with its references resolved; `encode` is applied to a value that is part of a longer text.
 
-    Raise InputError, which says what a value is `called` and never the value, where one is not there.
+    Raise InputError, which names the setting `called` and never a value, if a reference cannot be resolved.
     """
     if is_reference(text):
         return _SECRET_REFERENCE.sub(lambda match: _referenced_value(match, called), text)
@@ -224,7 +219,7 @@ def resolve_references(text: str, called: str, encode: Callable[[str], str]) -> 
 
 
 def resolve_arguments(arguments: tuple[str, ...], called: str) -> tuple[str, ...]:
-    """Return a command's arguments with what their references name, and ``${`` for ``$${``; raise InputError."""
+    """Return a command's arguments with references resolved, and ``${`` for ``$${``; raise InputError."""
 
     def value(match: re.Match[str]) -> str:
         return "${" if match["escape"] else _referenced_value(match, called)
@@ -233,7 +228,7 @@ def resolve_arguments(arguments: tuple[str, ...], called: str) -> tuple[str, ...
 
 
 def referenced_values(texts: Iterable[str]) -> set[str]:
-    """Return what the references in some texts name, as far as it is there."""
+    """Return the values of the references in some texts that can be resolved."""
     found = set()
     for text in texts:
         for match in _SECRET_REFERENCE.finditer(text):
@@ -262,5 +257,5 @@ def _referenced_value(match: re.Match[str], called: str) -> str:
 
 
 def quoted_in_jaas(text: str) -> str:
-    """Return a text as it may stand between the quotes of a JAAS option."""
+    """Escape a text for use between the quotes of a JAAS option."""
     return text.replace("\\", "\\\\").replace('"', '\\"')

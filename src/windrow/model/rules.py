@@ -1,4 +1,4 @@
-"""Rules: conditions over a record and the recent records of its key, each of which raises alerts."""
+"""Rules: conditions over a record and the recent records of its key, which raise alerts."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ Severity = Literal["low", "medium", "high", "critical"]
 class Rule:
     """A condition over a record, its neighbours (`prev`, `next`) and the recent ones (`recent`) of its key.
 
-    An alert has the expressions of `evidence` (names and SQL) as JSON, and the text `say`, in which ``{NAME}`` stands
-    for the evidence, for a field of the record, or for ``prev.FIELD`` or ``next.FIELD``. Without `say` the text is the
-    rule's name.
+    An alert has the values of `evidence` (names and SQL expressions) as JSON, and the text `say`, a template in which
+    ``{NAME}`` is an item of evidence, a field of the record, ``prev.FIELD`` or ``next.FIELD``. Without `say` the text
+    is the rule's name.
     """
 
     name: str
@@ -26,7 +26,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Recent:
-    """The records that a rule sees: the `last` ones of the key that are at most `within` microseconds older."""
+    """The records that a rule sees: the `last` records of the key that are at most `within` microseconds older."""
 
     last: int
     within: int
@@ -34,9 +34,9 @@ class Recent:
 
 @dataclass(frozen=True)
 class FileList:
-    """A list by the name `name` in the file `path`: of lines, or of the column `column` of a CSV file.
+    """A named list in the file `path`: its lines, or the column `column` of a CSV file.
 
-    `entries` are what the file held when it was read, None before that.
+    `entries` are the contents when the file was read; None before that.
     """
 
     name: str
@@ -47,10 +47,10 @@ class FileList:
 
 @dataclass(frozen=True)
 class TopicList:
-    """A list by the name `name` in a Kafka topic at the brokers of the source: the keys of records that have a value.
+    """A named list in a Kafka topic at the brokers of the source: the keys of records that have a value.
 
-    A key is a text, or with `field` a JSON object with the entry in that field. In real time it is followed, on the
-    other hosts read once. `entries` are those that were read, None before that.
+    A key is a text, or with `field` a JSON object with the entry in that field. A realtime run follows the topic,
+    other hosts read it once. `entries` are the contents when it was read; None before that.
     """
 
     name: str
@@ -64,7 +64,7 @@ RuleList = FileList | TopicList
 
 @dataclass(frozen=True)
 class RulesVersion:
-    """The rules that judge the records of a partition from an offset on, what they see, and the names of lists."""
+    """The rules for the records of a partition from an offset on, with `recent` and the names of their lists."""
 
     partition: int
     offset: int
@@ -74,13 +74,15 @@ class RulesVersion:
 
     @staticmethod
     def of(rules: RuleSet, partition: int = 0, offset: int = 0) -> RulesVersion:
-        """Return rules as those that are in force from a place on."""
-        return RulesVersion(partition, offset, rules.rules, rules.recent, tuple(one.name for one in rules.lists))
+        """Return rules as the version that applies from an offset on."""
+        return RulesVersion(
+            partition, offset, rules.rules, rules.recent, tuple(rule_list.name for rule_list in rules.lists)
+        )
 
 
 @dataclass(frozen=True)
 class ListChange:
-    """Entries that a list has gained and lost when the record at an offset of a partition was read."""
+    """Entries added to and removed from a list when the record at an offset of a partition was read."""
 
     partition: int
     offset: int
@@ -91,10 +93,10 @@ class ListChange:
 
 @dataclass(frozen=True)
 class RulesJournal:
-    """The rules and lists in force when the records of a run were read, by partition in the order of offsets.
+    """The rules and lists that applied when the records of a run were read, by partition in the order of offsets.
 
-    A partition without versions is judged by the pipeline's own rules; in one without changes of a list, the list has
-    the entries that are read now.
+    The pipeline's own rules apply to a partition without versions; a list without changes in a partition has the
+    entries that are read now.
     """
 
     versions: tuple[RulesVersion, ...] = ()
@@ -103,11 +105,11 @@ class RulesJournal:
 
 @dataclass(frozen=True)
 class RuleSet:
-    """The rules of a pipeline, and what they see.
+    """The rules of a pipeline, with the records and lists that they see.
 
-    A record whose field `unique` repeats that of an earlier record of its key and partition changes nothing. One that
-    comes `lateness` microseconds or more behind the watermark is expired. With `revise`, a record that comes late has
-    the records after it judged again. `journal` is that of the run that is continued or repeated.
+    A record whose field `unique` equals that of an earlier record of its key and partition changes nothing. A record
+    that is `lateness` microseconds or more behind the watermark is expired. With `revise`, the rules are applied again
+    to the records after a late one. `journal` is that of the run that is resumed or replayed.
     """
 
     rules: tuple[Rule, ...]

@@ -1,6 +1,6 @@
-"""Event time and durations: the field that holds event time, the watermark, and the text of a duration.
+"""Event time and durations: the event time field, the watermark, and the text of a duration.
 
-A duration is text like ``10m`` or ``1h30m`` outside, and whole microseconds inside.
+A duration is written as text such as ``10m`` or ``1h30m``, and kept as whole microseconds.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from windrow.errors import PipelineError
 
 @dataclass(frozen=True)
 class Delay:
-    """The watermark at a record is its partition's clock less `micros`."""
+    """The watermark at a record is its partition's clock minus `micros`."""
 
     micros: int
 
 
 @dataclass(frozen=True)
 class DelayByPartition:
-    """The watermark at a record is its partition's clock less the delay of that partition, in microseconds.
+    """The watermark at a record is its partition's clock minus the delay of that partition, in microseconds.
 
-    `delays` are the partitions with a delay of their own, in order; the others have `default`.
+    `delays` are the partitions with their own delay, in order; all others have `default`.
     """
 
     default: int
@@ -32,7 +32,7 @@ class DelayByPartition:
 
     @property
     def longest(self) -> int:
-        """The delay of the partitions that wait longest."""
+        """The longest of the delays."""
         return max([self.default, *(micros for _, micros in self.delays)])
 
     def of(self, partition: int) -> Delay:
@@ -42,10 +42,9 @@ class DelayByPartition:
 
 @dataclass(frozen=True)
 class Adaptive:
-    """The watermark is behind the clock by a quantile of the lateness that the partition has seen so far.
+    """The watermark is behind the clock by a quantile of the lateness of the partition's records so far.
 
-    The delay is such that the fraction `target` of the records so far was no later than it, but at least `least` and
-    at most `most` microseconds.
+    The delay is the quantile `target` of that lateness, at least `least` and at most `most` microseconds.
     """
 
     target: float
@@ -55,31 +54,31 @@ class Adaptive:
 
 @dataclass(frozen=True)
 class Punctuated:
-    """The source carries the watermark itself, in `field` (a time of the same type as the event time)."""
+    """The records carry the watermark, in `field` (a time of the same type as the event time)."""
 
     field: str
 
 
 @dataclass(frozen=True)
 class Readings:
-    """The watermark at a record is the clock of before its reading less `micros`; a reading has one event time."""
+    """The watermark at a record is the clock before its reading minus `micros`; a reading has one event time."""
 
     micros: int
 
 
 PartitionWatermark = Delay | Adaptive | Punctuated | Readings
-"""How the watermark of one partition is made."""
+"""The watermark strategy of one partition."""
 
 Watermark = Delay | DelayByPartition | Adaptive | Punctuated
 
 
 @dataclass(frozen=True)
 class EventTime:
-    """The event time is in `field`; one more than `future` microseconds ahead of the log's timestamp is bad.
+    """The event time is in `field`; a time more than `future` microseconds ahead of the log timestamp is invalid.
 
-    With `sent`, the device's own time of sending, event times are corrected by (log timestamp - sent). A partition
-    without a record for `idle` microseconds of processing time no longer holds the others back; when all are idle,
-    watermarks stop (hold) or advance with processing time (advance).
+    With `sent`, the sending time by the device's clock, event times are corrected by (log timestamp - sent). A
+    partition without records for `idle` microseconds of processing time becomes idle and no longer holds back the low
+    watermark; when all are idle, watermarks stop (hold) or advance with processing time (advance).
     """
 
     field: str
@@ -99,7 +98,7 @@ UNITS = {
     "d": 86_400_000_000,
 }
 MAX_DURATION = 36_500 * UNITS["d"]
-"""A hundred years: no delay, window or span is longer."""
+"""A hundred years: the maximum of delays, windows and spans."""
 _DURATION_PART = re.compile(r"([0-9]{1,18})(us|ms|s|m|h|d)")
 DURATION_PATTERN = f"({_DURATION_PART.pattern})+"
 _DURATION = re.compile(DURATION_PATTERN)

@@ -1,12 +1,12 @@
-"""Emission: when the panes of a window are written, and how late records change them.
+"""Emission: when the panes of a window are written, and how late records revise them.
 
-The watermark triggers the on-time pane, `Emit.early` the panes before it. An early trigger counts on-time records and
-processing time since the last pane of its window and key, and begins anew with each pane; or it goes by event time.
+The watermark triggers the on-time pane, `Emit.early` the panes before it. An early trigger counts on-time records or
+processing time since the last pane of its window and key, and is reset by each pane; or it depends on event time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal, assert_never
 
@@ -17,11 +17,10 @@ Mode = Literal["retract", "accumulate", "discard"]
 class Emit:
     """A window fires at the watermark; records up to `lateness` microseconds late revise it.
 
-    `early` writes panes before that. `late` is one revision for each late record, one a step, or one for so many of
-    them (and one for those that are left when the window is forgotten or the input ends). `mode` says what a pane
-    holds: all records of its window, with the row it replaces taken back (retract) or not (accumulate), or only what is
-    new since the last pane (discard). `at_end` says what a bounded run does with windows that are still open when the
-    input ends.
+    `early` writes panes before that. `late` is one revision for each late record, one a step, or one for every N of
+    them (and one for the rest when the window is dropped or the input ends). The `mode` of a pane: all records of its
+    window, with the row it replaces retracted (retract) or not (accumulate), or only the records since the last pane
+    (discard). `at_end` is what a bounded run does with windows that are still open at the end of its input.
     """
 
     lateness: int = 0
@@ -33,17 +32,17 @@ class Emit:
 
 @dataclass(frozen=True)
 class Every:
-    """At the first tick that is `micros` of processing time or more after the window's first unseen record came."""
+    """Fires at the first tick at least `micros` of processing time after the first record since the last pane."""
 
     micros: int
 
 
 @dataclass(frozen=True)
 class EveryEventTime:
-    """Whenever the watermark has advanced by `micros` within the window: at its start + `micros`, + 2 * `micros` ...
+    """Fires when the watermark has advanced by `micros` within the window: at its start + `micros`, + 2 * `micros` ...
 
-    A pane at such a time holds the on-time records whose own watermark is below it; it is left out if it would be equal
-    to the one before. So panes are a function of the log, whatever partitions a key is in.
+    A pane at such a time holds the on-time records whose own watermark is below it; it is omitted if it would equal the
+    previous one. So panes are a function of the log, in whatever partitions a key is.
     """
 
     micros: int
@@ -51,7 +50,7 @@ class EveryEventTime:
 
 @dataclass(frozen=True)
 class Records:
-    """At every `number`-th record of a window and key, in log order: on-time ones if early, or late ones."""
+    """Fires at every `number`-th record of a window and key, in log order: on-time records if early, else late ones."""
 
     number: int
 
@@ -75,7 +74,7 @@ class AllOf:
 
 @dataclass(frozen=True)
 class Repeat:
-    """Another trigger, at most `times` times for a window and key."""
+    """Fires as `trigger` does, but at most `times` times for a window and key."""
 
     trigger: Trigger
     times: int
@@ -83,10 +82,10 @@ class Repeat:
 
 @dataclass(frozen=True)
 class PaneSoFar:
-    """A window of a key that a `When` looks at after each on-time record; times are microseconds, UTC.
+    """A window of a key, as a `When` sees it after each on-time record; times are microseconds, UTC.
 
-    `records` is how many the window has had, `since` how many of them since its last pane, `panes` how many panes it
-    has had, `event_time` that of the record.
+    `records` is the number of the window's records, `since` the number since its last pane, `panes` the number of its
+    panes, `event_time` that of the record.
     """
 
     window_start: int
@@ -107,31 +106,28 @@ class When:
 Trigger = Every | EveryEventTime | Records | AnyOf | AllOf | Repeat | When
 
 
-def counts_records(trigger: Trigger | None) -> bool:
-    """Return whether some part of a trigger looks at each record."""
+def each_part(trigger: Trigger | None) -> Iterator[Trigger]:
+    """Yield a trigger and all triggers that it is composed of."""
+    if trigger is None:
+        return
+    yield trigger
     match trigger:
-        case None | Every() | EveryEventTime():
-            return False
-        case Records() | When():
-            return True
-        case Repeat(part, _):
-            return counts_records(part)
         case AnyOf(parts) | AllOf(parts):
-            return any(map(counts_records, parts))
+            for part in parts:
+                yield from each_part(part)
+        case Repeat(part, _):
+            yield from each_part(part)
+        case Every() | EveryEventTime() | Records() | When():
+            return
         case _:
             assert_never(trigger)
+
+
+def counts_records(trigger: Trigger | None) -> bool:
+    """Return whether some part of a trigger looks at each record."""
+    return any(isinstance(part, Records | When) for part in each_part(trigger))
 
 
 def has_every(trigger: Trigger | None) -> bool:
-    """Whether a part of a trigger looks at processing time, which comes as ticks."""
-    match trigger:
-        case Every():
-            return True
-        case AnyOf(triggers) | AllOf(triggers):
-            return any(map(has_every, triggers))
-        case Repeat(inner):
-            return has_every(inner)
-        case EveryEventTime() | Records() | When() | None:
-            return False
-        case _:
-            assert_never(trigger)
+    """Return whether some part of a trigger needs ticks of processing time."""
+    return any(isinstance(part, Every) for part in each_part(trigger))

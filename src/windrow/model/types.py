@@ -1,7 +1,7 @@
 """Data types, and the fields of a record: decoded from its bytes, or derived from decoded fields.
 
-A type prints as a pipeline file writes it, ``decimal(12,2)``; a field that a record may lack has a question mark
-behind its type. An array is ``array<long>`` or ``array<struct<sku string, qty long>>``.
+A type prints as in a pipeline file, ``decimal(12,2)``; an optional field, which a record may lack, has a question mark
+after its type. An array is ``array<long>`` or ``array<struct<sku string, qty long>>``.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class DoubleType:
 
 @dataclass(frozen=True)
 class DecimalType:
-    """An exact number of `precision` digits, `scale` of them behind the point."""
+    """An exact number of `precision` digits, `scale` of them after the point."""
 
     precision: int
     scale: int
@@ -73,12 +73,12 @@ SimpleType = StringType | BooleanType | LongType | DoubleType | DecimalType | Ti
 
 @dataclass(frozen=True)
 class StructType:
-    """A JSON object, as an element of an array: fields with names and types, without aliases and paths."""
+    """A JSON object as an element of an array: fields with names and types, without aliases and paths."""
 
     fields: tuple[Field, ...]
 
     def __str__(self) -> str:
-        return f"struct<{', '.join(f'{_quoted(field.name)} {field.type_text}' for field in self.fields)}>"
+        return f"struct<{', '.join(f'{_quote(field.name)} {field.type_text}' for field in self.fields)}>"
 
 
 @dataclass(frozen=True)
@@ -122,16 +122,16 @@ _SYNONYMS = {
     "decimal": "decimal(12,2)",
     "money": "decimal(12,2)",
 }
-"""Names of types in SQL, Spark, Arrow or Python, and the type here."""
+"""Names of types in SQL, Spark, Arrow or Python, and windrow's name for them."""
 TYPE_NAMES = tuple(_SIMPLE)
-"""The types of a single value but decimals."""
+"""The types of a single value, except decimals."""
 _DECIMAL = re.compile(r"decimal\s*\(\s*([0-9]{1,3})\s*,\s*([0-9]{1,3})\s*\)")
 
 
 def parse_type(text: str, others: Sequence[str] = ()) -> SimpleType:
-    """Read a type of a single value as its `str` writes it; raise PipelineError for anything else.
+    """Parse the type of a single value, as its `str` prints it; raise PipelineError for anything else.
 
-    Its message lists these types, and the `others` that can stand in the same place.
+    The message lists these types, and the `others` that are allowed in the same place.
     """
     if text in _SIMPLE:
         return _SIMPLE[text]
@@ -161,11 +161,11 @@ def parse_type(text: str, others: Sequence[str] = ()) -> SimpleType:
 
 @dataclass(frozen=True)
 class Field:
-    """A field of a record. An `optional` one is null where a record does not have it.
+    """A field of a record. An `optional` field is null if a record does not have it.
 
-    A record has it under its name, or in nested objects at `path`, if that is given. It may have it under another
-    name, one of `alias`; of several names the first that is there counts. With `tombstones`, a record that has a key
-    but no value (a tombstone) is read as one that has its key in this field.
+    A record has it under its name, or in nested objects at `path`, or under one of the names `alias`; the first of
+    these that a record has counts. With `tombstones`, a record with a key but no value (a tombstone) is read as a
+    record with its key in this field.
     """
 
     name: str
@@ -177,23 +177,23 @@ class Field:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names that a record without nested objects may have it under."""
+        """The names under which a record without nested objects may have it."""
         return (self.name, *self.alias)
 
     @property
     def paths(self) -> tuple[tuple[str, ...], ...]:
-        """The paths at which a record may have it, in the order in which they are looked for."""
+        """The paths at which a record may have it, in the order in which they are tried."""
         return (self.path or (self.name,), *((name,) for name in self.alias))
 
     @property
     def type_text(self) -> str:
-        """The type as a pipeline has it: with a question mark where the field is optional."""
+        """The type as in a pipeline file: with a question mark if the field is optional."""
         return f"{self.type}{_OPTIONAL if self.optional else ''}"
 
 
 @dataclass(frozen=True)
 class Decode:
-    """A record is a JSON object that holds these fields; what else it holds is ignored."""
+    """The fields of a record, which is a JSON object; its other fields are ignored."""
 
     fields: tuple[Field, ...]
 
@@ -211,10 +211,10 @@ class Decode:
 
 
 def parse_field_type(text: str) -> tuple[DataType, bool]:
-    """Read a type as `Field.type_text` writes it, and whether the field is optional; raise PipelineError else.
+    """Parse a type, as `Field.type_text` prints it, and whether the field is optional; raise PipelineError otherwise.
 
     An array is ``array<string>`` or ``array<struct<sku string, price decimal(12,2)?>>``; names that are not plain words
-    stand in backquotes, with a backquote in them written twice.
+    are quoted in backquotes, with a backquote in them doubled.
     """
     if _NESTED.match(text):
         return _NestedType(text).read()
@@ -229,12 +229,12 @@ _WORD = re.compile(r"\w+")
 _TOKEN = re.compile(r"\s*(`(?:[^`]|``)*`|\w+(?:\s*\([^()<>]*\))?|\S|$)")
 
 
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     return name if _WORD.fullmatch(name) else f"`{name.replace('`', '``')}`"
 
 
 class _NestedType:
-    """Reads the text of an array's type, word by word."""
+    """Parses the text of an array's type, word by word."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -303,7 +303,7 @@ class _NestedType:
 
 @dataclass(frozen=True)
 class Derive:
-    """A field made by an SQL expression over the decoded fields; like them it can be a key or be aggregated."""
+    """A field computed by an SQL expression over the decoded fields; like them it can be a key or be aggregated."""
 
     name: str
     sql: str

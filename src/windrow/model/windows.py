@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from datetime import date
 from math import gcd
-from typing import Literal
+from typing import Literal, get_args
 
 from windrow.errors import PipelineError
 
@@ -34,7 +34,7 @@ class Hopping:
 
     @property
     def slice(self) -> int:
-        """The longest length of which every window is made whole."""
+        """The length of the slices that windows share: the longest that divides every window."""
         return gcd(self.size, self.slide)
 
 
@@ -42,7 +42,7 @@ class Hopping:
 class Cumulate:
     """Windows [k * size + offset, k * size + offset + i * step) for every whole k and i from 1 to size / step.
 
-    The windows of one k have the same start, and each holds the one before; the size is a multiple of the step.
+    The windows of one k have the same start, and each contains the previous one; the size is a multiple of the step.
     """
 
     size: int
@@ -51,16 +51,16 @@ class Cumulate:
 
     @property
     def slice(self) -> int:
-        """The longest length of which every window is made whole."""
+        """The length of the slices that windows share: the longest that divides every window."""
         return self.step
 
 
 @dataclass(frozen=True)
 class Calendar:
-    """Windows of so many hours, days, weeks or months in a time zone, where a day may have 23 or 25 hours.
+    """Windows of `count` hours, days, weeks or months in a time zone, where a day may have 23 or 25 hours.
 
-    They are counted from midnight of the day `origin`: by default 1970-01-01, of weeks Monday 1969-12-29. `offset`
-    moves each boundary on the local clock, as a business day that begins at 6 in the morning does.
+    They are counted from midnight of the day `origin`: by default 1970-01-01, for weeks Monday 1969-12-29. `offset`
+    shifts each boundary on the local clock, for example for business days that begin at 6 in the morning.
     """
 
     count: int
@@ -71,7 +71,7 @@ class Calendar:
 
     @property
     def begins_at(self) -> date:
-        """The day on which one of the windows begins."""
+        """The day from which windows are counted."""
         return self.origin or (date(1969, 12, 29) if self.unit == "week" else date(1970, 1, 1))
 
 
@@ -79,8 +79,8 @@ class Calendar:
 class Session:
     """Records of a key less than `gap` apart are in one window, [first, last + gap).
 
-    With `by` each record has a gap of its own: the SQL expression says how many seconds it is, more than 0 and at most
-    `gap`. Records are in one window if their own windows [t, t + gap) overlap.
+    With `by` each record has its own gap: the SQL expression returns it in seconds, more than 0 and at most `gap`.
+    Records are in one window if their own windows [t, t + gap) overlap.
     """
 
     gap: int
@@ -95,22 +95,22 @@ class Global:
 Window = Tumbling | Hopping | Cumulate | Calendar | Session | Global
 
 Sliced = Hopping | Cumulate
-"""Windows that overlap, and so are made of slices."""
+"""Overlapping windows, which are made of slices."""
 
 
 CALENDAR_SIZE_PATTERN = r"([0-9]{1,9})\s+(hour|day|week|month)s?"
 _CALENDAR_SIZE = re.compile(CALENDAR_SIZE_PATTERN)
-_CALENDAR_UNITS: dict[str, CalendarUnit] = {"hour": "hour", "day": "day", "week": "week", "month": "month"}
+_CALENDAR_UNITS: dict[str, CalendarUnit] = {unit: unit for unit in get_args(CalendarUnit)}
 
 
 def parse_calendar_size(text: str) -> tuple[int, CalendarUnit] | None:
-    """Read ``1 day`` (a number, a blank and a unit); None for anything else, such as the duration ``1d``."""
+    """Parse ``1 day`` (a number, a space and a unit); None for anything else, such as the duration ``1d``."""
     size = _CALENDAR_SIZE.fullmatch(text.strip())
     return (int(size[1]), _CALENDAR_UNITS[size[2]]) if size else None
 
 
 def parse_day(text: str) -> date:
-    """Read a day such as ``2026-04-01``; raise PipelineError for anything else."""
+    """Parse a day such as ``2026-04-01``; raise PipelineError for anything else."""
     try:
         return date.fromisoformat(text)
     except ValueError as exc:

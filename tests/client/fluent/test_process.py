@@ -165,7 +165,7 @@ def test_what_means_nothing_is_refused(given: dict[str, Any], message: str) -> N
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"key": ()}, "key: is empty, and a process keeps its state by key"),
+        ({"key": ()}, "key: is empty, but a process keeps its state by key"),
         ({"key": ("usr",)}, "key.0: 'usr' is not a field of decode; did you mean 'user'?"),
         ({"at_end": "stop"}, "at_end: must be 'fire' or 'hold', not 'stop'"),
         ({"key_groups": 0}, "key_groups: must be 1 to"),
@@ -216,7 +216,7 @@ def test_text_and_chart_say_what_it_does() -> None:
         "records come in order of event time, when the watermark has passed them",
         "a record that comes later than that: visits_late",
         "it keeps last, list(decimal(12,2)), for each key",
-        "an entry is gone 1d after it is written, a key after its last call",
+        "an entry expires 1d after it is written, a key after its last call",
         "timers of event time call tests.client.fluent.test_process.ring",
         "it emits urls_24h long, label string",
         "timers stay set at the end of a bounded input",
@@ -233,7 +233,7 @@ def test_a_function_has_no_other_form(form: Any, named: str) -> None:  # noqa: A
     with pytest.raises(PipelineError) as raised:
         form(as_graph(whole()))
     assert str(raised.value) == (
-        f"the pipeline has Python code in it, which {named} cannot hold "
+        f"the pipeline has Python code, which {named} cannot hold "
         "(process calls tests.client.fluent.test_process.visit); keep its Python file"
     )
 

@@ -380,7 +380,7 @@ WRONG: list[tuple[str, str]] = [
     ('{"type": "record", "name": "A"}', "has no 'fields'"),
     ('{"type": "record", "name": "A", "fields": [{"name": "a", "type": "B"}]}', "there is no type 'B'"),
     ('{"type": "fixed", "name": "A", "size": "x"}', "the size of 'A' is not a whole number"),
-    ("7", "7 is no type"),
+    ("7", "7 is not a type"),
     ("{", "not JSON at line 1"),
 ]
 

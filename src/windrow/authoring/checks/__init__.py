@@ -1,37 +1,41 @@
 """Checks of a pipeline: errors, and warnings of likely mistakes.
 
-A rule is a function from a part of the graph to its findings: a source, what the operator of a node is built from, or
-a sink. The modules hold the rules by the noun of the pipeline that they check, `graph` the lists of them.
+A rule is a function from a part of the graph to findings: from a source, the spec of an operator, or a sink. Each
+module holds the rules for a noun of the pipeline; `graph` and `results` list them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import dataclasses
+from collections.abc import Callable, Iterator
+from functools import cache
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from windrow import model as m
 from windrow.authoring.checks.alerts import alert_limits
-from windrow.authoring.checks.choices import choices
 from windrow.authoring.checks.graph import graph_findings
+from windrow.authoring.checks.places import place as place_of
 from windrow.authoring.checks.realtime import realtime
-from windrow.declare.findings import Finding
-from windrow.errors import PipelineError, Place, join_errors
+from windrow.declare.findings import Finding, error
+from windrow.errors import PipelineError, Place, join_errors, not_one_of
 
 __all__ = ["Finding", "require_valid", "validate"]
 
 
 def validate(graph: m.Graph) -> list[Finding]:
-    """Return what the rules find, in their order."""
-    if found := list(choices(graph)):
-        return found  # the other rules need values that can be
+    """Return the findings of the rules, in their order."""
+    if found := list(_choices(graph)):
+        return found  # the other rules need valid values
     found = graph_findings(graph)
-    # what a graph means is only known if its names and edges are right
-    if graph.is_short or not any(one.level == "error" for one in found):
+    # the other rules need valid names and edges
+    if graph.is_short or not any(finding.level == "error" for finding in found):
         found += realtime(graph)
     return [*found, *alert_limits(graph)]
 
 
 def require_valid(graph: m.Graph, place: Callable[[str], Place] | None = None) -> m.Graph:
-    """Return the graph; raise PipelineError if a rule finds errors. `place` tells where a path stands in a file."""
+    """Return the graph; raise PipelineError if a rule finds errors. `place` returns the place of a path in a file."""
     errors = [
         PipelineError(finding.text, place(finding.where) if place else None)
         for finding in validate(graph)
@@ -40,3 +44,55 @@ def require_valid(graph: m.Graph, place: Callable[[str], Place] | None = None) -
     if errors:
         raise join_errors(errors)
     return graph
+
+
+def _choices(graph: m.Graph) -> Iterator[Finding]:
+    """Find values that the `Literal` type of their field does not allow; only Python can have them."""
+    for node in graph.nodes:
+        yield from (error(place_of(graph, node, where), message) for where, message in _wrong(node, ""))
+    yield from (error(where, message) for where, message in _wrong(dataclasses.replace(graph, nodes=()), ""))
+
+
+def _wrong(value: object, where: str) -> Iterator[tuple[str, str]]:
+    """Yield the path and the message of each invalid value in a part of the model."""
+    if isinstance(value, tuple):
+        for number, item in enumerate(value):
+            yield from _wrong(item, f"{where}.{getattr(item, 'name', number)}")
+    elif (
+        dataclasses.is_dataclass(value)
+        and type(value).__module__.startswith("windrow.model.")
+        and not isinstance(value, type)
+    ):
+        section = getattr(value, "section", None)
+        where = where if section is None else f"{where}.{section}"
+        known = _options(type(value))
+        for field in dataclasses.fields(value):
+            # `rules.rules` of the model is `rules` in a file
+            path = where if where == field.name else f"{where}.{field.name}".removeprefix(".")
+            given = getattr(value, field.name)
+            options, others = known.get(field.name, ((), ()))
+            if options and given not in options and not isinstance(given, others):
+                yield path, not_one_of(given, options)
+            else:
+                yield from _wrong(given, path)
+
+
+@cache
+def _options(kind: type) -> dict[str, tuple[tuple[Any, ...], tuple[type, ...]]]:
+    """Return the allowed values, and the classes of other allowed values, of the fields of a class with a `Literal`."""
+    found = {}
+    for name, hint in get_type_hints(kind).items():
+        parts = list(_parts(hint))
+        options = tuple(value for part in parts if get_origin(part) is Literal for value in get_args(part))
+        if options:
+            found[name] = (options, tuple(part for part in parts if isinstance(part, type)))
+    return found
+
+
+def _parts(hint: object) -> Iterator[object]:
+    """Yield the members of a union; of another type, itself."""
+    if get_origin(hint) in {Union, UnionType}:
+        for part in get_args(hint):
+            yield from _parts(part)
+    else:
+        yield hint

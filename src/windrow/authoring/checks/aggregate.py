@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import assert_never, get_args
 
 from windrow import model as m
-from windrow.authoring.aggregate_text import NAMES, counting
+from windrow.authoring.aggregate_text import NAMES, translate_count
 from windrow.authoring.checks.base import is_field, is_misspelt, no_field, type_of, valid_record_fields
 from windrow.declare.findings import Finding, error, warning
 from windrow.declare.python_code import why_not_callable
@@ -22,7 +22,7 @@ _MOST_MEAN_SCALE = 12
 
 
 def aggregate_types(spec: WindowSpec) -> Iterator[Finding]:
-    """There are aggregates, each over fields or expressions of types that it can be computed of exactly."""
+    """There are aggregates, over fields or expressions of types for which they are exact."""
     if not spec.node.aggregates:
         yield error("aggregate", "is empty; name a result, such as {events: count()}")
     for aggregate in spec.node.aggregates:
@@ -32,10 +32,10 @@ def aggregate_types(spec: WindowSpec) -> Iterator[Finding]:
             if is_misspelt(spec, of):
                 yield error(where, no_field(spec, of))
             elif type_ is not None:
-                yield from _fits(where, of, type_, aggregate.function)
+                yield from _type(where, of, type_, aggregate.function)
 
 
-def _fits(where: str, of: str, type_: m.DataType, function: m.Function) -> Iterator[Finding]:
+def _type(where: str, of: str, type_: m.DataType, function: m.Function) -> Iterator[Finding]:
     if isinstance(function, m.Custom | m.Formula):
         return
     accepts = m.function_spec(function).accepts
@@ -72,27 +72,34 @@ _MOST_VALUES = 100_000
 
 
 def aggregate_arguments(spec: WindowSpec) -> Iterator[Finding]:
-    """A quantile is from 0 to 1, and what is kept of the values has a bound."""
+    """A quantile is from 0 to 1, and the number of values that are kept is limited."""
     for aggregate in spec.node.aggregates:
         where = f"aggregate.{aggregate.name}"
         match aggregate.function:
             case m.Quantile(_, at) | m.ApproxQuantile(_, at) if not 0 <= at <= 1:
                 yield error(where, f"{at} is not a fraction; give one from 0 to 1, such as 0.99")
-            case m.TopK(_, k) | m.TopKBy(_, _, k) | m.BottomKBy(_, _, k) if not 1 <= k <= _MOST_VALUES:
-                yield error(where, f"must keep 1 to {_MOST_VALUES} values, not {k}")
-            case m.CollectList(_, most) | m.CollectSet(_, most) if not 1 <= most <= _MOST_VALUES:
+            case (
+                m.TopK(_, most)
+                | m.TopKBy(_, _, most)
+                | m.BottomKBy(_, _, most)
+                | m.CollectList(_, most)
+                | m.CollectSet(_, most)
+            ) if not 1 <= most <= _MOST_VALUES:
                 yield error(where, f"must keep 1 to {_MOST_VALUES} values, not {most}")
             case _:
                 continue
 
 
 def expressions(spec: WindowSpec) -> Iterator[Finding]:
-    """An expression is over the fields of one record, gives the same in every run, and is of a field's type."""
+    """Expressions are valid and deterministic, over the fields of one record; conditions are boolean."""
     for aggregate in spec.node.aggregates:
         where = f"aggregate.{aggregate.name}"
         for of in aggregated_texts(aggregate.function):
             if not is_field(spec, of) and not is_misspelt(spec, of):
-                yield from _wrong(spec, where, of)
+                try:
+                    analyse(of, valid_record_fields(spec))
+                except PipelineError as exc:
+                    yield error(where, exc.message)
         if aggregate.where is None:
             continue
         if isinstance(aggregate.function, m.Formula):
@@ -101,13 +108,6 @@ def expressions(spec: WindowSpec) -> Iterator[Finding]:
             )
         else:
             yield from _condition(spec, where, aggregate.where)
-
-
-def _wrong(spec: WindowSpec, where: str, text: str) -> Iterator[Finding]:
-    try:
-        analyse(text, valid_record_fields(spec))
-    except PipelineError as exc:
-        yield error(where, exc.message)
 
 
 def _condition(spec: WindowSpec, where: str, text: str) -> Iterator[Finding]:
@@ -127,7 +127,7 @@ _CUSTOM_METHODS = ("zero", "step", "merge", "finish")
 
 
 def custom_aggregates(spec: WindowSpec) -> Iterator[Finding]:
-    """An aggregate of one's own has what `windrow.CustomAggregate` says, and is over something."""
+    """A custom aggregate implements `windrow.CustomAggregate`, and has arguments."""
     for aggregate in spec.node.aggregates:
         if not isinstance(aggregate.function, m.Custom):
             continue
@@ -175,7 +175,7 @@ _ELSEWHERE = {
 
 
 def formulas(spec: WindowSpec) -> Iterator[Finding]:
-    """A formula uses results that are not formulas, by name, and there is at least one of these."""
+    """A formula uses, by name, results that are not formulas; there is at least one such result."""
     texts = {
         aggregate.name: aggregate.function.sql
         for aggregate in spec.node.aggregates
@@ -196,7 +196,7 @@ def formulas(spec: WindowSpec) -> Iterator[Finding]:
             for result in results(replace(spec, node=replace(spec.node, aggregates=plain)))
         )
     except PipelineError:
-        return  # other rules say what is wrong with the aggregates
+        return  # reported by the rules for aggregates
     for name, text in texts.items():
         message = _problem(text, fields, frozenset(texts))
         if message:
@@ -235,7 +235,7 @@ def _unknown(text: str) -> str | None:
 
 
 def _unknown_call(text: str) -> str | None:
-    """Return the message for a text that begins with a call of neither an aggregate nor a scalar SQL function."""
+    """Return the message for a text that begins with a call of an unknown function."""
     if meant := _by_another_name(text):
         return f"{text!r}: {meant}"
     call = _CALL.match(text)
@@ -252,14 +252,14 @@ def _not_an_aggregate(text: str, name: str) -> str:
 
 
 def _by_another_name(text: str) -> str | None:
-    """Say how an aggregate is called here, if the text is one call by its name elsewhere or in capitals."""
+    """Return windrow's call for a call of an aggregate by its name in another system, or in capitals."""
     call = split_call(text)
     if call is None:
         return None
     name = call.name.lower()
     if name in NAMES:
-        written = counting(call.arguments) if name == "count" else None
-        meant = written or f"{name}({', '.join(call.arguments)})"
+        counted = translate_count(call.arguments) if name == "count" else None
+        meant = counted or f"{name}({', '.join(call.arguments)})"
         why = "is written in lower case"
     elif name in _ELSEWHERE:
         meant = _ELSEWHERE[name].format(*call.arguments[:1] or ("amount",))
@@ -275,7 +275,7 @@ def _example(texts: dict[str, str]) -> str:
 
 
 def float_sums(spec: WindowSpec) -> Iterator[Finding]:
-    """The last digits of a sum of doubles depend on the order in which they are added."""
+    """The last digits of a sum of doubles depend on the order of addition."""
     for aggregate in spec.node.aggregates:
         match aggregate.function:
             case m.Sum(of) | m.Avg(of) | m.Variance(of) | m.Stddev(of) if isinstance(type_of(spec, of), m.DoubleType):

@@ -1,4 +1,4 @@
-"""Checks of alerts: their limits can be met and missed, and there is somebody to send them to."""
+"""Checks of alerts: their limits and receivers."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from windrow.declare.findings import Finding, error, warning
 from windrow.model.references import is_reference, mask_arguments, with_placeholders
 
 _SHORTEST = 1_000_000
-"""A run looks at its alerts once a second."""
+"""The interval at which a run evaluates its alerts."""
 _NUMBERS = {"share", "times", "records"}
-"""The limits that are no times."""
+"""Limits that are not durations."""
 
 
 def alert_limits(graph: m.Graph) -> Iterator[Finding]:
-    """Times are at least a second, shares between 0 and 1, and a webhook is a URL that can be asked."""
+    """Durations are at least a second, shares are between 0 and 1, and a webhook is a URL."""
     alerts = graph.alerts
     for name, limit in alerts.limits.items():
         for field in fields(limit):
@@ -26,37 +26,38 @@ def alert_limits(graph: m.Graph) -> Iterator[Finding]:
             yield from _limit(where, field.name, getattr(limit, field.name))
     savepoint = alerts.checkpoint.savepoint if isinstance(alerts.checkpoint, m.CheckpointLimit) else None
     if graph.mode == "realtime" and savepoint is not None:
-        yield error("alerts.checkpoint.savepoint", "is for savepoints, and a realtime run has none: leave it out")
+        yield error(
+            "alerts.checkpoint.savepoint", "applies to savepoints, which a realtime run does not have; remove it"
+        )
     yield from _never_raised(graph)
     yield from _receivers(graph)
 
 
 def _never_raised(graph: m.Graph) -> Iterator[Finding]:
-    """Yield warnings of alerts that the pipeline asks for, and whose figures its runs do not know."""
+    """Warn about alerts of the pipeline whose figures its runs cannot measure."""
     limits, usual = graph.alerts.limits, m.DEFAULT_ALERTS.limits
-    asked = [name for name, limit in limits.items() if limit != usual.get(name)]
+    changed = [name for name, limit in limits.items() if limit != usual.get(name)]
     is_realtime = graph.mode == "realtime"
-    if is_realtime:
-        for name in asked:
-            if name in m.COUNTING_ALERTS:
-                yield warning(f"alerts.{name}", "is never raised, as a realtime run knows its offsets alone")
+    for name in changed:
+        if is_realtime and name in m.COUNTING_ALERTS:
+            yield warning(f"alerts.{name}", "is never raised: a realtime run reports offsets only")
     has_times = any(isinstance(source.source.records, m.KafkaSource) for source in graph.sources)
-    if "latency" in asked and not (has_times or is_realtime):
-        message = "is known of records with a log timestamp of Kafka's alone; for other logs it is never raised"
+    if "latency" in changed and not (has_times or is_realtime):
+        message = "is never raised: only records in Kafka have the log timestamp that it needs"
         yield warning("alerts.latency", message)
     lag = limits.get("lag")
-    if "lag" in asked and isinstance(lag, m.LagLimit) and lag.records is None and (is_realtime or not has_times):
+    if "lag" in changed and isinstance(lag, m.LagLimit) and lag.records is None and (is_realtime or not has_times):
         of = "a realtime run" if is_realtime else "a log other than Kafka"
-        yield warning("alerts.lag", f"is never raised, as its time is not known of {of}: give `records`, too")
+        yield warning("alerts.lag", f"is never raised: {of} has no lag in time; give `records` too")
 
 
 def _limit(where: str, kind: str, value: Any) -> Iterator[Finding]:  # noqa: ANN401 - a number or None
     if kind == "share" and not 0 < value < 1:
         yield error(where, f"{value:g} is not a share that can be exceeded: give more than 0 and less than 1")
     if kind == "times" and value <= 1:
-        yield error(where, f"{value:g} times the usual share is no spike: give more than 1, such as 3")
+        yield error(where, f"{value:g} times the usual share is not a spike: give more than 1, such as 3")
     if kind == "records" and value is not None and value < 1:
-        yield error(where, f"{value} can always be exceeded: give at least 1")
+        yield error(where, f"{value} is always exceeded: give at least 1")
     if kind not in _NUMBERS and value is not None:
         least = _SHORTEST if kind == "span" else 1
         if value < least:
@@ -66,13 +67,11 @@ def _limit(where: str, kind: str, value: Any) -> Iterator[Finding]:  # noqa: ANN
 
 
 def _receivers(graph: m.Graph) -> Iterator[Finding]:
-    """Yield what is wrong with the command and the webhook, whose URL is not repeated, as it may hold a secret."""
+    """Check the command and the webhook, whose URL is not quoted, because it may hold a secret."""
     match mask_arguments(graph.alerts.command):
         case (text,) if len(words := text.split()) > 1 and "/" not in words[0]:
-            written = f"[{', '.join(words)}]"
-            yield warning(
-                "alerts.command", f"{text!r} is one program with spaces in its name, as no shell reads it: {written}?"
-            )
+            message = f"{text!r} is one program name with spaces, because no shell splits it; [{', '.join(words)}]?"
+            yield warning("alerts.command", message)
     url = graph.alerts.webhook
     if url is None or is_reference(url):
         return

@@ -1,12 +1,13 @@
-"""Questions that several rules ask about a pipeline: its names, and the types of its fields and expressions."""
+"""Names of a pipeline, and types of its fields and expressions, for several rules."""
 
 from __future__ import annotations
 
-import difflib
 import re
+from collections.abc import Iterator
 
 from windrow import model as m
-from windrow.errors import PipelineError
+from windrow.declare.findings import is_name
+from windrow.errors import PipelineError, did_you_mean
 from windrow.expressions import Decoded, Expression, OperatorSpec, analyse, is_column
 
 ResultSpec = OperatorSpec[m.ResultNode]
@@ -21,12 +22,12 @@ def decoded_type(records: Decoded, name: str) -> m.DataType | None:
 
 
 def is_field(records: Decoded, name: str) -> bool:
-    """Whether it is the name of a field, decoded or derived."""
+    """Return whether a decoded or derived field has a name."""
     return name in _fields(records)
 
 
 def is_misspelt(records: Decoded, text: str) -> bool:
-    """Whether a text looks like the name of a field but is not one; a value, such as true, is an expression."""
+    """Return whether a text looks like the name of a field but is not one; a value such as true is an expression."""
     return (
         _WORD.fullmatch(text) is not None
         and not is_field(records, text)
@@ -38,18 +39,25 @@ def no_field(records: Decoded, name: str) -> str:
     """Return the message that `name` is not a decoded field."""
     if is_field(records, name):
         return f"{name!r} is a derived field; name a field of decode"
-    close = difflib.get_close_matches(name, _fields(records), n=1)
-    hint = f"did you mean {close[0]!r}?" if close else "add it there with its type"
-    return f"{name!r} is not a field of decode; {hint}"
+    hint = did_you_mean(name, _fields(records)) or "; add it there with its type"
+    return f"{name!r} is not a field of decode{hint}"
 
 
 def sink_path(sink: m.Sink) -> str:
-    """Return the path of the sink's own mapping."""
+    """Return the path of the sink's mapping."""
     return f"sink.{sink.section}"
 
 
+def name_problems(name: str) -> Iterator[str]:
+    """Yield why a field cannot have a name."""
+    if not is_name(name):
+        yield f"{name!r} is not a valid name; it must be printable, without spaces around it"
+    if name.startswith("__"):
+        yield f"{name!r} begins with two underscores, which windrow reserves for its own columns; rename it"
+
+
 def result_names(spec: ResultSpec) -> list[tuple[str, str]]:
-    """Return the columns of a pipeline's results: where each is declared, and its name."""
+    """Return the place and the name of each column of a pipeline's results."""
     if isinstance(spec.node, m.ProcessNode):
         return [(f"process.returns.{field.name}", field.name) for field in spec.node.process.returns]
     if isinstance(spec.node, m.RulesNode):
@@ -62,7 +70,7 @@ def _fields(records: Decoded) -> list[str]:
 
 
 def type_of(records: Decoded, text: str) -> m.DataType | None:
-    """Return the type of a field, decoded or derived, or of an expression over them; None if it is neither."""
+    """Return the type of a decoded or derived field, or of an expression over them; None if it is neither."""
     decoded = decoded_type(records, text)
     if decoded is not None or is_misspelt(records, text):
         return decoded
@@ -72,13 +80,13 @@ def type_of(records: Decoded, text: str) -> m.DataType | None:
     try:
         return analyse(text, valid_record_fields(records)).type
     except PipelineError:
-        return None  # the rule `expressions` says why
+        return None  # reported by the rule `expressions`
 
 
 def valid_record_fields(records: Decoded) -> tuple[m.Field, ...]:
-    """Return the fields of a record, without those whose expressions are wrong."""
-    made = [(derived.name, derived_field(records, derived)) for derived in records.derive]
-    derived = [m.Field(name, one.type) for name, one in made if isinstance(one, Expression)]
+    """Return the fields of a record, without those whose expressions are invalid."""
+    expressions = [(derived.name, derived_field(records, derived)) for derived in records.derive]
+    derived = [m.Field(name, made.type) for name, made in expressions if isinstance(made, Expression)]
     return (*records.decode.fields, *derived)
 
 

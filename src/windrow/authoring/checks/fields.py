@@ -1,22 +1,32 @@
-"""Checks of names and fields: the pipeline's name, decoded and derived fields, and the columns of the results."""
+"""Checks of names, fields and keys: the pipeline's name, decoded and derived fields, columns of results, key groups."""
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Collection, Iterator
 from typing import Final
 
 from windrow import model as m
-from windrow.authoring.checks.base import ResultSpec, derived_field, result_names
+from windrow.authoring.checks.base import (
+    ResultSpec,
+    derived_field,
+    is_field,
+    is_misspelt,
+    name_problems,
+    no_field,
+    result_names,
+    type_of,
+)
 from windrow.declare.findings import Finding, error, is_name, warning
 from windrow.errors import PipelineError
-from windrow.expressions import Decoded, constant_failure
+from windrow.expressions import Decoded, Expression, WindowSpec, constant_failure
 
 _PIPELINE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 def pipeline_name(graph: m.Graph) -> Iterator[Finding]:
-    """The name marks the pipeline's rows and checkpoint, so it is plain."""
+    """The name identifies the pipeline's rows and checkpoint."""
     if not _PIPELINE_NAME.fullmatch(graph.name):
         yield error(
             "name", f"{graph.name!r} must be 1 to 100 letters, digits, '.', '_' or '-', a letter or digit first"
@@ -24,19 +34,13 @@ def pipeline_name(graph: m.Graph) -> Iterator[Finding]:
 
 
 def decode_fields(node: m.SourceNode) -> Iterator[Finding]:
-    """There are fields, with printable names of their own that differ by more than case; times are always there."""
+    """There are fields, with valid names that differ by more than case; times are not optional."""
     if not node.decode.fields:
         yield error("decode", "is empty; name the fields that a record must have, with their types")
     seen: dict[str, str] = {}
     for field in node.decode.fields:
         where = f"decode.{field.name}"
-        if not is_name(field.name):
-            yield error(where, f"{field.name!r} is not a valid name; it must be printable, without spaces around it")
-        if field.name.startswith("__"):
-            yield error(
-                where,
-                f"{field.name!r} begins with two underscores, which windrow reserves for its own columns; rename it",
-            )
+        yield from (error(where, problem) for problem in name_problems(field.name))
         other = seen.setdefault(field.name.lower(), field.name)
         if other is not field.name:
             yield error(
@@ -55,18 +59,18 @@ def decode_fields(node: m.SourceNode) -> Iterator[Finding]:
 
 
 def tombstones(node: m.SourceNode) -> Iterator[Finding]:
-    """The key of a tombstone is in one field, of a type that its text can be, and any other field can be null."""
+    """The key of a tombstone is in one field, of type string or long, and all other fields can be null."""
     keys = [field for field in node.decode.fields if field.tombstones]
     for field in keys:
         where = f"decode.{field.name}.tombstones"
         if field is not keys[0]:
             yield error(where, f"{keys[0].name!r} holds the key of a tombstone already; keep one of them")
         if not isinstance(field.type, m.StringType | m.LongType) and node.source.format != "debezium":
-            yield error(where, f"{field.name!r} is a {field.type}, and the key of a record is text; use string or long")
-    # the times are the log timestamp, and records may lack a punctuation's field anyway
+            yield error(where, f"{field.name!r} is a {field.type}, but the key of a record is text; use string or long")
+    # times are the log timestamp, and records may lack the field of a punctuated watermark
     mark = node.time.watermark.field if isinstance(node.time.watermark, m.Punctuated) else None
     filled = {node.time.field, node.time.sent, mark}
-    # of a row that Debezium tells the deletion of, any column can be null
+    # any column of a deleted row can be null in Debezium
     given = [field for field in node.decode.fields if node.source.format != "debezium" or field.path]
     for field in given:
         if keys and not field.tombstones and not field.optional and field.name not in filled:
@@ -78,12 +82,13 @@ def tombstones(node: m.SourceNode) -> Iterator[Finding]:
 
 
 def changes_of_rows(node: m.SourceNode) -> Iterator[Finding]:
-    """Of Debezium's changes, those of rows count: they carry no watermarks, and no device has sent them."""
+    """Changes of rows from Debezium carry neither watermarks nor sending times."""
     if node.source.format != "debezium":
         return
-    for part, name in (("punctuated", None), ("sent", node.time.sent)):
-        if name or (part == "punctuated" and isinstance(node.time.watermark, m.Punctuated)):
-            yield error(f"time.{part}", "does not apply to changes of rows (`format: debezium`); leave it out")
+    parts = {"punctuated": isinstance(node.time.watermark, m.Punctuated), "sent": node.time.sent}
+    for part, given in parts.items():
+        if given:
+            yield error(f"time.{part}", "does not apply to changes of rows (`format: debezium`); remove it")
 
 
 def short_fields(node: m.SourceNode) -> Iterator[Finding]:
@@ -97,22 +102,19 @@ def short_fields(node: m.SourceNode) -> Iterator[Finding]:
 
 
 EVERY_CHANGE: Final = (
-    "each change of a row counts here, also an update or a deletion. For the rows themselves make a `table` of the "
-    "source; to tell the changes apart decode their operation, op: {type: string, path: op}, which is c, u, r or d"
+    "every change of a row is a record here, including updates and deletions. For the rows themselves, make a `table` "
+    "of the source; to distinguish changes, decode their operation, op: {type: string, path: op}, which is c, u, r or "
+    "d"
 )
 
 
 def _array(where: str, type_: m.ArrayType) -> Iterator[Finding]:
-    """The fields of a struct have names as those of a record."""
+    """The fields of a struct have valid names, like those of a record."""
     if not isinstance(type_.element, m.StructType):
         return
     seen: set[str] = set()
     for field in type_.element.fields:
-        if not is_name(field.name) or field.name.startswith("__"):
-            yield error(
-                where,
-                f"{field.name!r} is not a valid name; it is printable, and does not begin with two underscores",
-            )
+        yield from (error(where, problem) for problem in name_problems(field.name))
         if field.name.lower() in seen:
             yield error(where, f"there are two fields {field.name!r} in {type_.element} (SQL ignores case)")
         seen.add(field.name.lower())
@@ -121,32 +123,26 @@ def _array(where: str, type_: m.ArrayType) -> Iterator[Finding]:
 
 
 def nested_fields(node: m.SourceNode) -> Iterator[Finding]:
-    """Arrays are for graphs, and paths have names."""
+    """Structs in arrays, and paths, have valid names."""
     for field in node.decode.fields:
         where = f"decode.{field.name}"
         if isinstance(field.type, m.ArrayType):
             yield from _array(where, field.type)
         if not all(field.path):
-            yield error(f"{where}.path", "is names with a dot between them, such as customer.id")
+            yield error(f"{where}.path", "must be names separated by dots, such as customer.id")
         if field.path and field.tombstones:
-            yield error(f"{where}.path", "the key of a tombstone is in no object; leave the path out")
+            yield error(f"{where}.path", "the key of a tombstone is not in an object; remove the path")
 
 
 def derived_fields(records: Decoded, own: Collection[m.Derive] | None = None) -> Iterator[Finding]:
-    """Derived fields have names of their own, and expressions over the decoded fields alone.
+    """Derived fields have unique names, and expressions over decoded fields only.
 
-    Only those of a node's `own` are checked, if these are given: the others are its source's.
+    Only a node's `own` fields are checked, if given: the others are derived by its source.
     """
     seen = {field.name.lower(): field.name for field in records.decode.fields}
     for derived in records.derive:
         where = f"derive.{derived.name}"
-        if not is_name(derived.name):
-            yield error(where, f"{derived.name!r} is not a valid name; it must be printable, without spaces around it")
-        if derived.name.startswith("__"):
-            yield error(
-                where,
-                f"{derived.name!r} begins with two underscores, which windrow reserves for its own columns; rename it",
-            )
+        yield from (error(where, problem) for problem in name_problems(derived.name))
         other = seen.get(derived.name.lower())
         if other is not None:
             yield error(where, f"there is a field {other!r} already (SQL ignores case); give this one another name")
@@ -155,29 +151,29 @@ def derived_fields(records: Decoded, own: Collection[m.Derive] | None = None) ->
             continue
         made = derived_field(records, derived)
         if isinstance(made, PipelineError):
-            yield error(where, f"{made.message}{_of_another(records, derived)}")
+            words = set(re.findall(r"\w+", derived.sql))
+            others = (field.name for field in records.derive if field is not derived and field.name in words)
+            hint = next(
+                (f"; a derived field can use only decoded fields, and {name!r} is derived" for name in others), ""
+            )
+            yield error(where, f"{made.message}{hint}")
             continue
         failure = constant_failure(made, records.decode.fields)
         if failure is not None:
-            message = f"{derived.sql!r} fails whatever the fields hold, so all records become dead letters: {failure}"
+            message = (
+                f"{derived.sql!r} fails for all values of its fields, so all records become dead letters: {failure}"
+            )
             yield warning(where, message)
 
 
-def _of_another(records: Decoded, derived: m.Derive) -> str:
-    """Say so if an expression has another derived field's name in it."""
-    words = set(re.findall(r"\w+", derived.sql))
-    others = [other.name for other in records.derive if other is not derived and other.name in words]
-    return f"; a derived field can use only decoded fields, and {others[0]!r} is a derived one" if others else ""
-
-
 RESERVED = ("window_start", "window_end", "pane", "revision", "op", "epoch", "seq")
-"""The columns that the result table and its changelog have of themselves."""
+"""The columns that every result table and changelog has."""
 
 _LONGEST_COLUMN = 63
 
 
 def result_columns(spec: ResultSpec) -> Iterator[Finding]:
-    """Keys and results are columns: their names fit a database, and differ by more than case."""
+    """Keys and results are columns: their names are valid in a database, and differ by more than case."""
     seen: dict[str, str] = {}
     keys = [(f"key.{index}", name) for index, name in enumerate(dict.fromkeys(spec.key))]
     for where, name in keys + result_names(spec):
@@ -195,3 +191,88 @@ def result_columns(spec: ResultSpec) -> Iterator[Finding]:
                 where, f"{name!r} and {seen[folded]!r} are the same column in SQL, which ignores case; rename one"
             )
         seen[folded] = name
+
+
+_NAME_IT = "an expression needs a name here, such as {domain: \"split_part(url, '/', 3)\"}"
+
+
+def key_fields(spec: ResultSpec) -> Iterator[Finding]:
+    """The key has decoded or derived fields, each once, no doubles; processes and rules need a key."""
+    if not spec.key and isinstance(spec.node, m.ProcessNode):
+        yield error("key", "is empty, but a process keeps its state by key; name its fields, such as [user_id]")
+    if not spec.key and isinstance(spec.node, m.RulesNode):
+        yield error("key", "is empty, but rules see the records of a key; name its fields, such as [card]")
+    for index, name in enumerate(spec.key):
+        where = f"key.{index}"
+        type_ = type_of(spec, name)
+        if not is_field(spec, name):
+            word = is_misspelt(spec, name)
+            yield error(where, no_field(spec, name) if word else f"{name!r} is not a field; {_NAME_IT}")
+        if isinstance(type_, m.DoubleType):
+            yield error(
+                where, f"{name!r} is a double, and equal doubles can differ in text; use a decimal, long or string"
+            )
+        if any(field.name == name and field.optional for field in spec.decode.fields):
+            yield error(where, f"{name!r} is optional, but a key must not be null; derive a key: coalesce({name}, ...)")
+        if name in spec.key[:index]:
+            yield error(where, f"{name!r} is given twice in the key; keep one of them")
+
+
+def watermark_key(spec: ResultSpec) -> Iterator[Finding]:
+    """The field of a punctuated watermark is not in the key."""
+    mark = spec.time.watermark
+    if isinstance(mark, m.Punctuated) and mark.field in spec.key:
+        yield error("key", f"{mark.field!r} holds the watermark, which records may lack; remove it from the key")
+
+
+def no_key(spec: WindowSpec, *, is_read: bool) -> Iterator[Finding]:
+    """Without a key, one task processes all records; salt spreads the work."""
+    if spec.key or spec.key_groups == 1 or spec.node.salt > 1:
+        return
+    message = "is empty, so all records are in one key group, and one core computes their results"
+    can_be_salted = not isinstance(spec.node.window, m.Session | m.Global) and spec.node.emit.early is None
+    if can_be_salted and not is_read:
+        message += f"; if there are many, pre-aggregate them with salt: {min(4, spec.key_groups)}"
+    yield warning("key", message)
+
+
+def null_keys(spec: ResultSpec, sink: m.Sink) -> Iterator[Finding]:
+    """A record whose derived key is null is a dead letter."""
+    for index, name in enumerate(spec.key):
+        for derived in spec.derive:
+            made = derived_field(spec, derived) if derived.name == name else None
+            if isinstance(made, Expression) and made.nullable:
+                message = (
+                    f"{name!r} can be null, and such a record goes to {sink.companion('dead')}; "
+                    f"to keep it, derive another value: coalesce({derived.sql}, ...)"
+                )
+                yield warning(f"key.{index}", message)
+
+
+_MOST_KEY_GROUPS = 32_768
+
+
+def key_groups(graph: m.Graph) -> Iterator[Finding]:
+    """The number of key groups is valid, and does not limit parallelism below the number of cores."""
+    groups, cores = graph.key_groups, os.cpu_count() or 1
+    if not 1 <= groups <= _MOST_KEY_GROUPS:
+        yield error("key_groups", f"must be 1 to {_MOST_KEY_GROUPS}, not {groups}")
+    elif groups < cores:
+        message = f"{groups} key groups use at most {groups} of this machine's {cores} cores; give at least {cores}"
+        yield warning("key_groups", message)
+
+
+def salt(spec: WindowSpec) -> Iterator[Finding]:
+    """Salted windows are merged per window, so they have no sessions and no early panes."""
+    if not 1 <= spec.node.salt <= max(spec.key_groups, 1):
+        yield error("salt", f"must be 1 to key_groups ({spec.key_groups}), not {spec.node.salt}")
+    if spec.node.salt <= 1:
+        return
+    if isinstance(spec.node.window, m.Session | m.Global):
+        kind = "sessions" if isinstance(spec.node.window, m.Session) else "a global window"
+        yield error("salt", f"is for tumbling, hopping, cumulate and calendar windows, not for {kind}; remove it")
+    if spec.node.emit.early is not None:
+        message = (
+            "spreads a key's records over several key groups, but early panes need them in one; remove one of the two"
+        )
+        yield error("salt", message)

@@ -1,90 +1,71 @@
-"""Checks of a graph: its names, what flows where, its sources, and each result and sink by the rules of a pipeline."""
+"""Checks of a graph: its names and edges, its sources, results and sinks, and sources that wait for each other."""
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from itertools import pairwise
 
 from windrow import model as m
-from windrow.authoring.checks.connectors import file_fields, sink_settings, source_settings
-from windrow.authoring.checks.fields import (
-    EVERY_CHANGE,
-    RESERVED,
-    changes_of_rows,
-    decode_fields,
-    derived_fields,
-    nested_fields,
-    pipeline_name,
-    short_fields,
-    tombstones,
-)
-from windrow.authoring.checks.formats import record_format
-from windrow.authoring.checks.key import key_groups
+from windrow.authoring.checks import connectors, fields, time
 from windrow.authoring.checks.places import at, named_streams, part_of, place, selected_from
 from windrow.authoring.checks.results import result_findings
 from windrow.authoring.checks.streams import stream_findings
-from windrow.authoring.checks.time import adaptive_delay, all_idle, durations, no_future_guard, sent_field, time_field
-from windrow.authoring.checks.waiting import waiting
 from windrow.authoring.short_form import NODE_NAMES
 from windrow.declare.findings import Finding, error, too_long, warning
-from windrow.errors import PipelineError
-from windrow.expressions import (
-    OperatorSpec,
-    spec_of,
-    stream_of,
-)
+from windrow.errors import PipelineError, did_you_mean
+from windrow.expressions import OperatorSpec, spec_of, stream_of
 
 SOURCE_RULES: tuple[Callable[[m.SourceNode], Iterable[Finding]], ...] = (
-    source_settings,
-    record_format,
-    decode_fields,
-    tombstones,
-    changes_of_rows,
-    file_fields,
-    nested_fields,
-    derived_fields,
-    time_field,
-    sent_field,
-    durations,
-    adaptive_delay,
-    all_idle,
-    no_future_guard,
+    connectors.source_settings,
+    connectors.record_format,
+    fields.decode_fields,
+    fields.tombstones,
+    fields.changes_of_rows,
+    connectors.file_fields,
+    fields.nested_fields,
+    fields.derived_fields,
+    time.time_field,
+    time.sent_field,
+    time.durations,
+    time.adaptive_delay,
+    time.all_idle,
+    time.no_future_guard,
 )
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 def graph_findings(graph: m.Graph) -> list[Finding]:
-    """Return what is wrong with a graph."""
+    """Return the findings about a graph, errors first."""
     for rules in () if graph.is_short else (_NAMES, _EDGES):
-        # what comes later needs names, and then edges
+        # edges need valid names, and the other rules valid edges
         found = [finding for rule in rules for finding in rule(graph)]
         if found:
             return found
-    parts: list[Iterable[Finding]] = [pipeline_name(graph), *(_source(graph, node) for node in graph.sources)]
+    parts: list[Iterable[Finding]] = [fields.pipeline_name(graph), *(_source(graph, node) for node in graph.sources)]
     if not graph.is_short:
         parts += (stream_findings(graph, node) for node in graph.streams)
     found = [finding for part in parts for finding in part]
-    found_there = {finding.where for finding in found}
+    places = {finding.where for finding in found}
     for node in graph.keyed:
         if isinstance(node, m.ResultNode):
-            found += (finding for finding in result_findings(graph, node) if finding.where not in found_there)
+            found += (finding for finding in result_findings(graph, node) if finding.where not in places)
     found += (finding for sink in graph.sinks for finding in _sink(graph, sink))
-    found += key_groups(graph)
+    found += fields.key_groups(graph)
     if not graph.is_short:
         found += (finding for node in graph.streams for finding in _bounds(graph, node))
         found += (finding for node in graph.nodes for finding in _changes(graph, node))
-        found += waiting(graph)
+        found += _waiting(graph)
     return sorted(dict.fromkeys(found), key=lambda finding: finding.level)
 
 
 def _source(graph: m.Graph, node: m.SourceNode) -> Iterator[Finding]:
-    for rule in (*SOURCE_RULES, *([short_fields] if graph.is_short else [])):
+    for rule in (*SOURCE_RULES, *([fields.short_fields] if graph.is_short else [])):
         yield from (replace(finding, where=place(graph, node, finding.where)) for finding in rule(node))
     if node.lateness is not None and node.lateness < 0:
         yield error(at(node, "lateness"), "must not be negative")
@@ -92,9 +73,9 @@ def _source(graph: m.Graph, node: m.SourceNode) -> Iterator[Finding]:
 
 
 def _sink(graph: m.Graph, node: m.SinkNode) -> Iterator[Finding]:
-    findings = [*sink_settings(node.sink)]
+    findings = [*connectors.sink_settings(node.sink)]
     if not isinstance(graph.producer(node.input), m.ResultNode):
-        # what is wrong with the stream is found where it is made
+        # errors of the stream are reported there
         with suppress(PipelineError):
             findings += _record_sink(spec_of(graph, node), node.sink)
     yield from (replace(finding, where=place(graph, node, finding.where)) for finding in findings)
@@ -112,7 +93,7 @@ def _names(graph: m.Graph) -> Iterator[Finding]:
             outputs = Counter([*(output.name for output in node.outputs), *filter(None, [node.other])])
             for name, count in outputs.items():
                 if count > 1 or not _NAME.fullmatch(name):
-                    yield error(at(node, "split"), f"{name!r} is not a name of its own; each output has another one")
+                    yield error(at(node, "split"), f"{name!r} is not a valid and unique name of an output")
 
 
 def _inputs(graph: m.Graph) -> Iterator[Finding]:
@@ -124,10 +105,13 @@ def _inputs(graph: m.Graph) -> Iterator[Finding]:
         for name in dict.fromkeys(named_streams(node)):
             if name not in known:
                 unknown = True
-                close = difflib.get_close_matches(name, known, n=1)
-                hint = f"did you mean {close[0]!r}?" if close else f"name one of {', '.join(known)}"
-                yield error(at(node, part_of(node, name)), f"there is no source or stream {name!r}; {hint}")
-            elif isinstance(node, m.LookupNode) and name == node.table and not _is_table(graph, name):
+                hint = did_you_mean(name, known) or f"; name one of {', '.join(known)}"
+                yield error(at(node, part_of(node, name)), f"there is no source or stream {name!r}{hint}")
+            elif (
+                isinstance(node, m.LookupNode)
+                and name == node.table
+                and not isinstance(graph.producer(name), m.TableNode)
+            ):
                 unknown = True
                 yield error(at(node, "lookup.table"), _no_table(graph, name))
     if not unknown:
@@ -139,49 +123,45 @@ def _no_table(graph: m.Graph, name: str) -> str:
     table = selected_from(graph, name)
     match graph.producer(table):
         case m.TableNode() as node if table != name:
-            return _selected(name, graph.producer(name), node)
+            return _no_selection(name, graph.producer(name), node)
         case m.TableJoinNode():
             result = "a join of tables"
         case m.WindowNode():
             result = "an aggregate"
         case _:
-            return f"{name!r} is not a table: name a stream with `table`, which says by which key its rows are known"
+            return f"{name!r} is not a table: name a stream with `table`, which has a key that identifies its rows"
     return (
-        f"{name!r} is the result of {result}, which cannot be looked up: a lookup needs the records that make a table. "
+        f"{name!r} is the result of {result}, which cannot be looked up: a lookup needs the records of a table. "
         f"Look rows up in a stream with `table`, before {result}; or, if {name!r} has no window of event time, make a "
         f"table of the records and join the two: join: {{with: {name}, by: ...}}"
     )
 
 
-def _selected(name: str, selection: m.Node, table: m.TableNode) -> str:
+def _no_selection(name: str, selection: m.Node, table: m.TableNode) -> str:
     """Return why a selection of a table cannot be looked up, and what to do."""
     condition = selection.where if isinstance(selection, m.SelectNode) else None
     is_whole = isinstance(selection, m.SelectNode) and selection.where is None and selection.inputs == (table.name,)
     message = (
-        f"{name!r} is a selection of the table {table.name!r}, and a lookup needs the table itself: look rows up in "
-        f"{table.name!r}, and put what the selection does behind the lookup"
+        f"{name!r} is a selection of the table {table.name!r}, but a lookup needs the table itself: look rows up in "
+        f"{table.name!r}, and apply the selection after the lookup"
     )
     if is_whole:
         return message
     gone = f"({condition or 'CONDITION'}) IS NOT TRUE"
     gone = gone if table.deleted is None else f"({table.deleted}) OR {gone}"
     return (
-        f"{message}; or make a table of the same records whose rows go where the condition is not true: "
+        f"{message}; or make a table of the same records in which rows are deleted if the condition is not true: "
         f"{{from: {table.input}, table: {{key: [{', '.join(table.key)}], deleted: {json.dumps(gone)}}}}}"
     )
 
 
-def _is_table(graph: m.Graph, name: str) -> bool:
-    return isinstance(graph.producer(name), m.TableNode)
-
-
 def _cycles(graph: m.Graph) -> Iterator[Finding]:
-    """Streams come after their inputs; those that do not are in a cycle, or behind one."""
+    """Streams come after their inputs, unless they are in a cycle, or below one."""
     before: set[str] = set()
     for node in graph.nodes:
         late = [name for name in named_streams(node) if name not in before]
         if late:
-            message = f"it depends on itself, by way of {late[0]!r}; a graph has no cycles"
+            message = f"it depends on itself through {late[0]!r}; a graph has no cycles"
             yield error(at(node, part_of(node, late[0])), message)
         before.update(m.outputs_of(node))
 
@@ -194,32 +174,31 @@ def _outputs(graph: m.Graph) -> Iterator[Finding]:
         return
     for source in graph.sources:
         if graph.streams and not graph.readers(source):
-            yield error(at(source), "no stream takes its records; remove it, or name it in a stream's `from`")
+            yield error(at(source), "no stream reads it; remove it, or name it in a stream's `from`")
     for node in graph.streams:
         if not graph.sinks_below(node):
-            yield error(at(node), f"its rows go nowhere; add a sink from {node.name!r}, or remove it")
+            yield error(at(node), f"no sink writes its rows; add a sink from {node.name!r}, or remove it")
 
 
 def _tables(graph: m.Graph) -> Iterator[Finding]:
-    """Two sinks may not write one table: each step would overwrite the other's rows."""
+    """Two sinks must not write the same table: each would overwrite the other's rows."""
     taken: dict[tuple[object, str], str] = {}
     for node in graph.sinks:
         place = node.sink.database, node.sink.table.lower()
         other = taken.setdefault(place, node.name)
         if other != node.name:
-            yield error(at(node, "sink"), f"the table {node.sink.table!r} is written by {other!r}; name another")
+            yield error(at(node, "sink"), f"{other!r} writes the table {node.sink.table!r}; name another table")
 
 
 def _labels(graph: m.Graph) -> Iterator[Finding]:
-    """Tables name a record by the name of its log, its partition and its offset."""
+    """The labels of sources are unique: tables identify a record by label, partition and offset."""
     taken: dict[str, str] = {}
     for node in graph.sources:
         other = taken.setdefault(node.source.label, node.name)
         if other != node.name:
             yield error(
                 at(node, "source"),
-                f"it is called {node.source.label!r} in tables, as is {other!r}: two sources are two logs, with names "
-                "of their own",
+                f"tables call it {node.source.label!r}, as they call {other!r}: give the two logs different names",
             )
 
 
@@ -229,7 +208,7 @@ def _ends(graph: m.Graph) -> Iterator[Finding]:
         if len({result.at_end for result in results}) > 1 and node.at_end != results[0].at_end:
             yield error(
                 at(node, "emit"),
-                f"at_end is {node.at_end}, but {results[0].at_end} for {results[0].name!r}; all streams end alike",
+                f"at_end is {node.at_end}, but {results[0].at_end} for {results[0].name!r}; make all the same",
             )
 
 
@@ -238,7 +217,7 @@ _EDGES = (_labels, _tables, _ends)
 
 
 def _bounds(graph: m.Graph, node: m.StreamNode) -> Iterator[Finding]:
-    """Yield where state would grow for ever."""
+    """Find state that would grow forever."""
     match node:
         case m.DeduplicateNode():
             part, what, late, names = "deduplicate", "key", "a copy", node.inputs
@@ -251,42 +230,89 @@ def _bounds(graph: m.Graph, node: m.StreamNode) -> Iterator[Finding]:
     try:
         streams = [stream_of(graph, name) for name in names]
     except PipelineError:
-        return  # the shapes say what is wrong
+        return  # reported at the stream
     for source in dict.fromkeys(source for stream in streams if stream.bound is None for source in stream.sources):
         if source.lateness is None:
             yield error(
                 at(node, part),
-                f"every {what} would be kept for ever, as nothing says how late {late} can be: give sources."
+                f"every {what} would be kept forever, because {late} can be late without limit: give sources."
                 f"{source.name} a lateness, such as 1d",
             )
 
 
 def _changes(graph: m.Graph, node: m.Node) -> Iterator[Finding]:
-    """Yield where changes of rows are taken as records, none of whose fields tells a deletion."""
+    """Warn where changes of rows are read as records, without a field that distinguishes deletions."""
     if isinstance(node, m.SourceNode | m.TableNode | m.SelectNode | m.SplitNode):
         return
     try:
         streams = [stream_of(graph, name) for name in node.inputs]
     except PipelineError:
-        return  # the shapes say what is wrong
+        return  # reported at the stream
     for stream in streams:
-        fields = [field for source in stream.sources for field in source.decode.fields]
-        if stream.lacking is not None and not any(field.path == ("op",) for field in fields):
-            yield warning(at(node, "from"), EVERY_CHANGE)
+        decoded = [field for source in stream.sources for field in source.decode.fields]
+        if stream.lacking is not None and not any(field.path == ("op",) for field in decoded):
+            yield warning(at(node, "from"), fields.EVERY_CHANGE)
 
 
 def _record_sink(spec: OperatorSpec[m.SinkNode], sink: m.Sink) -> Iterator[Finding]:
-    """A table of records has a row for each, known by its place in the log."""
+    """A table of records has a row for each, identified by its place in the log."""
     if sink.key:
         by = "by the places of its records" if spec.has_id else "by source, partition and offset"
         by = f"by {', '.join(spec.row_key)}" if spec.row_key else by
-        yield error("sink.key", f"a table of records is {by}; leave the key out")
-    places = {"row"} if spec.has_id else {"source", "partition", "offset"}
-    places = set() if spec.row_key else places
-    taken = places.union(RESERVED[2:])
-    for name in (*(field.name for field in spec.decode.fields), *(one.name for one in spec.derive)):
+        yield error("sink.key", f"the rows of a table of records are identified {by}; remove the key")
+    places = set() if spec.row_key else {"row"} if spec.has_id else {"source", "partition", "offset"}
+    taken = places.union(fields.RESERVED[2:])
+    for name in [*(field.name for field in spec.decode.fields), *(derived.name for derived in spec.derive)]:
         if name.lower() in taken:
             yield error("from", f"the field {name!r} is a column of every table of records; select others")
     for field in spec.decode.fields:
         if isinstance(field.type, m.ArrayType):
             yield error("from", f"{field.name!r} is an array, which no table holds: flat_map it, or select others")
+
+
+def _waiting(graph: m.Graph) -> Iterator[Finding]:
+    """Warn where a source that may become idle, or has a longer delay, holds back another one."""
+    if len(graph.sources) > 1:
+        yield from _idle(graph)
+        yield from _behind(graph)
+
+
+def _idle(graph: m.Graph) -> Iterator[Finding]:
+    for node in graph.sources:
+        if node.time.idle is not None:
+            continue
+        below = graph.below(node)
+        if isinstance(node.source, m.FollowedSource) or any(isinstance(reader, m.TableNode) for reader in below):
+            why = "a table seldom changes, and streams of it and other sources wait until it does"
+        elif any(isinstance(reader, m.JoinNode) and reader.how != "inner" for reader in below):
+            why = "the watermark decides that a record has no partner, and an idle partition holds it back"
+        else:
+            continue
+        yield warning(f"sources.{node.name}.time", f"has no `idle`: {why}; give 1m or so")
+
+
+def _behind(graph: m.Graph) -> Iterator[Finding]:
+    """Warn, once, about each pair of sources with neighbouring delays that meet in a node with merged order."""
+    reported: set[tuple[str, str]] = set()
+    for node in graph.keyed:
+        if not (graph.is_ordered(node) or isinstance(node, m.ResultNode)):
+            continue
+        for (short, quick), (long, slow) in pairwise(sorted(_delays(graph, node))):
+            # versions that wait for the records that look them up delay nothing
+            is_version = isinstance(node, m.LookupNode) and quick not in graph.feeding(node.left)
+            if short != long and not is_version and (quick, slow) not in reported:
+                reported.add((quick, slow))
+                yield warning(
+                    f"sources.{slow}.time.delay",
+                    f"is {m.format_duration(long)}, and {m.format_duration(short)} for {quick!r}, whose records wait "
+                    f"{m.format_duration(long - short)} longer for it in {node.name!r}; give both alike delays",
+                )
+
+
+def _delays(graph: m.Graph, node: m.KeyedNode) -> Iterator[tuple[int, str]]:
+    """Yield the longest delay of each source above a node, if it is fixed, and the name of the source."""
+    feeding = graph.feeding(node.name)
+    for source in graph.sources:
+        mark = source.time.watermark
+        if source.name in feeding and isinstance(mark, m.Delay | m.DelayByPartition):
+            yield (mark.micros if isinstance(mark, m.Delay) else mark.longest), source.name

@@ -1,4 +1,4 @@
-"""Places of a graph in its file, and the findings about fields and conditions that all kinds of streams share."""
+"""Paths of nodes in a graph file, and the findings about fields and conditions that all kinds of streams share."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from windrow.expressions import Stream, analyse, stream_of
 
 
 def section_of(node: m.Node) -> str:
-    """Return the section of a graph file that a node is in."""
+    """Return the section of a node in a graph file."""
     match node:
         case m.SourceNode():
             return "sources"
@@ -22,29 +22,29 @@ def section_of(node: m.Node) -> str:
 
 
 def at(node: m.Node, part: str = "") -> str:
-    """Return where a node is in a graph file, or a part of it."""
+    """Return the path of a node in a graph file, or of a part of it."""
     return f"{section_of(node)}.{node.name}" + (f".{part}" if part else "")
 
 
 def place(graph: m.Graph, node: m.Node, part: str = "") -> str:
-    """Return where a node of a graph, or a part of it, is: in a short form, a section of its own."""
+    """Return the path of a node, or of a part of it; in a short form, the parts are sections."""
     return part or "source" if graph.is_short else at(node, part)
 
 
 def part_of(node: m.Node, stream: str) -> str:
-    """Return where a node names a stream that it takes."""
+    """Return the part of a node that names one of its inputs."""
     if not isinstance(node, m.AnyJoinNode) or stream == node.left:
         return "from"
     return "lookup.table" if isinstance(node, m.LookupNode) else "join.with"
 
 
 def named_streams(node: m.Node) -> tuple[str, ...]:
-    """Return the streams that a node names."""
+    """Return the inputs of a node by the names in its settings."""
     return (node.left, node.right) if isinstance(node, m.AnyJoinNode) else node.inputs
 
 
 def selected_from(graph: m.Graph, stream: str) -> str:
-    """Return the stream that a selection, or a part of a split, takes all its rows from; of another stream, itself."""
+    """Return the stream above a chain of selections and splits; for another stream, itself."""
     by_name = {name: node for node in graph.nodes for name in m.outputs_of(node)}
     seen: set[str] = set()
     while stream not in seen:
@@ -67,7 +67,7 @@ def is_typed(graph: m.Graph, name: str) -> bool:
 
 
 def condition_findings(given: Stream, text: str, where: str) -> Iterator[Finding]:
-    """Yield why a text is not a condition over the fields of a stream."""
+    """Check that a text is a condition over the fields of a stream."""
     nullable = frozenset(field.name for field in given.fields if field.optional)
     try:
         made = analyse(text, given.fields, nullable)
@@ -79,14 +79,14 @@ def condition_findings(given: Stream, text: str, where: str) -> Iterator[Finding
 
 
 def key_problems(name: str, before: Sequence[str], fields: Mapping[str, m.Field]) -> Iterator[str]:
-    """Yield why a field cannot be one of a key, after those before it."""
+    """Yield why a field cannot be in a key, after the fields before it."""
     if name not in fields:
         yield f"there is no field {name!r}; it has {', '.join(fields)}"
     elif isinstance(fields[name].type, m.ArrayType):
         yield f"{name!r} is an array, which only flat_map takes"
     elif isinstance(fields[name].type, m.DoubleType):
-        yield f"{name!r} is a double, and equal doubles can differ in text; use another field"
+        yield f"{name!r} is a double, but equal doubles can differ in text; use another field"
     elif fields[name].optional:
-        yield f"{name!r} can be null, and a key must not be; derive one: coalesce({name}, ...)"
+        yield f"{name!r} can be null, but a key must not be; derive a key: coalesce({name}, ...)"
     if name in before:
         yield f"{name!r} is given twice; keep one of them"

@@ -1,4 +1,4 @@
-"""Checks of a pipeline that runs in real time: one topic in and topics out, one key, and no clock but the log's."""
+"""Checks of a pipeline in real time: one topic as source, topics as sinks, one key, and no processing time."""
 
 from __future__ import annotations
 
@@ -6,42 +6,42 @@ from collections.abc import Iterator
 
 from windrow import model as m
 from windrow.authoring.checks.base import sink_path
-from windrow.authoring.checks.emit import each_part
 from windrow.authoring.checks.places import place
 from windrow.declare.findings import Finding, error
+from windrow.model.triggers import has_every
 
 _MOST_COMMIT = 5_000_000
-_STREAM = "leave `mode` out: the stream host does that, about a second behind"
+_STREAM = "remove `mode`: the stream host supports this, about a second behind"
 
 
 def realtime(graph: m.Graph) -> Iterator[Finding]:
-    """Refuse what the realtime host cannot run, and on the other hosts a setting that is only for it."""
+    """Find what the realtime host cannot run, and on other hosts settings for the realtime host."""
     if graph.mode != "realtime":
-        for node in graph.sinks:
-            if isinstance(node.sink, m.KafkaSink) and node.sink.commit != m.KafkaSink.commit:
-                message = "is for `mode: realtime`; other hosts write a transaction a step: leave it out"
-                yield error(f"{place(graph, node, sink_path(node.sink))}.commit", message)
+        for sink in graph.sinks:
+            if isinstance(sink.sink, m.KafkaSink) and sink.sink.commit != m.KafkaSink.commit:
+                message = "applies to `mode: realtime`; other hosts write one transaction a step: remove it"
+                yield error(f"{place(graph, sink, sink_path(sink.sink))}.commit", message)
         return
     first, *others = graph.sources
     for source in others:
-        message = f"with `mode: realtime` there is one source, as a partition is run by itself; {_STREAM}"
+        message = f"`mode: realtime` supports a single source, because partitions run independently; {_STREAM}"
         yield error(place(graph, source), message)
     yield from _source(graph, first)
-    for node in graph.sinks:
-        yield from _sink(graph, node, first)
+    for sink in graph.sinks:
+        yield from _sink(graph, sink, first)
     yield from _keys(graph)
-    for one in graph.nodes:
-        yield from _node(graph, one)
+    for node in graph.nodes:
+        yield from _node(graph, node)
 
 
 def _source(graph: m.Graph, node: m.SourceNode) -> Iterator[Finding]:
     if not isinstance(node.source, m.KafkaSource):
-        message = f"`mode: realtime` reads a Kafka topic, as its transactions hold the position too; {_STREAM}"
+        message = f"`mode: realtime` reads a Kafka topic, because its transactions hold the position too; {_STREAM}"
         yield error(place(graph, node, "source"), message)
     if node.time.idle is not None and node.time.all_idle == "advance":
         message = (
-            "with `mode: realtime` a partition has the clock of its own records: `advance` would let the wall clock "
-            f"decide; leave it out, or {_STREAM}"
+            "with `mode: realtime` the clock of a partition is that of its own records, so `advance` does not apply; "
+            f"remove it, or {_STREAM}"
         )
         yield error(place(graph, node, "time.all_idle"), message)
 
@@ -50,24 +50,24 @@ def _sink(graph: m.Graph, node: m.SinkNode, source: m.SourceNode) -> Iterator[Fi
     sink, where = node.sink, place(graph, node, sink_path(node.sink))
     if not isinstance(sink, m.KafkaSink):
         message = (
-            "`mode: realtime` writes to Kafka alone (sink: {kafka: ...}), in one transaction with the position; a "
-            f"second pipeline brings the topic into a table. Or {_STREAM}"
+            "`mode: realtime` writes only to Kafka (sink: {kafka: ...}), in one transaction with the position; a "
+            f"second pipeline can write the topic to a table. Or {_STREAM}"
         )
         yield error(where, message)
         return
     if sink.options:
-        yield error(f"{where}.options", "with `mode: realtime` the options of the source hold: leave them out here")
+        yield error(f"{where}.options", "`mode: realtime` uses the options of the source: remove them here")
     if not 0 < sink.commit <= _MOST_COMMIT:
-        yield error(f"{where}.commit", "must be longer than 0 and 5s at most: what is not committed yet is not seen")
+        yield error(f"{where}.commit", "must be longer than 0 and at most 5s: uncommitted changes are invisible")
     if isinstance(source.source, m.KafkaSource):
         if _brokers(sink.servers) != _brokers(source.source.servers):
             message = (
-                f"{sink.servers!r} are not the brokers of the source, {source.source.servers!r}: one transaction holds "
-                "changes and positions, so both topics are in one cluster"
+                f"{sink.servers!r} are not the brokers of the source, {source.source.servers!r}: a transaction with "
+                "changes and positions needs both topics in one cluster"
             )
             yield error(f"{where}.servers", message)
         if sink.topic == source.source.topic:
-            yield error(f"{where}.topic", "is the topic that is read: name another one")
+            yield error(f"{where}.topic", "is the topic of the source: name another one")
 
 
 def _brokers(servers: str) -> set[str]:
@@ -75,32 +75,32 @@ def _brokers(servers: str) -> set[str]:
 
 
 def _keys(graph: m.Graph) -> Iterator[Finding]:
-    """Records are not exchanged: all nodes with state have one key, by which the topic is partitioned."""
+    """There is no exchange: all nodes with state have one key, by which the topic is partitioned."""
     keyed = [node for node in graph.keyed if not isinstance(node, m.DeduplicateNode)]
     for node in keyed:
         if not node.key:
             message = (
-                "is missing, and with `mode: realtime` no partition sees the records of another: give the field by "
-                f"which the topic is partitioned, or {_STREAM}"
+                "is missing, but with `mode: realtime` partitions do not share records: give the field by which the "
+                f"topic is partitioned, or {_STREAM}"
             )
             yield error(place(graph, node, "key"), message)
         elif _keys_of(node) != _keys_of(keyed[0]):
             message = (
-                f"is {', '.join(node.key)}, and that of {keyed[0].name!r} {', '.join(keyed[0].key)}: with `mode: "
-                "realtime` records stay in their partition, so there is one key, by which the topic is partitioned; "
-                f"else {_STREAM}"
+                f"is {', '.join(node.key)}, but that of {keyed[0].name!r} is {', '.join(keyed[0].key)}: with `mode: "
+                "realtime` records stay in their partition, so all keys must be the one by which the topic is "
+                f"partitioned; or {_STREAM}"
             )
             yield error(place(graph, node, "key"), message)
         elif isinstance(node, m.AnyJoinNode) and {*node.key} != {*node.right_key}:
             message = (
-                f"brings {', '.join(node.key)} and {', '.join(node.right_key)} together: with `mode: realtime` records "
-                f"stay in their partition, so both sides have the key by which the topic is partitioned; else {_STREAM}"
+                f"joins {', '.join(node.key)} and {', '.join(node.right_key)}: with `mode: realtime` records stay in "
+                f"their partition, so both sides must have the key by which the topic is partitioned; or {_STREAM}"
             )
             yield error(place(graph, node, "join"), message)
 
 
 def _keys_of(node: m.KeyedNode) -> set[str]:
-    """Return the fields of a node's key, of both sides of a join."""
+    """Return the fields of a node's key; for a join, of both sides."""
     return {*node.key, *(node.right_key if isinstance(node, m.AnyJoinNode) else ())}
 
 
@@ -108,29 +108,29 @@ def _node(graph: m.Graph, node: m.Node) -> Iterator[Finding]:
     match node:
         case m.DeduplicateNode(scope="stream"):
             message = (
-                "copies of a record are looked for in its partition alone with `mode: realtime`: set `scope: "
-                "partition`, which is right if the topic is partitioned by a field that all copies have in common"
+                "`mode: realtime` finds copies of a record only in its own partition: set `scope: partition`, which "
+                "is correct if the topic is partitioned by a field that all copies have in common"
             )
             yield error(place(graph, node, "deduplicate.scope"), message)
         case m.WindowNode():
             if node.emit.late == "batch":
                 message = (
-                    "`batch` makes a revision a step, and in real time the polls are the steps: leave it out, for a "
+                    "`batch` writes one revision a step, but in real time the steps are polls: remove it, for one "
                     "revision a late record"
                 )
                 yield error(place(graph, node, "emit.late"), message)
-            if any(isinstance(part, m.Every) for part in each_part(node.emit.early)):
+            if has_every(node.emit.early):
                 message = (
-                    "early panes by processing time need ticks, which `mode: realtime` has none of: take "
-                    f"`event_time` or `records`, or {_STREAM}"
+                    "early panes by processing time need ticks, which `mode: realtime` does not have: use "
+                    f"`event_time` or `count`, or {_STREAM}"
                 )
                 yield error(place(graph, node, "emit.early"), message)
             if node.salt > 1:
-                message = "spreads records over key groups, and a partition has one in real time: leave it out"
+                message = "spreads records over key groups, but in real time a partition has only one: remove it"
                 yield error(place(graph, node, "salt"), message)
         case m.ProcessNode() if node.process.on_processing_timer is not None:
             message = (
-                "needs ticks of processing time, which `mode: realtime` has none of: use timers of event time "
+                "needs ticks of processing time, which `mode: realtime` does not have: use timers of event time "
                 f"(on_timer), or {_STREAM}"
             )
             yield error(place(graph, node, "process.on_processing_timer"), message)

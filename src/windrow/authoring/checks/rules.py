@@ -1,4 +1,4 @@
-"""Checks of rules: what they see, their lists, and their expressions and texts."""
+"""Checks of rules: their fields and lists, and their expressions and texts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any, Final, assert_never
+from typing import Any, Final
 
 from windrow import model as m
 from windrow.authoring.checks.base import is_field, no_field, type_of, valid_record_fields
@@ -21,26 +21,25 @@ ALERT_COLUMNS: Final = ("alert_id", "rule", "severity", "rule_hash", "subject", 
 
 
 def alert_columns(spec: RulesSpec) -> Iterator[Finding]:
-    """No field of the key has the name of a column that alerts have."""
+    """No field of the key has the name of a column of alerts."""
+    columns = ", ".join(ALERT_COLUMNS)
     for index, name in enumerate(spec.key):
         if name.lower() in ALERT_COLUMNS:
-            columns = ", ".join(ALERT_COLUMNS)
             yield error(f"key.{index}", f"{name!r} is a column that every alert has ({columns}); derive another name")
 
 
 def rule_words(spec: RulesSpec) -> Iterator[Finding]:
-    """No field has a name that means something else in rules."""
-    names = [f"decode.{field.name}" for field in spec.decode.fields] + [f"derive.{one.name}" for one in spec.derive]
-    for where in names:
-        name = where.partition(".")[2]
+    """No field has a name with another meaning in rules."""
+    names = [("decode", field.name) for field in spec.decode.fields]
+    names += [("derive", derived.name) for derived in spec.derive]
+    for section, name in names:
         if name.lower() in RULE_WORDS or name.lower().startswith(tuple(f"{word}." for word in RULE_WORDS)):
-            yield error(
-                where, f"{name!r} means other records in rules; give the field another name, with alias: [{name}]"
-            )
+            message = f"{name!r} means other records in rules; give the field another name, with alias: [{name}]"
+            yield error(f"{section}.{name}", message)
 
 
 def unique_field(spec: RulesSpec) -> Iterator[Finding]:
-    """It is a field that each record has, and equal values of which have one text."""
+    """The field is never null, and equal values have the same text."""
     name = spec.node.rules.unique
     if name is None:
         return
@@ -48,25 +47,23 @@ def unique_field(spec: RulesSpec) -> Iterator[Finding]:
     if not is_field(spec, name):
         yield error(where, no_field(spec, name))
     elif isinstance(type_, m.DoubleType | m.BooleanType | m.ArrayType):
-        yield error(where, f"{name!r} is a {type_}, which tells no record from all others; name a string or a long")
+        yield error(where, f"{name!r} is a {type_}, which does not identify a record; name a string or a long")
     elif type_ is not None and name in _nullable(spec):
-        yield error(where, f"{name!r} can be null, and each record must have it; derive it: coalesce({name}, ...)")
+        yield error(where, f"{name!r} can be null, but each record must have it; derive it: coalesce({name}, ...)")
 
 
 def _nullable(spec: RulesSpec) -> frozenset[str]:
     try:
         return nullable_fields(spec)
     except PipelineError:
-        return frozenset()  # another rule says what is wrong
+        return frozenset()  # reported by another rule
 
 
 def recent_records(spec: RulesSpec) -> Iterator[Finding]:
-    """Require bounds of `recent` that are not too large, and a lateness that is not negative."""
+    """The bounds of `recent` are positive and not too large, and the lateness is not negative."""
     recent = spec.node.rules.recent
     if not 1 <= recent.last <= _MOST_RECENT:
-        yield error(
-            "recent.last", f"must be 1 to {_MOST_RECENT:,}, not {recent.last}: it bounds what is kept for a key"
-        )
+        yield error("recent.last", f"must be 1 to {_MOST_RECENT:,}, not {recent.last}: it limits the state of a key")
     if recent.within <= 0:
         yield error("recent.within", "must be longer than 0")
     yield from too_long("recent.within", recent.within)
@@ -74,40 +71,30 @@ def recent_records(spec: RulesSpec) -> Iterator[Finding]:
         yield error("emit.lateness", "must not be negative")
     yield from too_long("emit.lateness", spec.node.rules.lateness)
     if not spec.node.rules.lateness:
-        message = "is 0s: a record that comes further out of order than `delay` is judged by no rule; give 10m or so"
+        message = "is 0s: no rule is applied to records further out of order than `delay`; give, for example, 10m"
         yield warning("emit.lateness", message)
 
 
 def list_names(spec: RulesSpec) -> Iterator[Finding]:
-    """A list has a name that an expression can have, and that is no field."""
-    for one in spec.node.rules.lists:
-        where = f"lists.{one.name}"
-        if not one.name.isidentifier():
-            yield error(where, f"{one.name!r} must be a plain word, as rules use it: x in NAME")
-        elif is_field(spec, one.name) or one.name.lower() in RULE_WORDS:
-            yield error(
-                where, f"{one.name!r} is a field, or `prev`, `next` or `recent`, in rules; give the list another name"
-            )
-        yield from _place(spec, where, one)
-
-
-def _place(spec: RulesSpec, where: str, one: m.RuleList) -> Iterator[Finding]:
-    match one:
-        case m.FileList(path=path):
-            if not path.strip():
+    """A list has a name that is an identifier and not a field, and a file or a topic of its own."""
+    for entries in spec.node.rules.lists:
+        where, name = f"lists.{entries.name}", entries.name
+        if not name.isidentifier():
+            yield error(where, f"{name!r} must be a plain word, because rules use it: x in NAME")
+        elif is_field(spec, name) or name.lower() in RULE_WORDS:
+            message = f"{name!r} is a field, or `prev`, `next` or `recent`, in rules; give the list another name"
+            yield error(where, message)
+        if isinstance(entries, m.FileList):
+            if not entries.path.strip():
                 yield error(f"{where}.file", "is empty; name a file")
-        case m.TopicList(topic=topic):
-            source = spec.source
-            if not isinstance(source, m.KafkaSource):
-                yield error(f"{where}.kafka", "is at the brokers of the source, which is not Kafka; give a file")
-            elif not topic.strip() or topic == source.topic:
-                yield error(f"{where}.kafka.topic", "must be a topic of the list's own")
-        case _:
-            assert_never(one)
+        elif not isinstance(spec.source, m.KafkaSource):
+            yield error(f"{where}.kafka", "is at the brokers of the source, which is not Kafka; give a file")
+        elif not entries.topic.strip() or entries.topic == spec.source.topic:
+            yield error(f"{where}.kafka.topic", "must be a topic of the list's own")
 
 
 def rule_names(spec: RulesSpec) -> Iterator[Finding]:
-    """There are rules, each with a name of its own."""
+    """There are rules, with valid and unique names."""
     if not spec.node.rules.rules:
         yield error("rules", "is empty; give at least one rule: - {name: large, when: amount > 1000}")
     counts = Counter(rule.name for rule in spec.node.rules.rules)
@@ -116,11 +103,11 @@ def rule_names(spec: RulesSpec) -> Iterator[Finding]:
         if not is_name(rule.name):
             yield error(where, f"{rule.name!r} must be printable, without spaces around it")
         elif counts[rule.name] > 1 and rule.name in {rule.name for rule in spec.node.rules.rules[:index]}:
-            yield error(where, f"{rule.name!r} is the name of another rule; alerts are known by it, so give it another")
+            yield error(where, f"{rule.name!r} is the name of another rule, but identifies alerts; choose another name")
 
 
 def rule_expressions(spec: RulesSpec) -> Iterator[Finding]:
-    """Conditions, evidence and texts can be computed."""
+    """Conditions, evidence and texts are valid."""
     scope = RuleScope.of(spec, valid_record_fields(spec))
     for index, rule in enumerate(spec.node.rules.rules):
         where = f"rules.{index}"
@@ -128,7 +115,7 @@ def rule_expressions(spec: RulesSpec) -> Iterator[Finding]:
         for name, sql in rule.evidence:
             yield from _problem(f"{where}.with.{name}", scope.analyse, sql)
         if rule.say is not None and "\0" in rule.say:
-            yield error(f"{where}.say", "has U+0000, which a text must not have")
+            yield error(f"{where}.say", "has U+0000, which is not allowed in a text")
         elif rule.say is not None:
             yield from _text(where, scope, rule)
         if not spec.node.rules.revise:
@@ -148,7 +135,7 @@ def _text(where: str, scope: RuleScope, rule: m.Rule) -> Iterator[Finding]:
         try:
             evidence[name] = scope.analyse(sql)
         except PipelineError:
-            return  # which is said already
+            return  # reported already
     try:
         parts, values = scope.text(rule.say or "", evidence)
     except PipelineError as exc:
@@ -161,27 +148,27 @@ def _text(where: str, scope: RuleScope, rule: m.Rule) -> Iterator[Finding]:
                 for sample in _samples(type_):
                     format(sample, part.format)
             except (ValueError, OverflowError) as exc:
-                message = f"{{{part.name}:{part.format}}} is no format for a {type_}: {exc}"
+                message = f"{{{part.name}:{part.format}}} is not a format for a {type_}: {exc}"
                 yield error(f"{where}.say", message)
 
 
 def _next(where: str, rule: m.Rule) -> Iterator[Finding]:
-    """Yield a finding for what depends on the record after, where no record is judged again."""
+    """Find uses of `next` in a rule, if rules are not applied again."""
     parts = {"when": rule.when} | {f"with.{name}": sql for name, sql in rule.evidence}
     rules = [(name, m.Rule(rule.name, sql)) for name, sql in parts.items()]
     rules += [] if rule.say is None else [("say", m.Rule(rule.name, "true", say=rule.say))]
-    for part, one in rules:
-        with suppress(PipelineError, ValueError):  # which is said already
-            if uses_next(one):
+    for part, single in rules:
+        with suppress(PipelineError, ValueError):  # reported already
+            if uses_next(single):
                 message = (
-                    "uses `next`, the record after, which comes when this one is judged already; "
-                    "give emit: {revise: true}, so that it is judged again then"
+                    "uses `next`, the following record, which comes after the rule was applied; "
+                    "set emit: {revise: true}, so that it is applied again then"
                 )
                 yield error(f"{where}.{part}", message)
 
 
 def _samples(type_: m.DataType) -> tuple[Any, ...]:
-    """Return values of a type which a format fits if it fits all of them."""
+    """Return values of a type that are representative for formats."""
     match type_:
         case m.LongType():
             return 1, 2**63 - 1

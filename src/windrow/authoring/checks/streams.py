@@ -1,4 +1,4 @@
-"""Checks of the streams of a graph: what each takes, and its own expressions, fields and keys."""
+"""Checks of the streams of a graph: their inputs, expressions, fields and keys."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from windrow.expressions import (
 
 
 def stream_findings(graph: m.Graph, node: m.StreamNode) -> Iterator[Finding]:
-    """Yield what is wrong with a stream's own expressions and fields, and with what it takes."""
+    """Check the expressions and fields of a stream, and its inputs."""
     try:
         given = united(graph, node) if isinstance(node, m.SelectNode) else stream_of(graph, node.inputs[0])
     except PipelineError as exc:
@@ -35,7 +35,7 @@ def stream_findings(graph: m.Graph, node: m.StreamNode) -> Iterator[Finding]:
 
 
 def _arrays(node: m.ResultNode, given: Stream) -> Iterator[Finding]:
-    """Yield where a window or process uses an array; it is given none."""
+    """Find arrays that a window or process uses."""
     arrays = {field.name for field in given.fields if isinstance(field.type, m.ArrayType)}
     used = [(f"key.{index}", name) for index, name in enumerate(node.key)]
     if isinstance(node, m.WindowNode):
@@ -50,56 +50,45 @@ def _arrays(node: m.ResultNode, given: Stream) -> Iterator[Finding]:
 
 
 def _chained(graph: m.Graph, node: m.ResultNode, given: Stream) -> Iterator[Finding]:
-    """Yield what a window over windows cannot be, and what a window cannot be whose rows others take."""
-    is_running = isinstance(node, m.WindowNode) and isinstance(node.window, m.Global)
+    """Check a window or process over a changelog, or below which there are streams."""
+    is_running, rows = isinstance(node, m.WindowNode) and isinstance(node.window, m.Global), ROWS_OF[given.rows_of]
     if given.rows_of == "tables" and not is_running:
-        yield error(
-            at(node, "from"),
-            "the rows of a table have no event time, so they are in no windows; use window: {global: {}}",
-        )
+        message = "the rows of a table have no event time, so they are in no windows; use window: {global: {}}"
+        yield error(at(node, "from"), message)
         return
     if given.is_changelog:
         if not isinstance(node, m.WindowNode) or isinstance(node.window, m.Session):
             kind = type(node.window).__name__.lower() if isinstance(node, m.WindowNode) else "process"
             part = "window" if isinstance(node, m.WindowNode) else "from"
-            yield error(
-                at(node, part), f"a {kind} cannot be over {ROWS_OF[given.rows_of]}, which are taken back; use tumbling"
-            )
+            yield error(at(node, part), f"a {kind} cannot read {rows}, which can be retracted; use tumbling")
             return
         if node.emit.lateness:
-            yield error(
-                at(node, "emit.lateness"), f"a window takes every revision of {ROWS_OF[given.rows_of]}; leave it out"
-            )
+            yield error(at(node, "emit.lateness"), f"a window accepts every revision of {rows}; remove it")
         if isinstance(node.emit.late, m.Records):
-            yield error(
-                at(node, "emit.late"),
-                f"a window over {ROWS_OF[given.rows_of]} has no counts of late records; use each",
-            )
-        yield from _plain(node, f"over {ROWS_OF[given.rows_of]}")
-    if any(isinstance(reader, m.StreamNode) for reader in graph.readers(node)) and not isinstance(node, m.RulesNode):
-        yield from _taken(node)
+            yield error(at(node, "emit.late"), f"a window over {rows} has no counts of late records; use each")
+        yield from _plain(node, f"over {rows}")
+    if graph.is_read(node) and not isinstance(node, m.RulesNode):
+        yield from _read_by_streams(node)
 
 
-def _taken(node: m.WindowNode | m.ProcessNode) -> Iterator[Finding]:
-    """Yield what a window or a process cannot be whose rows other streams take."""
+def _read_by_streams(node: m.WindowNode | m.ProcessNode) -> Iterator[Finding]:
+    """Check a window or a process whose rows other streams read."""
     if isinstance(node, m.ProcessNode):
         if node.process.on_processing_timer is not None:
-            yield error(
-                at(node, "process.on_processing_timer"),
-                "other streams take the rows, and those of timers of processing time differ in each run; use timer",
-            )
+            message = "other streams read the rows, but timers of processing time differ in each run; use on_timer"
+            yield error(at(node, "process.on_processing_timer"), message)
         return
-    yield from _plain(node, "whose rows other streams take")
+    yield from _plain(node, "whose rows other streams read")
     if node.emit.late != "each":
-        yield error(at(node, "emit.late"), "other streams take each revision; use each")
+        yield error(at(node, "emit.late"), "other streams read each revision; use each")
     if node.emit.mode != "retract":
-        yield error(at(node, "emit.mode"), "other streams need to know what a revision replaces; use retract")
+        yield error(at(node, "emit.mode"), "other streams need the row that a revision replaces; use retract")
 
 
 def _plain(node: m.WindowNode, which: str) -> Iterator[Finding]:
     if node.emit.early is not None:
-        yield error(at(node, "emit.early"), f"a window {which} has no early panes; leave it out")
+        yield error(at(node, "emit.early"), f"a window {which} has no early panes; remove it")
     if node.salt != 1:
-        yield error(at(node, "salt"), f"a window {which} cannot be salted; leave it out")
+        yield error(at(node, "salt"), f"a window {which} cannot be salted; remove it")
     if node.emit.mode == "discard":
         yield error(at(node, "emit.mode"), f"a window {which} cannot discard; use retract")

@@ -1,4 +1,4 @@
-"""Checks of event time: its fields, the watermark's delay, idle partitions, and the length of durations."""
+"""Checks of event time: its fields, the delay of watermarks, idle partitions, and durations."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from windrow.declare.findings import Finding, error, too_long, warning
 
 
 def time_field(node: m.SourceNode) -> Iterator[Finding]:
-    """Both are timestamps of one type, and the watermark's is no key, for a record may lack it."""
+    """The fields of event time and watermark are timestamps of one type."""
     time = decoded_type(node, node.time.field)
     if time is None:
         yield error("time.field", no_field(node, node.time.field))
@@ -29,11 +29,11 @@ def _watermark_field(node: m.SourceNode, mark: str) -> Iterator[Finding]:
     elif mark == node.time.field:
         yield error(where, f"{mark!r} is the event time itself; name the field that holds the watermark")
     elif time is not None and type_ != time:
-        yield error(where, f"{mark!r} is a {type_}, but {node.time.field!r} a {time}; give both one type")
+        yield error(where, f"{mark!r} is a {type_}, but {node.time.field!r} a {time}; give both the same type")
 
 
 def sent_field(node: m.SourceNode) -> Iterator[Finding]:
-    """It is a decoded timestamp other than the event time."""
+    """The sending time is a decoded timestamp other than the event time."""
     name, where = node.time.sent, "time.sent"
     if name is None:
         return
@@ -47,7 +47,7 @@ def sent_field(node: m.SourceNode) -> Iterator[Finding]:
 
 
 def durations(node: m.SourceNode) -> Iterator[Finding]:
-    """Nothing is negative or longer than a hundred years, and idleness takes some time."""
+    """Durations are not negative and at most a hundred years, and `idle` is positive."""
     time = node.time
     lengths = {"time.future": time.future or 0}
     if isinstance(time.watermark, m.Delay):
@@ -58,27 +58,25 @@ def durations(node: m.SourceNode) -> Iterator[Finding]:
             where = f"time.delay.by_partition.{partition}"
             lengths[where] = micros
             if not 0 <= partition < m.MAX_PARTITIONS:
-                yield error(where, f"is not the number of a partition, which are 0 to {m.MAX_PARTITIONS - 1:,}")
+                yield error(where, f"is not the number of a partition (0 to {m.MAX_PARTITIONS - 1:,})")
     for where, micros in lengths.items():
         if micros < 0:
             yield error(where, "must not be negative")
         yield from too_long(where, micros)
     if time.idle is not None:
         if time.idle <= 0:
-            yield error("time.idle", "must be longer than 0: a partition is idle after so long without a record")
+            yield error("time.idle", "must be longer than 0: a partition is idle after this time without a record")
         yield from too_long("time.idle", time.idle)
 
 
 def adaptive_delay(node: m.SourceNode) -> Iterator[Finding]:
-    """The target is a fraction of the records, and the bounds are in order."""
+    """The target is a fraction, and the minimum is not longer than the maximum."""
     mark = node.time.watermark
     if not isinstance(mark, m.Adaptive):
         return
     where = "time.delay.adaptive"
     if not 0 < mark.target <= 1:
-        message = (
-            f"must be more than 0 and at most 1, not {mark.target}: the share of the records that should be on time"
-        )
+        message = f"must be more than 0 and at most 1, not {mark.target}: the share of records to be on time"
         yield error(f"{where}.target", message)
     for name, micros in (("min", mark.least), ("max", mark.most)):
         if micros < 0:
@@ -89,9 +87,9 @@ def adaptive_delay(node: m.SourceNode) -> Iterator[Finding]:
 
 
 def zero_delay(node: m.SourceNode, window: m.Window) -> Iterator[Finding]:
-    """With a delay of 0 a record is late as soon as it is out of order across a window's end."""
+    """With a delay of 0, any record that is out of order across a window's end is late."""
     if isinstance(node.source, m.FileSource) and node.time.field == m.LOG_TIME:
-        return  # in the log of a file, no log timestamp is before that of an earlier record
+        return  # log timestamps of a file are in order
     if node.time.watermark == m.Delay(0) and not isinstance(window, m.Global):
         message = "is 0s: any record out of order can be late; give how far out of order records arrive (10m)"
         yield warning("time.delay", message)
@@ -100,15 +98,13 @@ def zero_delay(node: m.SourceNode, window: m.Window) -> Iterator[Finding]:
 def all_idle(node: m.SourceNode) -> Iterator[Finding]:
     """`all_idle` needs `idle`."""
     if node.time.all_idle == "advance" and node.time.idle is None:
-        yield error(
-            "time.all_idle", "needs `idle`, the time without a record after which a partition is idle, such as idle: 1m"
-        )
+        yield error("time.all_idle", "needs `idle`, after which a partition without records is idle, such as idle: 1m")
 
 
 def no_future_guard(node: m.SourceNode) -> Iterator[Finding]:
-    """Event times are, or are held to, log timestamps, or one wrong clock makes other records late or expired.
+    """Event times are log timestamps or are checked against them; otherwise one wrong clock makes other records late.
 
-    Records of a log or of files have a log timestamp only if they have the field for it, so without that nothing helps.
+    Records of a log or of files have a log timestamp only if they have the field for it; without it there is no check.
     """
     names = {field.name: field.paths for field in node.decode.fields}
     if node.time.future is not None or names.get(node.time.field) == ((m.LOG_TIME,),):
@@ -120,7 +116,7 @@ def no_future_guard(node: m.SourceNode) -> Iterator[Finding]:
     )
     if has_log_time:
         message = (
-            "has no `future`: one record of a clock that runs ahead makes the records after it in its partition late "
-            "or expired; give 1h or so"
+            "has no `future`: one record of a clock that is ahead makes the records after it in its partition late or "
+            "expired; give, for example, 1h"
         )
         yield warning("time", message)

@@ -1,4 +1,4 @@
-"""Checks of windows: their lengths, offsets and time zones, and what a global window needs."""
+"""Checks of windows and emission: lengths, offsets and time zones; early triggers, panes and lateness."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from typing import assert_never
 
 from windrow import model as m
 from windrow.declare.findings import Finding, error, too_long, warning
+from windrow.declare.python_code import why_not_callable
 from windrow.errors import PipelineError
 from windrow.expressions import WindowSpec, constant_failure, own_gap, record_fields
+from windrow.model.triggers import counts_records, each_part, has_every
 
 _DAY = 86_400_000_000
 _EVERY_MONTH = 28
@@ -19,7 +21,7 @@ _MOST_UNITS = {"hour": 876_000, "day": 36_500, "week": 5_214, "month": 1_200}
 
 
 def window_lengths(spec: WindowSpec) -> Iterator[Finding]:
-    """A window has a length of at most a hundred years, and its offset lies within one turn of it."""
+    """A window is at most a hundred years long, and its offset is shorter than the distance of windows."""
     match spec.node.window:
         case m.Tumbling(size, offset):
             yield from _length("window.tumbling.size", size)
@@ -54,9 +56,9 @@ def _length(where: str, micros: int) -> Iterator[Finding]:
     yield from too_long(where, micros)
 
 
-def _offset(where: str, offset: int, turn: int, what: str) -> Iterator[Finding]:
-    if turn > 0 and not 0 <= offset < turn:
-        yield error(where, f"must be shorter than {what} ({m.format_duration(turn)}) and not negative")
+def _offset(where: str, offset: int, distance: int, what: str) -> Iterator[Finding]:
+    if distance > 0 and not 0 <= offset < distance:
+        yield error(where, f"must be shorter than {what} ({m.format_duration(distance)}) and not negative")
 
 
 def _calendar(window: m.Calendar) -> Iterator[Finding]:
@@ -71,7 +73,7 @@ def _calendar(window: m.Calendar) -> Iterator[Finding]:
 
 
 def session_gap(spec: WindowSpec) -> Iterator[Finding]:
-    """The expression for the gap of a record is a number over its fields."""
+    """The expression for a record's gap is a valid number."""
     if isinstance(spec.node.window, m.Session) and spec.node.window.by is not None and spec.node.window.gap > 0:
         try:
             gaps = own_gap(spec)
@@ -80,11 +82,13 @@ def session_gap(spec: WindowSpec) -> Iterator[Finding]:
         else:
             fails = constant_failure(gaps[0].expression, record_fields(spec))
             if fails is not None:
-                yield error("window.session.gap", f"{spec.node.window.by!r} fails whatever the fields hold: {fails}")
+                yield error(
+                    "window.session.gap", f"{spec.node.window.by!r} fails for all values of its fields: {fails}"
+                )
 
 
 def window_zone(spec: WindowSpec) -> Iterator[Finding]:
-    """A zone is one that the time zone database knows."""
+    """The time zone is in the time zone database."""
     if isinstance(spec.node.window, m.Calendar) and not _is_known(spec.node.window.zone):
         zone = spec.node.window.zone
         names = {name.lower(): name for name in zoneinfo.available_timezones() - {"localtime"}}
@@ -95,7 +99,7 @@ def window_zone(spec: WindowSpec) -> Iterator[Finding]:
 
 def _is_known(zone: str) -> bool:
     if zone == "localtime":
-        return False  # it is each machine's own
+        return False  # it differs between machines
     try:
         zoneinfo.ZoneInfo(zone)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
@@ -107,7 +111,7 @@ _MOST_HOPS = 10_000
 
 
 def hopping_windows(spec: WindowSpec) -> Iterator[Finding]:
-    """A record is in at most 10,000 windows, and should be in one at least."""
+    """A record is in at most 10,000 windows, and should be in at least one."""
     window = spec.node.window
     if not isinstance(window, m.Hopping) or window.size <= 0 or window.slide <= 0:
         return
@@ -129,7 +133,7 @@ def hopping_windows(spec: WindowSpec) -> Iterator[Finding]:
 
 
 def cumulate_windows(spec: WindowSpec) -> Iterator[Finding]:
-    """The greatest window is made of whole steps, of at most 10,000."""
+    """The size is a multiple of the step, at most 10,000 times."""
     window = spec.node.window
     if not isinstance(window, m.Cumulate) or window.size <= 0 or window.step <= 0:
         return
@@ -147,23 +151,135 @@ def cumulate_windows(spec: WindowSpec) -> Iterator[Finding]:
 
 
 def global_window(spec: WindowSpec) -> Iterator[Finding]:
-    """It has no end that a watermark could pass: early panes are all it has, and nothing is late for it."""
+    """A global window has no end: it has only early panes, and no record is late for it."""
     if not isinstance(spec.node.window, m.Global):
         return
     emit = spec.node.emit
     if emit.early is None:
-        message = (
-            "has no end, so without early panes nothing would be written before the end of the input; "
-            "give emit.early, such as early: {count: 100}"
-        )
+        message = "has no end, so nothing is written without early panes; give emit.early, such as early: {count: 100}"
         yield error("window.global", message)
+    message = "does not apply to a global window, which never ends, so no record is late for it; remove it"
     if emit.lateness:
-        yield error(
-            "emit.lateness",
-            "does not apply to a global window, which never ends, so no record is late for it; leave it out",
-        )
+        yield error("emit.lateness", message)
     if emit.late != "each":
-        yield error(
-            "emit.late",
-            "does not apply to a global window, which never ends, so no record is late for it; leave it out",
+        yield error("emit.late", message)
+
+
+_FEWEST = 2
+
+
+def triggers(spec: WindowSpec) -> Iterator[Finding]:
+    """Counts and times are positive; a composite has two or more compatible triggers."""
+    early = spec.node.emit.early
+    if early is None:
+        return
+    yield from _trigger("emit.early", early)
+    parts = list(each_part(early))
+    if len(parts) > 1 and any(isinstance(part, m.EveryEventTime) for part in parts):
+        message = (
+            "event_time cannot be combined: its panes are at fixed times, and no other pane resets them; use it alone"
         )
+        yield error("emit.early", message)
+
+
+def late_panes(spec: WindowSpec) -> Iterator[Finding]:
+    """Late records are counted from 1, in windows that do not merge."""
+    late = spec.node.emit.late
+    if not isinstance(late, m.Records):
+        return
+    if late.number < 1:
+        yield error("emit.late.count", f"must be 1 or more, not {late.number}")
+    if isinstance(spec.node.window, m.Session):
+        yield error("emit.late", "counts start over whenever two sessions merge; use each or batch")
+
+
+def _trigger(where: str, trigger: m.Trigger) -> Iterator[Finding]:  # noqa: C901 - a case for each trigger
+    match trigger:
+        case m.Every(micros):
+            yield from _period(f"{where}.every", micros)
+        case m.EveryEventTime(micros):
+            yield from _period(f"{where}.event_time", micros)
+        case m.Records(number):
+            if number < 1:
+                yield error(f"{where}.count", f"must be 1 or more, not {number}")
+        case m.AnyOf(parts):
+            yield from _parts(f"{where}.any_of", parts)
+        case m.AllOf(parts):
+            yield from _parts(f"{where}.all_of", parts)
+        case m.Repeat(part, times):
+            yield from _trigger(f"{where}.repeat.trigger", part)
+            if times < 1:
+                yield error(f"{where}.repeat.times", f"must be 1 or more, not {times}")
+        case m.When(predicate):
+            if why := why_not_callable(predicate):
+                yield error(f"{where}.when", f"{why}; it returns whether a pane is due")
+        case _:
+            assert_never(trigger)
+
+
+def _period(where: str, micros: int) -> Iterator[Finding]:
+    if micros <= 0:
+        yield error(where, "must be longer than 0, such as 30s")
+    yield from too_long(where, micros)
+
+
+def _parts(where: str, parts: tuple[m.Trigger, ...]) -> Iterator[Finding]:
+    if len(parts) < _FEWEST:
+        yield error(where, f"has {len(parts)} trigger{'' if len(parts) == 1 else 's'}; give {_FEWEST} or more")
+    for index, part in enumerate(parts):
+        yield from _trigger(f"{where}.{index}", part)
+
+
+def session_panes(spec: WindowSpec) -> Iterator[Finding]:
+    """Sessions merge: only counts can be added then, and earlier panes change."""
+    if not isinstance(spec.node.window, m.Session):
+        return
+    emit = spec.node.emit
+    if not all(isinstance(part, m.Every | m.Records | m.AnyOf) for part in each_part(emit.early)):
+        message = (
+            "sessions merge, but the state of all_of, repeat, event_time or a function cannot be merged; use count, "
+            "every, or any_of them"
+        )
+        yield error("emit.early", message)
+    if emit.mode == "discard":
+        message = (
+            "discard does not work with sessions: when two of them merge, the rows of earlier panes change; use retract"
+        )
+        yield error("emit.mode", message)
+
+
+def discard_panes(spec: WindowSpec) -> Iterator[Finding]:
+    """The on-time pane must not depend on processing time; with counts, it depends on the order of records."""
+    emit = spec.node.emit
+    if emit.mode != "discard" or isinstance(spec.node.window, m.Session):
+        return
+    if has_every(emit.early):
+        message = (
+            "with mode discard the on-time pane holds the records of no early pane, so `every` would make it depend on "
+            "processing time, which a replay does not repeat; use retract or accumulate, or early: {count: 100}"
+        )
+        yield error("emit.early", message)
+    elif counts_records(emit.early):
+        message = (
+            "with mode discard, the pane of a record depends on the order of its key's records: "
+            "a replay repeats it only if each key is in one partition"
+        )
+        yield warning("emit.early", message)
+
+
+def lateness(spec: WindowSpec) -> Iterator[Finding]:
+    """The lateness is not negative, and at most a hundred years."""
+    if spec.node.emit.lateness < 0:
+        yield error("emit.lateness", "must not be negative")
+    yield from too_long("emit.lateness", spec.node.emit.lateness)
+
+
+def no_lateness(spec: WindowSpec, sink: m.Sink) -> Iterator[Finding]:
+    """Without lateness every late record goes to the late output and changes no result."""
+    if spec.node.emit.lateness == 0 and not isinstance(spec.node.window, m.Global):
+        late = sink.companion("late")
+        message = (
+            f"is 0s: every late record goes to {late} and revises no result; "
+            "give the time for which windows accept late records (1h)"
+        )
+        yield warning("emit.lateness", message)

@@ -1,7 +1,6 @@
 """Printed forms of a pipeline. Secrets are masked in all of them."""
 
-from windrow.authoring.printing.flowchart import node_text
-from windrow.authoring.printing.mermaid import to_mermaid
+from windrow.authoring.printing.flowchart import node_text, to_mermaid
 from windrow.authoring.printing.plain import to_dict, to_json, to_yaml
 from windrow.authoring.printing.python import to_python_file
 from windrow.authoring.printing.svg import to_svg

@@ -1,4 +1,4 @@
-"""A pipeline as a flowchart: its parts as boxes, and the ways of the data between them."""
+"""A pipeline as a flowchart: its parts as boxes, and the paths of the data between them; also in Mermaid."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from windrow.errors import HIDDEN_VALUES
 
 @dataclass(frozen=True)
 class Box:
-    """A part of a pipeline: what it is (`noun`) and what it does; `is_store` if it is outside of the node."""
+    """A part of a pipeline: its title and its description; `is_store` for logs and tables."""
 
     id: str
     noun: str
@@ -27,7 +27,7 @@ class Box:
 
 @dataclass(frozen=True)
 class Way:
-    """The way of data through the boxes of these ids, in order; `is_aside` if it is only of what does not go on."""
+    """The path of data through boxes, by their ids; `is_aside` for dead letters and late output."""
 
     boxes: tuple[str, ...]
     label: str = ""
@@ -36,14 +36,14 @@ class Way:
 
 @dataclass(frozen=True)
 class Flowchart:
-    """Boxes, each behind those that lead to it, and the ways between them."""
+    """Boxes in topological order, and the paths between them."""
 
     boxes: tuple[Box, ...]
     ways: tuple[Way, ...]
 
 
 def flowchart(graph: m.Graph) -> Flowchart:
-    """Return the data's way from source to sink, of one pipeline with dead letters and late output; secrets are ***."""
+    """Draw a pipeline from sources to sinks, a short form also with dead letters and late output; secrets are ***."""
     shown = mask_secrets(graph)
     if not graph.is_short:
         return _graph(shown)
@@ -51,7 +51,6 @@ def flowchart(graph: m.Graph) -> Flowchart:
     fields = [f"{field.name} {field.type_text}" for field in source.decode.fields]
     fields += [f"{derived.name} = {derived.sql}" for derived in source.derive]
     middle = _middle(node)
-    first = middle[0].id
     boxes = (
         Box("source", "source", f"{source.source.section} {source.source.place}", is_store=True),
         Box("decode", "decode", ", ".join(fields)),
@@ -68,7 +67,7 @@ def flowchart(graph: m.Graph) -> Flowchart:
         Way(tuple(box.id for box in boxes)),
         Way(("decode", "dead"), "not good", is_aside=True),
         *([Way(("time", "dead"), "too far ahead", is_aside=True)] if source.time.future is not None else []),
-        Way((first, "late"), "expired", is_aside=True),
+        Way((middle[0].id, "late"), "expired", is_aside=True),
     ]
     shown_boxes = (replace(box, text=HIDDEN_VALUES.hide(box.text)) for box in (*boxes, *beside))
     return Flowchart(tuple(shown_boxes), tuple(ways))
@@ -78,17 +77,25 @@ def _middle(node: m.ResultNode) -> tuple[Box, ...]:
     """Return the boxes between the key and the sink."""
     match node:
         case m.ProcessNode():
-            return (_process(node),)
+            state = "".join(f", {state.name} {state_words(state)}" for state in node.process.state)
+            returns = ", ".join(f"{field.name} {field.type}" for field in node.process.returns)
+            return (Box("process", "process", f"{code_name(node.process.function)}{state}: {returns}"),)
         case m.RulesNode():
-            return (_rules(node),)
+            names = ", ".join(rule.name for rule in node.rules.rules)
+            return (Box("rules", "rules", f"{names}; lateness {m.format_duration(node.rules.lateness)}"),)
         case m.WindowNode():
-            return _windowed(node)
+            results = ", ".join(f"{aggregate.name} = {aggregate_text(aggregate)}" for aggregate in node.aggregates)
+            return (
+                Box("window", "window", WINDOW.words(node.window)),
+                Box("aggregate", "aggregate", results),
+                Box("emit", "emit", _emit(node.emit)),
+            )
         case _:
             assert_never(node)
 
 
 def _graph(graph: m.Graph) -> Flowchart:
-    """Draw the nodes of a graph by number, as names may hold what has a meaning to what draws them."""
+    """Draw the nodes of a graph, with numbers as ids: names may have characters with a meaning in Mermaid."""
     numbers = {node.name: f"n{number}" for number, node in enumerate(graph.nodes)}
     boxes = [
         Box(numbers[node.name], node.name, node_text(graph, node), is_store=isinstance(node, m.SourceNode | m.SinkNode))
@@ -104,7 +111,7 @@ def _graph(graph: m.Graph) -> Flowchart:
 
 
 def node_text(graph: m.Graph, node: m.Node) -> str:
-    """Say what a node of a graph is, in short; of one after `mask_secrets`, as a source or sink may have secrets."""
+    """Describe a node in short. Apply `mask_secrets` to the graph first: a source or sink may have secrets."""
     match node:
         case m.SourceNode():
             text = f"{node.source.section} {node.source.place}; {node.time.field}, {_watermark(node)}"
@@ -116,7 +123,7 @@ def node_text(graph: m.Graph, node: m.Node) -> str:
 
 
 def _stream(graph: m.Graph, node: m.StreamNode) -> Iterator[str]:
-    """Yield what a stream is, in short."""
+    """Yield the parts of a short description of a stream."""
     match node:
         case m.WindowNode():
             yield "; ".join([*([f"by {', '.join(node.key)}"] if node.key else []), WINDOW.words(node.window)])
@@ -128,26 +135,6 @@ def _stream(graph: m.Graph, node: m.StreamNode) -> Iterator[str]:
             yield kind_of(node).label(node)
     if node in graph.keyed and len(graph.levels) > 1:
         yield f"level {graph.level_of(node)}"
-
-
-def _windowed(node: m.WindowNode) -> tuple[Box, ...]:
-    results = ", ".join(f"{aggregate.name} = {aggregate_text(aggregate)}" for aggregate in node.aggregates)
-    return (
-        Box("window", "window", WINDOW.words(node.window)),
-        Box("aggregate", "aggregate", results),
-        Box("emit", "emit", _emit(node.emit)),
-    )
-
-
-def _process(node: m.ProcessNode) -> Box:
-    state = "".join(f", {state.name} {state_words(state)}" for state in node.process.state)
-    returns = ", ".join(f"{field.name} {field.type}" for field in node.process.returns)
-    return Box("process", "process", f"{code_name(node.process.function)}{state}: {returns}")
-
-
-def _rules(node: m.RulesNode) -> Box:
-    names = ", ".join(rule.name for rule in node.rules.rules)
-    return Box("rules", "rules", f"{names}; lateness {m.format_duration(node.rules.lateness)}")
 
 
 def _watermark(node: m.SourceNode) -> str:
@@ -171,3 +158,25 @@ def _emit(emit: m.Emit) -> str:
     early = "" if emit.early is None else f", early {TRIGGER.words(emit.early)}"
     late = f"every {emit.late.number}" if isinstance(emit.late, m.Records) else emit.late
     return f"{emit.mode}, lateness {m.format_duration(emit.lateness)}, late {late}{early}"
+
+
+def to_mermaid(graph: m.Graph) -> str:
+    """Return the flowchart in Mermaid; secrets are ***."""
+    chart = flowchart(graph)
+    lines = ["flowchart LR"]
+    for box in chart.boxes:
+        left, right = ("[(", ")]") if box.is_store else ("[", "]")
+        # the characters that have a meaning within quotes in Mermaid
+        lines.append(f'  {box.id}{left}"<b>{_escape(box.noun)}</b><br/>{_escape(box.text)}"{right}')
+    lines += [f"  {f' {_arrow(way)} '.join(way.boxes)}" for way in chart.ways]
+    return "\n".join(lines) + "\n"
+
+
+def _arrow(way: Way) -> str:
+    if way.is_aside:
+        return f"-. {_escape(way.label)} .->"
+    return f'-- "{_escape(way.label)}" -->' if way.label else "-->"
+
+
+def _escape(text: str) -> str:
+    return text.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;").replace(">", "&gt;")

@@ -9,7 +9,7 @@ import yaml
 
 from windrow import model as m
 from windrow.authoring.sections import mask_secrets, section_of
-from windrow.authoring.variables import escaped
+from windrow.authoring.variables import escape_variables
 from windrow.declare.python_code import refuse_code
 from windrow.errors import HIDDEN_VALUES
 
@@ -22,21 +22,21 @@ Plain = dict[str, Any]
 def to_dict(graph: m.Graph) -> Plain:
     """Return the pipeline as mappings, lists, texts and numbers, in canonical order; secrets are ***.
 
-    Python code in it (a custom aggregate, trigger or process function) is named; no file reads that back.
+    Python code (a custom aggregate, trigger or process function) is printed by its name, and cannot be read back.
     """
     plain: Plain = section_of(graph).plain(mask_secrets(graph))
     return plain
 
 
 def to_yaml(graph: m.Graph) -> str:
-    """Return the canonical YAML of a pipeline, one noun a line; it reads back as the same pipeline, but for ***.
+    """Return the canonical YAML of a pipeline, one section a line; except for ***, it reads back as the same pipeline.
 
     A section that is longer than a line has a line for each of its parts.
 
-    Raise PipelineError if there is Python code in it.
+    Raise PipelineError if the pipeline has Python code.
     """
     refuse_code(graph, "YAML")
-    root = _yaml_node(_escaped(to_dict(graph), ()))
+    root = _yaml_node(_escape(to_dict(graph), ()))
     root.flow_style = False
     _unfold(root, 0, deepest=0 if graph.is_short else 2)
     return _yaml_text(root)
@@ -47,21 +47,21 @@ def yaml_text(value: Plain) -> str:
     return _yaml_text(_yaml_node(value))
 
 
-def _escaped(value: Any, path: tuple[str, ...]) -> Any:  # noqa: ANN401 - plain values
-    """Return plain values in which no text is read as a variable, but ``${NAME}`` for a value that is hidden."""
+def _escape(value: Any, path: tuple[str, ...]) -> Any:  # noqa: ANN401 - plain values
+    """Escape plain values so that no text is read as a variable, except ``${NAME}`` in place of hidden values."""
     match value:
         case dict():
-            return {HIDDEN_VALUES.hide(key): _escaped(item, (*path, key)) for key, item in value.items()}
+            return {HIDDEN_VALUES.hide(key): _escape(item, (*path, key)) for key, item in value.items()}
         case list():
-            return [_escaped(item, path) for item in value]
+            return [_escape(item, path) for item in value]
         case str():
-            return HIDDEN_VALUES.hide(escaped(value, path))
+            return HIDDEN_VALUES.hide(escape_variables(value, path))
         case _:
             return value
 
 
 def _unfold(node: yaml.MappingNode, depth: int, deepest: int) -> None:
-    """Give each part of the sections that are longer than a line a line of its own, as deep as sections go."""
+    """Put each part of a section that is longer than a line on its own line, down to the depth `deepest`."""
     for key, section in node.value:
         if 2 * depth + len(key.value) + len(": ") + len(_yaml_text(section)) > _WIDTH:
             section.flow_style = False
@@ -74,7 +74,7 @@ def _yaml_text(node: yaml.Node) -> str:
     return text
 
 
-def _yaml_node(value: Any) -> Any:  # noqa: ANN401 plain values to nodes, as PyYAML has them
+def _yaml_node(value: Any) -> Any:  # noqa: ANN401 - plain values to nodes of PyYAML
     match value:
         case dict():
             pairs = [(_yaml_node(key), _yaml_node(item)) for key, item in value.items()]
@@ -86,11 +86,11 @@ def _yaml_node(value: Any) -> Any:  # noqa: ANN401 plain values to nodes, as PyY
         case int():
             return yaml.ScalarNode("tag:yaml.org,2002:int", str(value))
         case float():
-            # YAML's floats have a point
+            # a float of YAML has a point
             text = repr(value) if "." in repr(value) else repr(value).replace("e", ".0e")
             return yaml.ScalarNode("tag:yaml.org,2002:float", text)
         case _:
-            # PyYAML's other styles lose some line ends, such as U+0085
+            # other styles of PyYAML lose some line ends, such as U+0085
             style = None if value.isprintable() else '"'
             return yaml.ScalarNode("tag:yaml.org,2002:str", value, style=style)
 

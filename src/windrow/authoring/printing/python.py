@@ -1,4 +1,4 @@
-"""A pipeline as the fluent Python source that makes it."""
+"""A pipeline as Python source in the fluent form."""
 
 from __future__ import annotations
 
@@ -8,21 +8,8 @@ from collections.abc import Mapping
 from typing import assert_never
 
 from windrow import model as m
+from windrow.authoring import sections as s
 from windrow.authoring.checks.places import named_streams
-from windrow.authoring.sections import (
-    AGGREGATE,
-    DECODE,
-    DERIVE,
-    EMIT,
-    KEY,
-    SINK,
-    SOURCE,
-    TIME,
-    WINDOW,
-    KeyFields,
-    mask_secrets,
-    rules_python,
-)
 from windrow.authoring.sections.alerts import ALERTS_KEY
 from windrow.authoring.sections.nodes import kind_of
 from windrow.authoring.sections.pipeline import KEY_GROUPS, MODE, NAME, SALT
@@ -33,18 +20,18 @@ from windrow.errors import HIDDEN_VALUES
 
 
 def _short(graph: m.Graph) -> str:
-    """Return the expression that makes a short form."""
+    """Return the expression for a short form."""
     source, node, sink = short_nodes(graph)
     parts = short_parts(graph)
     ends = arguments((NAME, KEY_GROUPS, *([SALT] if isinstance(node, m.WindowNode) else []), MODE, ALERTS_KEY), parts)
     steps = [
-        SOURCE.python(source.source),
-        DECODE.python(source.decode),
-        DERIVE.python(source.derive) if source.derive else "",
-        TIME.python(source.time),
-        KEY.python(KeyFields(node.key)) if node.key else "",
+        s.SOURCE.python(source.source),
+        s.DECODE.python(source.decode),
+        s.DERIVE.python(source.derive) if source.derive else "",
+        s.TIME.python(source.time),
+        s.KEY.python(s.KeyFields(node.key)) if node.key else "",
         *_result(node),
-        f".to({SINK.python(sink.sink)}, {ends})",
+        f".to({s.SINK.python(sink.sink)}, {ends})",
     ]
     return "(\n" + "".join(f"    {step}\n" for step in steps if step) + ")\n"
 
@@ -52,57 +39,61 @@ def _short(graph: m.Graph) -> str:
 def _result(node: m.ResultNode) -> list[str]:
     match node:
         case m.WindowNode():
-            return [f".window({WINDOW.python(node.window)})", AGGREGATE.python(node.aggregates), EMIT.python(node.emit)]
+            return [
+                f".window({s.WINDOW.python(node.window)})",
+                s.AGGREGATE.python(node.aggregates),
+                s.EMIT.python(node.emit),
+            ]
         case m.RulesNode():
-            return [rules_python(node.rules)]
+            return [s.rules_python(node.rules)]
         case m.ProcessNode():
-            raise TypeError(node)  # `refuse_code` has refused it
+            raise TypeError(node)  # refused by `refuse_code`
         case _:
             assert_never(node)
 
 
 def to_python_file(graph: m.Graph) -> str:
-    """Return a Python file with the pipeline in it, as `pipeline`; secrets are ***.
+    """Return a Python file that assigns the pipeline to `pipeline`; secrets are ***.
 
-    Raise PipelineError if there is Python code in it: of that, only the name is known. A comment says so if values of
-    variables are hidden: Python puts no values in.
+    Raise PipelineError if it has Python code, of which only the name is known. If values of variables are hidden, a
+    comment says so: a Python file has no variables.
     """
     refuse_code(graph, "a print-out")
-    masked = mask_secrets(graph)
+    masked = s.mask_secrets(graph)
     text = f"pipeline = {_short(masked)}" if graph.is_short else _graph(masked)
     shown = HIDDEN_VALUES.hide(text)
-    is_hidden = shown != text
-    note = "# ${NAME} stands for the value of a variable: write the value, or read os.environ\n" if is_hidden else ""
+    comment = "# ${NAME} stands for the value of a variable: write the value, or read os.environ\n"
+    note = comment if shown != text else ""
     return f"import windrow as wr\n{_imports(graph)}\n{note}{shown}"
 
 
 def _imports(graph: m.Graph) -> str:
-    """Return the imports of modules that have the calls of connectors of other distributions."""
-    kinds = [SOURCE.kind_of(node.source)[1] for node in graph.sources]
-    kinds += [SINK.kind_of(node.sink)[1] for node in graph.sinks]
+    """Return the imports of the modules of connectors from other distributions."""
+    kinds = [s.SOURCE.kind_of(node.source)[1] for node in graph.sources]
+    kinds += [s.SINK.kind_of(node.sink)[1] for node in graph.sinks]
     modules = {kind.spec.call.rpartition(".")[0] for kind in kinds if isinstance(kind.spec, Section)}
     return "".join(f"import {module}\n" for module in sorted(modules - {"wr"}))
 
 
 def _graph(graph: m.Graph) -> str:
-    """Return the statements that make a graph."""
+    """Return the statements for a graph."""
     variables = _variables(graph)
     lines = [f"graph = wr.graph({arguments((NAME, KEY_GROUPS, MODE, ALERTS_KEY), vars(graph)).removeprefix('name=')})"]
     for node in graph.nodes:
         variable = variables.get(node.name, "")
         match node:
             case m.SourceNode():
-                steps = [SOURCE.python(node.source), DECODE.python(node.decode)]
-                steps += [DERIVE.python(node.derive)] if node.derive else []
+                steps = [s.SOURCE.python(node.source), s.DECODE.python(node.decode)]
+                steps += [s.DERIVE.python(node.derive)] if node.derive else []
                 rest = "" if node.lateness is None else f", lateness={DURATION.python(node.lateness)}"
-                made = "".join(f"\n    {step}" for step in [*steps, TIME.python(node.time)])
-                lines.append(f"{variable} = graph.source({node.name!r}, ({made}\n){rest})")
+                calls = "".join(f"\n    {step}" for step in [*steps, s.TIME.python(node.time)])
+                lines.append(f"{variable} = graph.source({node.name!r}, ({calls}\n){rest})")
             case m.SinkNode():
                 lines.append(
-                    f"graph.sink({node.name!r}, {_stream(graph, node.input, variables)}, {SINK.python(node.sink)})"
+                    f"graph.sink({node.name!r}, {_stream(graph, node.input, variables)}, {s.SINK.python(node.sink)})"
                 )
             case _:
-                lines.append(f"{variable} = graph.stream({node.name!r}, {_made(graph, node, variables)})")
+                lines.append(f"{variable} = graph.stream({node.name!r}, {_transform(graph, node, variables)})")
     return "\n".join([*lines, "pipeline = graph.build()", ""])
 
 
@@ -126,19 +117,19 @@ def _stream(graph: m.Graph, name: str, variables: Mapping[str, str]) -> str:
     return variables[maker.name] + (f"[{output!r}]" if output else "")
 
 
-def _made(graph: m.Graph, node: m.StreamNode, variables: Mapping[str, str]) -> str:
-    """Return the expression that makes a stream of others."""
+def _transform(graph: m.Graph, node: m.StreamNode, variables: Mapping[str, str]) -> str:
+    """Return the expression for a stream over its inputs."""
     streams = [_stream(graph, name, variables) for name in named_streams(node)]
     if not isinstance(node, m.ResultNode):
         return kind_of(node).python(node, streams)
     if not isinstance(node, m.WindowNode):
-        raise TypeError(node)  # it has been refused, or is no part of a graph
+        raise TypeError(node)  # refused by `refuse_code`, or only in short forms
     steps = [
-        DERIVE.python(node.derive) if node.derive else "",
-        KEY.python(KeyFields(node.key)) if node.key else "",
-        f".window({WINDOW.python(node.window)})",
-        AGGREGATE.python(node.aggregates),
-        EMIT.python(node.emit),
+        s.DERIVE.python(node.derive) if node.derive else "",
+        s.KEY.python(s.KeyFields(node.key)) if node.key else "",
+        f".window({s.WINDOW.python(node.window)})",
+        s.AGGREGATE.python(node.aggregates),
+        s.EMIT.python(node.emit),
     ]
-    written = "".join(f"\n    {step}" for step in steps if step)
-    return f"({streams[0]}{written}\n)" + (f", salt={node.salt}" if node.salt != 1 else "")
+    calls = "".join(f"\n    {step}" for step in steps if step)
+    return f"({streams[0]}{calls}\n)" + (f", salt={node.salt}" if node.salt != 1 else "")

@@ -1,4 +1,4 @@
-"""A pipeline as a drawing of its flowchart in SVG, which needs nothing else to be shown."""
+"""A pipeline as a self-contained SVG drawing of its flowchart."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from html import escape
 from itertools import pairwise
+from statistics import fmean
 
 from windrow import model as m
 from windrow.authoring.printing.flowchart import Box, Flowchart, Way, flowchart
@@ -15,9 +16,9 @@ from windrow.authoring.printing.flowchart import Box, Flowchart, Way, flowchart
 _WIDTH = 230
 _LINE = 15
 _LETTERS = 36
-"""Letters of a line, which fit into the width of a box."""
+"""Letters a line that fit into the width of a box."""
 _LINES = 4
-"""Lines of a text; more of it are left out, but for the title of the box, which has all."""
+"""Maximum lines of a text; the title of the box has the whole text."""
 _ACROSS, _DOWN = 30, 34
 """Space between boxes."""
 _MARGIN = 8
@@ -29,17 +30,17 @@ _FONT = "font-family: system-ui, sans-serif; font-size: 11px"
 
 
 @dataclass(frozen=True)
-class _Drawn:
-    """A box with its lines, and where its upper left corner is."""
+class _PlacedBox:
+    """A box with its lines and the position of its upper left corner."""
 
     box: Box
-    lines: tuple[str, ...]
+    lines: Sequence[str]
     x: float
     y: float
 
     @property
     def height(self) -> int:
-        """The title, the lines, and space below them."""
+        """The height: the title, the lines, and space below them."""
         return _LINE * (len(self.lines) + 1) + 8
 
     @property
@@ -54,7 +55,7 @@ class _Drawn:
 
 
 def to_svg(graph: m.Graph) -> str:
-    """Return a drawing: the data's way from the sources down to the sinks; secrets are ***."""
+    """Draw the pipeline from the sources down to the sinks; secrets are ***."""
     chart = flowchart(graph)
     places = _places(chart)
     width = max(place.x for place in places.values()) + _WIDTH + _MARGIN
@@ -64,15 +65,15 @@ def to_svg(graph: m.Graph) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" {size} style="max-width: 100%; background: #fff; {_FONT}">',
         f"<title>{escape(graph.name)}</title>",
         _ARROW,
-        *(line for way in chart.ways for line in _way(way, places)),
-        *(line for place in places.values() for line in _drawn(place)),
+        *(line for way in chart.ways for line in _draw_way(way, places)),
+        *(line for place in places.values() for line in _draw_box(place)),
         "</svg>",
     ]
     return "\n".join(lines) + "\n"
 
 
-def _places(chart: Flowchart) -> dict[str, _Drawn]:
-    """Place each box a row below the lowest of those that lead to it, and under these as far as there is room."""
+def _places(chart: Flowchart) -> dict[str, _PlacedBox]:
+    """Place each box one row below its lowest input, and under its inputs as far as there is room."""
     above: dict[str, list[str]] = {box.id: [] for box in chart.boxes}
     for way in chart.ways:
         for start, end in pairwise(way.boxes):
@@ -80,36 +81,27 @@ def _places(chart: Flowchart) -> dict[str, _Drawn]:
 
     @cache
     def row_of(box: str) -> int:
-        return max((row_of(one) + 1 for one in above[box]), default=0)
+        return max((row_of(start) + 1 for start in above[box]), default=0)
 
     rows: list[list[Box]] = [[] for _ in range(max(row_of(box.id) for box in chart.boxes) + 1)]
     for box in chart.boxes:
         rows[row_of(box.id)].append(box)
-    places: dict[str, _Drawn] = {}
+    places: dict[str, _PlacedBox] = {}
     y = float(_MARGIN)
     for boxes in rows:
-        wanted = {box.id: _mean([places[one].x for one in above[box.id]]) for box in boxes}
+        wanted = {box.id: fmean([places[start].x for start in above[box.id]] or [0]) for box in boxes}
         free = float(_MARGIN)
         lowest = y
         for box in sorted(boxes, key=lambda box: wanted[box.id]):
-            drawn = _Drawn(box, _lines(box.text), max(free, wanted[box.id]), y)
-            places[box.id] = drawn
-            free, lowest = drawn.x + _WIDTH + _ACROSS, max(lowest, drawn.bottom)
+            lines = textwrap.wrap(box.text, _LETTERS, max_lines=_LINES, placeholder=" …")
+            placed = places[box.id] = _PlacedBox(box, lines, max(free, wanted[box.id]), y)
+            free, lowest = placed.x + _WIDTH + _ACROSS, max(lowest, placed.bottom)
         y = lowest + _DOWN
     return places
 
 
-def _mean(numbers: Sequence[float]) -> float:
-    return sum(numbers) / len(numbers) if numbers else 0.0
-
-
-def _lines(text: str) -> tuple[str, ...]:
-    lines = textwrap.wrap(text, _LETTERS, max_lines=_LINES, placeholder=" …")
-    return tuple(lines)
-
-
-def _way(way: Way, places: Mapping[str, _Drawn]) -> Iterator[str]:
-    """Draw the lines between the boxes of a way, with its label in the middle of the last one."""
+def _draw_way(way: Way, places: Mapping[str, _PlacedBox]) -> Iterator[str]:
+    """Draw the lines between the boxes of a path, with its label in the middle of each."""
     dashes = ' stroke-dasharray="4 3"' if way.is_aside else ""
     for start, end in pairwise(places[box] for box in way.boxes):
         x0, y0, x1, y1 = start.middle, start.bottom, end.middle, end.y
@@ -125,16 +117,16 @@ def _way(way: Way, places: Mapping[str, _Drawn]) -> Iterator[str]:
             )
 
 
-def _drawn(one: _Drawn) -> Iterator[str]:
-    """Draw a box: its noun, and what it does; all of that is its title, which is shown under the pointer."""
-    fill, radius = ("#e8f0fb", 14) if one.box.is_store else ("#f6f6f6", 4)
-    yield f"<g><title>{escape(one.box.text)}</title>"
+def _draw_box(placed: _PlacedBox) -> Iterator[str]:
+    """Draw a box with its noun and text; browsers show the title, which is the whole text, as a tooltip."""
+    fill, radius = ("#e8f0fb", 14) if placed.box.is_store else ("#f6f6f6", 4)
+    yield f"<g><title>{escape(placed.box.text)}</title>"
     yield (
-        f'<rect x="{one.x:g}" y="{one.y:g}" width="{_WIDTH}" height="{one.height}" rx="{radius}" fill="{fill}" '
-        'stroke="#889"/>'
+        f'<rect x="{placed.x:g}" y="{placed.y:g}" width="{_WIDTH}" height="{placed.height}" rx="{radius}" '
+        f'fill="{fill}" stroke="#889"/>'
     )
-    for number, line in enumerate((one.box.noun, *one.lines)):
+    for number, line in enumerate((placed.box.noun, *placed.lines)):
         weight = ' font-weight="600"' if not number else ""
-        y = one.y + _LINE * (number + 1) + 2
-        yield f'<text x="{one.middle:g}" y="{y:g}" text-anchor="middle" fill="#112"{weight}>{escape(line)}</text>'
+        y = placed.y + _LINE * (number + 1) + 2
+        yield f'<text x="{placed.middle:g}" y="{y:g}" text-anchor="middle" fill="#112"{weight}>{escape(line)}</text>'
     yield "</g>"

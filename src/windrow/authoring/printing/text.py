@@ -1,4 +1,4 @@
-"""A pipeline in words: what it does, in the order of the data flow."""
+"""A pipeline in words, in the order of the data flow."""
 
 from __future__ import annotations
 
@@ -25,60 +25,60 @@ from windrow.expressions.rules import uses_next
 
 
 def to_text(graph: m.Graph) -> str:
-    """Return what the pipeline does: the data's way, noun by noun, and what each means; secrets are ***."""
+    """Describe a pipeline: each section in the order of the data flow, and its meaning; secrets are ***."""
     shown = mask_secrets(graph)
     if not graph.is_short:
         return HIDDEN_VALUES.hide(_graph(shown))
     source, node, sink = short_nodes(shown)
-    nouns = _source(source, sink.sink.table) | _keyed(shown, node, _passed(source.time)) | {"sink": _sink(sink.sink)}
+    nouns = _source(source, sink.sink.table) | _keyed(shown, node, _passed(source)) | {"sink": _sink(sink.sink)}
     nouns |= {"alerts": alert_words(shown.alerts)}
-    return HIDDEN_VALUES.hide("\n".join([shown.name, *_written(_mode(graph)), *_written(nouns)])) + "\n"
+    return HIDDEN_VALUES.hide("\n".join([shown.name, *_lines(_mode(graph)), *_lines(nouns)])) + "\n"
 
 
 def realtime_words(graph: m.Graph) -> str:
-    """Return what to expect of a pipeline in real time, and what it needs."""
+    """Return the latency of a pipeline in real time, and its requirements."""
     commit = min((sink.sink.commit for sink in graph.sinks if isinstance(sink.sink, m.KafkaSink)), default=0)
-    # a change waits for half of `commit` on average; its record is polled and judged before that
+    # a change waits for half of `commit` on average, after its record is polled and processed
     millis = commit // 1000
     keys = graph.partition_key
     by = f"; {graph.sources[0].source.label} must be partitioned by {', '.join(keys)}" if keys else ""
     span = f"{millis // 2 + 10:,} to {millis + 40:,} ms"
     every = f"with a transaction every {m.format_duration(commit)}"
     lines = [
-        f"as records come: a change is in its topic some {span} after its record, {every}",
-        f"a slot of Spark for each partition, for as long as it runs{by}",
+        f"each record as it arrives: a change is in its topic some {span} after its record, {every}",
+        f"each partition occupies a slot of Spark while the pipeline runs{by}",
     ]
     return HIDDEN_VALUES.hide("\n".join([*lines, *(_history_size(spec_of(graph, node)) for node in graph.rules)]))
 
 
 def file_words(graph: m.Graph) -> list[str]:
-    """Return from when on the rows of each file hold that is a source."""
+    """Return from when the rows of each file are valid, for sources that are files."""
     found = []
     for node in graph.sources:
         if isinstance(node.source, m.FileSource):
             since = (
-                "have no time of their own: the first of a key holds from the beginning, others from their reading"
+                "have no time: the first row of a key is valid from the beginning, later ones from their reading"
                 if node.is_by_reading
-                else f"hold from their own time, {node.time.field}"
+                else f"are valid from their own time, {node.time.field}"
             )
             found.append(HIDDEN_VALUES.hide(f"the rows of {node.source.path} {since}"))
     return found
 
 
 _WIDTHS: dict[type[m.DataType], int] = {m.BooleanType: 1, m.StringType: 16, m.DecimalType: 16}
-"""Bytes of a value in the state; a string is taken to have some twelve letters, all others have 8."""
+"""Bytes of a value in the state, 8 for other types; a string is assumed to have some twelve letters."""
 _PLACE_BYTES = 24
-"""Of a record's partition, offset and watermark."""
+"""Bytes of a record's partition, offset and watermark."""
 _MILLION = 1_000_000
 
 
 def _history_size(spec: RulesSpec) -> str:
-    """Return how large the state of rules becomes, for keys with as many records as a rule sees."""
+    """Return the size of the state of rules, for keys with as many records as a rule sees."""
     last = spec.node.rules.recent.last
     record = _PLACE_BYTES + sum(_WIDTHS.get(type(field.type), 8) for field in record_fields(spec))
     size = last * record * _MILLION / 1e9
     return (
-        f"state in memory: {last} records of about {record} bytes for each key; of a million such keys some "
+        f"state in memory: {last} records of about {record} bytes for each key; for a million such keys some "
         f"{size:,.1f} GB, over all tasks"
     )
 
@@ -88,27 +88,27 @@ def _mode(graph: m.Graph) -> dict[str, str]:
 
 
 def _graph(graph: m.Graph) -> str:
-    lines = [graph.name, *_written(_mode(graph))]
+    lines = [graph.name, *_lines(_mode(graph))]
     for origin in graph.sources:
         source = _source(origin, "TABLE")
         if origin.lateness is not None:
             source["lateness"] = (
                 f"a record {m.format_duration(origin.lateness)} behind the watermark goes to TABLE_late"
             )
-        lines += [f"source {origin.name}", *_written(source), "  TABLE is that of each sink"]
+        lines += [f"source {origin.name}", *_lines(source), "  TABLE is the table of each sink"]
     for node in graph.streams:
         given = node.left if isinstance(node, m.LookupNode) else ", ".join(node.inputs)
-        lines += [f"stream {node.name} (from {given})", *_written(_stream(graph, node))]
+        lines += [f"stream {node.name} (from {given})", *_lines(_stream(graph, node))]
     for sink in graph.sinks:
         is_result = isinstance(graph.producer(sink.input), m.ResultNode)
         rows = {} if is_result else {"rows": _rows(stream_of(graph, sink.input))}
-        lines += [f"sink {sink.name} (from {sink.input})", *_written(rows | {"sink": _sink(sink.sink)})]
-    lines += _written({"alerts": alert_words(graph.alerts)})
+        lines += [f"sink {sink.name} (from {sink.input})", *_lines(rows | {"sink": _sink(sink.sink)})]
+    lines += _lines({"alerts": alert_words(graph.alerts)})
     return "\n".join(lines) + "\n"
 
 
 def _stream(graph: m.Graph, node: m.StreamNode) -> dict[str, str]:
-    """Return what a stream is; of a node with state also where that is, and for how long it is kept."""
+    """Describe a stream, and for a node with state also its level, and how long the state is kept."""
     nouns = _result(graph, node) if isinstance(node, m.ResultNode) else dict(kind_of(node).words(graph, node))
     bound = _bound(stream_of(graph, next(m.outputs_of(node))))
     if not isinstance(node, m.KeyedNode):
@@ -124,7 +124,7 @@ def _stream(graph: m.Graph, node: m.StreamNode) -> dict[str, str]:
 
 def _result(graph: m.Graph, node: m.ResultNode) -> dict[str, str]:
     given = stream_of(graph, node.input)
-    passed = _passed(given.time) if len(given.sources) == 1 else _all_passed(given.sources)
+    passed = _passed(*given.sources)
     nouns = {"derive": _derived(node.derive)} | _keyed(graph, node, passed)
     is_running = isinstance(node, m.WindowNode) and isinstance(node.window, m.Global)
     if is_running and (given.is_changelog or graph.is_read(node)):
@@ -135,25 +135,25 @@ def _result(graph: m.Graph, node: m.ResultNode) -> dict[str, str]:
 
 
 def _rows(stream: Stream) -> str:
-    """Return what the rows of a table of records are."""
+    """Describe the rows of a table of records."""
     if stream.key:
         return f"one for each {', '.join(stream.key)}"
     if stream.has_id:
         if stream.rows_of == "processes":
-            return "one for each row that is emitted, by the record or the timer that it is made of"
+            return "one for each row that is emitted, by its record or timer"
         if stream.rows_of == "records":
-            return "one for each record and branch of a union, by the branch's name and the place of the record"
+            return "one for each record and branch of a union, by the name of the branch and the place of the record"
         of = "join" if stream.rows_of == "joins" else "stream"
         return f"one for each row of the {of}, by the places of its records"
     return "one for each record, by source, partition and offset"
 
 
 def _bound(stream: Stream) -> str:
-    """Return how long changes of a stream come."""
+    """Return for how long a stream can change."""
     is_windowed = stream.rows_of == "windows"
     what = "the rows of a window change" if is_windowed else "a record comes"
     if stream.has_id:
-        what = "a row comes, or is taken back," if stream.is_changelog else "a row comes"
+        what = "a row comes, or is retracted," if stream.is_changelog else "a row comes"
     if stream.bound is None:
         return f"{what} however far the watermark is past it"
     if not stream.bound:
@@ -163,7 +163,7 @@ def _bound(stream: Stream) -> str:
 
 
 def _over_windows(given: Stream, passed: str) -> str:
-    """Return when a window over rows that change fires, and what revises it."""
+    """Return when a window over a changelog fires, and what revises it."""
     and_hold = f" and {m.format_duration(given.hold)} more" if given.hold else ""
     lines = [f"a window fires when {passed}{and_hold}, with the rows as of that watermark"]
     if given.bound:
@@ -172,7 +172,7 @@ def _over_windows(given: Stream, passed: str) -> str:
 
 
 def _order(graph: m.Graph, node: m.KeyedNode) -> str:
-    """Return in which order a node takes its records, if that is not the order in which they come."""
+    """Return the order in which a node processes its records, if it is not that of arrival."""
     settles = isinstance(node, m.ProcessNode) or not isinstance(node, m.ResultNode) or graph.is_raw(node.input)
     if not graph.is_ordered(node) or not settles:
         return ""
@@ -182,7 +182,7 @@ def _order(graph: m.Graph, node: m.KeyedNode) -> str:
 
 
 def _kept(graph: m.Graph, node: m.KeyedNode) -> str:
-    """Return for how long the state of a node is kept."""
+    """Return how long the state of a node is kept."""
     if isinstance(node, m.ResultNode):
         return _kept_of_window(graph, node) if isinstance(node, m.WindowNode) else ""
     return kind_of(node).keeps(graph, node)
@@ -194,16 +194,16 @@ def _kept_of_window(graph: m.Graph, node: m.WindowNode) -> str:
         if not (is_changelog or graph.is_read(node)):
             return ""
         return "all rows" if needs_rows(spec, is_changelog=is_changelog) else "a row of each key"
-    what = "rows" if is_changelog else "aggregates"
-    if not spec.lateness:
-        return f"{what} of a window until the watermark has reached its end"
-    return f"{what} of a window until the watermark is {m.format_duration(spec.lateness)} past its end"
+    past = f"is {m.format_duration(spec.lateness)} past" if spec.lateness else "has reached"
+    return f"{'rows' if is_changelog else 'aggregates'} of a window until the watermark {past} its end"
 
 
 def _source(node: m.SourceNode, table: str) -> dict[str, str]:
+    fields = ", ".join(map(_field, node.decode.fields))
+    fields = f"JSON with {fields}" if isinstance(node.source.format, str) else fields
     return {
         "source": SOURCE.words(node.source),
-        "decode": f"{_fields(node)}\na record that does not fit goes to {table}_dead",
+        "decode": f"{fields}\na record that does not fit goes to {table}_dead",
         "derive": _derived(node.derive),
         "time": _time(node.time, table),
     }
@@ -218,7 +218,7 @@ def _keyed(graph: m.Graph, node: m.ResultNode, passed: str) -> dict[str, str]:
     key = {"key": _key(node, graph.key_groups)}
     match node:
         case m.ProcessNode():
-            return key | {"process": _process(node, sink, is_settled=graph.is_ordered(node))}
+            return key | {"process": _process(node, sink, is_ordered=graph.is_ordered(node))}
         case m.RulesNode():
             return key | _rules(node.rules, sink.table)
         case m.WindowNode():
@@ -231,26 +231,21 @@ def _keyed(graph: m.Graph, node: m.ResultNode, passed: str) -> dict[str, str]:
             assert_never(node)
 
 
-def _written(nouns: Mapping[str, str]) -> list[str]:
-    return [line for noun, meaning in nouns.items() if meaning for line in _lines(noun, meaning)]
-
-
-def _lines(noun: str, meaning: str) -> list[str]:
-    """Put each clause of a meaning on its own line, the noun before the first."""
-    clauses = meaning.split("\n")
-    return [f"  {word:<10} {clause}" for word, clause in zip([noun, *[""] * len(clauses)], clauses, strict=False)]
+def _lines(nouns: Mapping[str, str]) -> list[str]:
+    """Return a line for each clause of each meaning, with the noun before the first clause."""
+    return [
+        f"  {'' if number else noun:<10} {clause}"
+        for noun, meaning in nouns.items()
+        if meaning
+        for number, clause in enumerate(meaning.split("\n"))
+    ]
 
 
 def _field(field: m.Field) -> str:
     also = f" (or {', '.join(field.alias)})" if field.alias else ""
     at = f" (at {'.'.join(field.path)})" if field.path else ""
-    key = " (of a tombstone the key)" if field.tombstones else ""
+    key = " (the key of a tombstone)" if field.tombstones else ""
     return f"{field.name} {field.type_text}{at}{also}{key}"
-
-
-def _fields(node: m.SourceNode) -> str:
-    is_json = isinstance(node.source.format, str)
-    return ("JSON with " if is_json else "") + ", ".join(map(_field, node.decode.fields))
 
 
 def _time(time: m.EventTime, table: str) -> str:
@@ -261,16 +256,14 @@ def _time(time: m.EventTime, table: str) -> str:
             mark = DELAY.words(delay)
     lines = [time.field, mark]
     if time.sent is not None:
-        lines.append(f"a device's clock is corrected by the log timestamp less {time.sent}")
+        lines.append(f"a device's clock is corrected by the log timestamp minus {time.sent}")
     if time.future is not None:
         ahead = m.format_duration(time.future)
-        lines.append(
-            f"a record more than {ahead} ahead of its log timestamp goes to {table}_dead and moves no watermark"
-        )
+        lines.append(f"a record over {ahead} ahead of its log timestamp goes to {table}_dead and advances no watermark")
     if time.idle is not None:
         then = "watermarks stop" if time.all_idle == "hold" else "watermarks advance with processing time"
         lines.append(
-            f"a partition without records for {m.format_duration(time.idle)} holds no other back; "
+            f"a partition without records for {m.format_duration(time.idle)} does not hold back others; "
             f"if all are idle, {then}"
         )
     return "\n".join(lines)
@@ -293,37 +286,28 @@ def _emit(node: m.WindowNode, sink: m.Sink, passed: str) -> str:
         lines.append(f"an early pane is written {TRIGGER.words(emit.early)}")
     if not isinstance(node.window, m.Global):
         lines.append(f"a window fires when {passed}")
-        lines += _late(emit, sink.table)
+        if emit.lateness:
+            lines.append(f"late records revise it for {m.format_duration(emit.lateness)} ({LATE.words(emit.late)})")
+        lines.append(
+            f"after that: {sink.table}_late" if emit.lateness else f"late records change nothing: {sink.table}_late"
+        )
     lines += _accumulation(emit, sink)
     end = "fire at the end of a bounded input" if emit.at_end == "fire" else "stay open at the end of a bounded input"
     return "\n".join([*lines, f"open windows {end}"])
-
-
-def _all_passed(sources: Iterable[m.SourceNode]) -> str:
-    return f"the watermark of every partition of {_names(sources)} has reached its end"
 
 
 def _names(sources: Iterable[m.SourceNode]) -> str:
     return " and ".join(source.name for source in sources)
 
 
-def _passed(time: m.EventTime) -> str:
-    match time.watermark:
-        case m.Delay(micros):
-            return f"every partition has read {m.format_duration(micros)} past its end"
-        case m.DelayByPartition() | m.Adaptive() | m.Punctuated():
-            return "every partition's watermark has reached its end"
-        case _:
-            assert_never(time.watermark)
-
-
-def _late(emit: m.Emit, table: str) -> list[str]:
-    if not emit.lateness:
-        return [f"late records change nothing: {table}_late"]
-    return [
-        f"late records revise it for {m.format_duration(emit.lateness)} ({LATE.words(emit.late)})",
-        f"after that: {table}_late",
-    ]
+def _passed(*sources: m.SourceNode) -> str:
+    """Return when the watermarks of some sources have passed a window."""
+    if len(sources) > 1:
+        return f"the watermark of every partition of {_names(sources)} has reached its end"
+    watermark = sources[0].time.watermark
+    if isinstance(watermark, m.Delay):
+        return f"every partition has read {m.format_duration(watermark.micros)} past its end"
+    return "every partition's watermark has reached its end"
 
 
 def _accumulation(emit: m.Emit, sink: m.Sink) -> list[str]:
@@ -331,12 +315,11 @@ def _accumulation(emit: m.Emit, sink: m.Sink) -> list[str]:
         case "retract":
             return []
         case "accumulate":
-            untold = ""
-            if sink.changelog and isinstance(sink, m.TableSink):
-                untold = f", which {sink.table}_changes does not take back"
-            return [f"a revision replaces the row before{untold}"]
+            has_changes = sink.changelog and isinstance(sink, m.TableSink)
+            kept = f", which {sink.table}_changes does not retract" if has_changes else ""
+            return [f"a revision replaces the previous row{kept}"]
         case "discard":
-            return ["a pane holds only what is new since the one before, as a row of its own"]
+            return ["a pane holds only the records since the previous pane, as a row of its own"]
         case _:
             assert_never(emit.mode)
 
@@ -350,46 +333,46 @@ def _sink(sink: m.Sink) -> str:
     return f"{SINK.words(sink)}\nbeside it {sink.table}_{', _'.join(companions)}"
 
 
-def _list_words(one: m.RuleList) -> str:
-    match one:
-        case m.FileList():
-            return f"the entries of {one.path}" + (f", column {one.column}" if one.column else "")
-        case m.TopicList():
-            return f"the keys of topic {one.topic}" + (f", field {one.field}" if one.field else "") + " with a value"
+def _list_words(entries: m.RuleList) -> str:
+    match entries:
+        case m.FileList(path=path, column=column):
+            return f"the entries of {path}" + (f", column {column}" if column else "")
+        case m.TopicList(topic=topic, field=field):
+            return f"the keys of topic {topic}" + (f", field {field}" if field else "") + " with a value"
         case _:
-            assert_never(one)
+            assert_never(entries)
 
 
 def _rules(rules: m.RuleSet, table: str) -> dict[str, str]:
-    """Return what rules see, what they are, and when alerts change."""
+    """Describe rules, the records that they see, and when alerts change."""
     span = m.format_duration(rules.recent.within)
     seen = f"the last {rules.recent.last} records of the key in the {span} before it, by event time"
     if any(map(uses_next, rules.rules)):
-        seen += f", and the next of them, up to {span} after it, once that comes"
-    copies = f"a record that repeats another's {rules.unique} changes nothing; if its content is another: {table}_dead"
-    lists = (f"{one.name}: {_list_words(one)}" for one in rules.lists)
-    said = [f"{rule.name} ({rule.severity}): {rule.when}" for rule in rules.rules]
+        seen += f", and the next one, up to {span} after it, once it comes"
+    copies = f"a record with the {rules.unique} of another changes nothing; if its content differs: {table}_dead"
+    lists = (f"{entries.name}: {_list_words(entries)}" for entries in rules.lists)
+    texts = [f"{rule.name} ({rule.severity}): {rule.when}" for rule in rules.rules]
     emit = ["an alert is written when its record is read"]
     if rules.revise:
-        emit.append(
-            "a record that comes behind others of its key has these judged again: alerts are raised, updated, cleared"
-        )
-    emit.append(f"a record {m.format_duration(rules.lateness)} behind the watermark is judged by no rule: {table}_late")
+        emit.append("rules are applied again to later records of the key: alerts are raised, updated, cleared")
+    emit.append(
+        f"no rule is applied to a record {m.format_duration(rules.lateness)} behind the watermark: {table}_late"
+    )
     return {
         "unique": copies if rules.unique else "",
         "recent": f"a rule sees a record, and {seen}",
         "lists": "\n".join(lists),
-        "rules": "\n".join(said),
+        "rules": "\n".join(texts),
         "emit": "\n".join(emit),
     }
 
 
-def _process(node: m.ProcessNode, sink: m.Sink, *, is_settled: bool = False) -> str:
-    """Return what a process does, a clause a line; with `is_settled` its records come by watermark."""
+def _process(node: m.ProcessNode, sink: m.Sink, *, is_ordered: bool) -> str:
+    """Describe a process, one clause a line; if it `is_ordered`, its records come by watermark."""
     process = node.process
     lines = [f"the Python function {code_name(process.function)} for each record"]
     if process.order == "log":
-        of = "watermarks" if is_settled else "the log"
+        of = "watermarks" if is_ordered else "the log"
         lines.append(f"a key's records come in the order of {of}")
     else:
         lines.append("records come in order of event time, when the watermark has passed them")
@@ -399,7 +382,7 @@ def _process(node: m.ProcessNode, sink: m.Sink, *, is_settled: bool = False) -> 
         lines.append("state and row of a key are kept forever")
     else:
         lines.append(
-            f"an entry is gone {m.format_duration(process.ttl)} after it is written, a key after its last call"
+            f"an entry expires {m.format_duration(process.ttl)} after it is written, a key after its last call"
         )
     if process.on_timer is not None:
         lines.append(f"timers of event time call {code_name(process.on_timer)}")

@@ -1,4 +1,4 @@
-"""Which alerts a run raises, by which limits, and where they are sent: the section `alerts`."""
+"""The section `alerts`: the alerts that a run raises, their limits and receivers."""
 
 from __future__ import annotations
 
@@ -42,36 +42,36 @@ class _Switch(Spec[m.AlertLimit | m.Off]):
 
 
 def _limits(default: m.AlertLimit | m.Off) -> _Switch:
-    """Return the spec of an alert's limits, whose first key alone may stand for all; `default` has their defaults."""
-    made: list[Key] = []
+    """Return the spec of an alert's limits, with their defaults; the first key may be written alone."""
+    keys: list[Key] = []
     make = m.LatencyLimit if isinstance(default, m.Off) else type(default)
     for name, spec, doc in _LIMIT_KEYS[make]:
         field = {"for": "span"}.get(name, name)
         known = getattr(default if isinstance(default, make) else make, field, None)
         required = isinstance(default, m.Off) and known is None
-        # the first one is always written, as it is what stands for all
-        made.append(Key(name, spec, doc, known, required, shown=not made, field=field))
-    return _Switch(Section("", make, tuple(made), short=True))
+        # the first key may be written alone, so it is always printed
+        keys.append(Key(name, spec, doc, known, required, shown=not keys, field=field))
+    return _Switch(Section("", make, tuple(keys), short=True))
 
 
-_LASTS = ("for", DURATION, "how long that lasts.")
-_OVER = ("for", DURATION, "the time over which it is.")
+_LASTS = ("for", DURATION, "how long the condition must last.")
+_OVER = ("for", DURATION, "the period over which it is measured.")
 _LIMIT_KEYS: dict[type[m.AlertLimit], tuple[tuple[str, Spec[Any], str], ...]] = {
     m.LagLimit: (
-        ("time", DURATION, "how long ago the log had the record that was read last, where it has timestamps."),
-        ("records", NUMBER, "the number of records that wait; either of the two is enough."),
+        ("time", DURATION, "the age of the last record read by its log timestamp, if the log has timestamps."),
+        ("records", NUMBER, "the number of unread records; either limit is enough."),
         _LASTS,
     ),
     m.TimeLimit: (_LASTS,),
-    m.LatencyLimit: (("p99", DURATION, "the limit of 99 % of the records, from log timestamp to commit."), _OVER),
+    m.LatencyLimit: (("p99", DURATION, "the limit for 99 % of the records, from log timestamp to commit."), _OVER),
     m.SpikeLimit: (
-        ("times", FRACTION, "the multiple of the share that was late in the week before."),
-        ("share", FRACTION, "a smaller share of late records is no spike, 0 to 1."),
+        ("times", FRACTION, "the factor by which the share of late records exceeds that of the week before."),
+        ("share", FRACTION, "the minimum share of late records, 0 to 1."),
         _OVER,
     ),
     m.ShareLimit: (("share", FRACTION, "the share of the records, 0 to 1."), _OVER),
     m.CheckpointLimit: (
-        ("savepoint", DURATION, "the age of the newest savepoint of the checkpoint; without it any age will do."),
+        ("savepoint", DURATION, "the maximum age of the newest savepoint of the checkpoint; by default any age."),
     ),
 }
 """The keys of the limits of each kind."""
@@ -103,37 +103,33 @@ def _keys() -> Iterator[Key]:
     yield Key(
         "command",
         NAMES,
-        "a program and its arguments, run with the same JSON on stdin. No shell reads it. An argument may refer to an "
+        "a program and its arguments, run with the same JSON on stdin, without a shell. An argument may refer to an "
         "environment variable or to a file, as the webhook may; `$${` stands for the characters `${`.",
         default=(),
         mask=mask_arguments,
     )
 
 
-def _parts(alerts: m.Alerts) -> dict[str, Any]:
-    return {key.name: getattr(alerts, key.model_field) for key in ALERTS.keys}
-
-
 class _AlertsSection(Section[m.Alerts]):
-    """In Python the names of alerts have underscores, and limits are mappings."""
+    """In Python, the names of alerts have underscores, and limits are mappings."""
 
     def python(self, value: m.Alerts) -> str:
         given = [f"{name.replace('-', '_')}={limit!r}" for name, limit in self.plain(value).items()]
         return f"wr.alerts({', '.join(given)})"
 
 
-ALERTS: Section[m.Alerts] = _AlertsSection("wr.alerts", m.Alerts, tuple(_keys()), parts=_parts)
+ALERTS: Section[m.Alerts] = _AlertsSection("wr.alerts", m.Alerts, tuple(_keys()))
 ALERTS_KEY = Key(
     "alerts",
     ALERTS,
-    "which [alerts](../guides/alerts.md) a run raises, by which limits, and where they are sent.",
+    "the [alerts](../guides/alerts.md) that a run raises, their limits and receivers.",
     default=m.DEFAULT_ALERTS,
     note="optional",
 )
 
 
 def alert_words(alerts: m.Alerts) -> str:
-    """Return the limits of each alert, and where alerts are sent, a clause a line; "" if all are the defaults."""
+    """Return the limits and the receivers of alerts, one clause a line; "" if all are the defaults."""
     if alerts == m.DEFAULT_ALERTS:
         return ""
     shown = ALERTS.mask(alerts)

@@ -1,4 +1,4 @@
-"""Where a pipeline reads and writes: the sections `source` and `sink`, whose kinds are the connectors."""
+"""The sections `source` and `sink`, whose kinds are the connectors."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ T = TypeVar("T", m.Source, m.Sink)
 
 @dataclass(frozen=True)
 class ConnectorSpec(OneOf[T]):
-    """A source or a sink; connectors of other distributions are looked up only for a kind that is not windrow's."""
+    """A source or a sink; connectors of other distributions are loaded only for a kind that windrow does not have."""
 
     def read(self, node: YamlNode) -> T:
         kinds = {name: self.kinds[name] for name in node.keys if name in self.kinds}
-        if len(kinds) != 1 or set(node.keys) != set(kinds):  # the error names all
+        if len(kinds) != 1 or set(node.keys) != set(kinds):  # the error lists all kinds
             kinds = {name: self.kinds[name] for name in {**OWN, **kinds} if name in self.kinds}
         return OneOf[T](self.what, kinds).read(node)
 
@@ -32,6 +32,6 @@ SINK: OneOf[m.Sink] = ConnectorSpec("sink", SINKS)
 
 
 def own_kinds(spec: OneOf[Any]) -> str:
-    """Return the kinds of windrow itself in words."""
+    """Return windrow's own kinds in words."""
     *most, last = (kind for kind in OWN if kind in spec.kinds)
     return f"{', '.join(most)} or {last}"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 from windrow import model as m
 from windrow.authoring.sections.alerts import ALERTS_KEY
 from windrow.authoring.sections.nodes import KINDS
-from windrow.authoring.sections.nodes.kind import STREAM, from_key
+from windrow.authoring.sections.nodes.kind import from_key
 from windrow.authoring.sections.nodes.selection import SELECTION
 from windrow.authoring.sections.pipeline import (
     AT_END,
@@ -19,7 +20,7 @@ from windrow.authoring.sections.pipeline import (
     KEYED,
     MODE,
     NAME,
-    PROCESS,
+    PROCESS_KEY,
     RECORDS,
     RESULTS,
     SALT,
@@ -36,33 +37,15 @@ from windrow.declare.spec import (
 )
 from windrow.declare.yaml_node import YamlNode
 
-_WINDOWED = (*KEYED[1:], *RESULTS, SALT)
-
 T = TypeVar("T")
-
-
-def _source(**sections: Any) -> m.SourceNode:  # noqa: ANN401
-    return m.SourceNode("", **sections)
 
 
 def _window(key: KeyFields, derive: tuple[m.Derive, ...], **sections: Any) -> m.WindowNode:  # noqa: ANN401
     return m.WindowNode("", key=key.names, derive=derive + key.derive, **sections)
 
 
-def _window_parts(node: m.WindowNode) -> Mapping[str, Any]:
-    return dict(vars(node)) | {"from": node.input, "key": KeyFields(node.key), "aggregate": node.aggregates}
-
-
-def _process_parts(node: m.ProcessNode) -> Mapping[str, Any]:
-    return dict(vars(node)) | {"from": node.input, "key": KeyFields(node.key)}
-
-
-def _sink(**sections: Any) -> m.SinkNode:  # noqa: ANN401
-    return m.SinkNode("", **sections)
-
-
-def _sink_parts(node: m.SinkNode) -> Mapping[str, Any]:
-    return dict(vars(node)) | {"from": node.input}
+def _key_parts(node: m.WindowNode | m.ProcessNode) -> Mapping[str, Any]:
+    return {"key": KeyFields(node.key)}
 
 
 def _graph(
@@ -79,7 +62,7 @@ def _graph(
 
 
 def _in_order(sources: tuple[m.SourceNode, ...], streams: tuple[m.StreamNode, ...]) -> list[m.StreamNode]:
-    """Return streams so that each comes after its inputs, else as they are; those of a cycle come last."""
+    """Sort streams topologically, keeping their order where possible; streams of a cycle come last."""
     known = {name for node in sources for name in m.outputs_of(node)}
     unknown = {name for node in streams for name in node.inputs} - {
         name for node in (*sources, *streams) for name in m.outputs_of(node)
@@ -96,13 +79,8 @@ def _in_order(sources: tuple[m.SourceNode, ...], streams: tuple[m.StreamNode, ..
     return ordered
 
 
-def _graph_parts(graph: m.Graph) -> Mapping[str, Any]:
-    sources = tuple(node for node in graph.nodes if isinstance(node, m.SourceNode))
-    return dict(vars(graph)) | {"sources": sources, "streams": graph.streams, "sinks": graph.sinks}
-
-
 class _Nodes(Named[T]):
-    """The nodes of a graph by their names, none of which is empty: those of short forms are."""
+    """The nodes of a graph by name. No name is empty: empty names are those of short forms."""
 
     def read(self, node: YamlNode) -> tuple[T, ...]:
         if "" in node.keys:
@@ -113,11 +91,10 @@ class _Nodes(Named[T]):
 _LATENESS = Key(
     "lateness",
     DURATION,
-    "a record whose event time is this far behind the watermark, or farther, is in no stream: it goes to the late "
-    "output of the tables. Deduplications need it, as it says for how long they keep keys.",
+    "a record whose event time is this far behind the watermark, or farther, is dropped from all streams and written "
+    "to the late output of the tables. Deduplications require it: it determines how long they keep keys.",
 )
 _CLOCKED = (DERIVED, EVENT_TIME, _LATENESS)
-_SOURCES = _Nodes("mapping of names", Section("", _source, (*RECORDS, *_CLOCKED), parts=vars))
 
 
 _STREAMS: Named[Any] = _Nodes(
@@ -128,38 +105,19 @@ _STREAMS: Named[Any] = _Nodes(
             (
                 ("key", "window", "aggregate", "emit", "salt"),
                 m.WindowNode,
-                Section("", _window, (from_key(STREAM), DERIVED, *_WINDOWED), parts=_window_parts),
+                Section("", _window, (from_key(), DERIVED, *KEYED[1:], *RESULTS, SALT), parts=_key_parts),
             ),
             # printed, but no file reads it back
             (
                 (),
                 m.ProcessNode,
-                Section(
-                    "",
-                    m.ProcessNode,
-                    (from_key(STREAM), DERIVED, *KEYED[1:], Key("process", PROCESS, "", required=True), AT_END),
-                    parts=_process_parts,
-                ),
+                Section("", m.ProcessNode, (from_key(), DERIVED, *KEYED[1:], PROCESS_KEY, AT_END), parts=_key_parts),
             ),
             (SELECTION.marks, SELECTION.node, SELECTION.section),
         )
     ),
 )
-_SINKS = _Nodes(
-    "mapping of names",
-    Section(
-        "",
-        _sink,
-        (
-            from_key(
-                "the stream whose rows are written: of a window, its results; of a table, its rows by their key; of "
-                "records, a row for each."
-            ),
-            SINK_KEY,
-        ),
-        parts=_sink_parts,
-    ),
-)
+_SINK_FROM = "the stream to write: the results of a window, the rows of a table by key, or a row for each record."
 
 GRAPH: Section[m.Graph] = Section(
     "",
@@ -167,20 +125,29 @@ GRAPH: Section[m.Graph] = Section(
     (
         NAME,
         MODE,
-        Key("sources", _SOURCES, "the logs that records are read from, by name.", required=True),
-        Key("streams", _STREAMS, "what is made of the records, by name.", required=True),
-        Key("sinks", _SINKS, "the tables that results are written to, by name.", required=True),
+        Key(
+            "sources",
+            _Nodes("mapping of names", Section("", partial(m.SourceNode, ""), (*RECORDS, *_CLOCKED))),
+            "the logs to read, by name.",
+            required=True,
+        ),
+        Key("streams", _STREAMS, "the streams computed from the records, by name.", required=True),
+        Key(
+            "sinks",
+            _Nodes("mapping of names", Section("", partial(m.SinkNode, ""), (from_key(_SINK_FROM), SINK_KEY))),
+            "the tables to write, by name.",
+            required=True,
+        ),
         KEY_GROUPS,
         ALERTS_KEY,
     ),
-    parts=_graph_parts,
 )
-"""A graph file; each of its parts has the keys of a pipeline file."""
+"""A graph file; its parts have the keys of a pipeline file."""
 
 
 @dataclass(frozen=True)
 class StoryGraph:
-    """What the `pipeline` of a story with several streams holds; the logs and fields of its sources are the story's."""
+    """The `pipeline` of a story with several streams; the story itself has the logs and fields of its sources."""
 
     sources: tuple[m.SourceNode, ...]
     streams: tuple[m.StreamNode, ...]

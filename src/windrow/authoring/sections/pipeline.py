@@ -1,7 +1,7 @@
 """A whole pipeline: its sections in the order of the data flow.
 
 `PIPELINE` is a pipeline file, `STORY` the pipeline of a story, which has no source and no sink. `PROCESS_PIPELINE` has
-a process function, so it is printed, but has no YAML form.
+a process function, so it can be printed, but not read.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from windrow.authoring.sections.records import DECODE, DERIVE, KEY, TIME, KeyFie
 from windrow.authoring.sections.results import AGGREGATE, EMIT, WINDOW
 from windrow.authoring.short_form import SOURCE as SHORT_SOURCE
 from windrow.authoring.short_form import short_graph, short_parts
-from windrow.declare.spec import CODE, DURATION, TEXT, Key, Scalar, Section, Spec, choice
+from windrow.declare.spec import CODE, DURATION, TEXT, Key, Scalar, Section, Spec, choice, no_yaml
 from windrow.declare.yaml_node import YamlNode
 
 NAME = Key(
@@ -37,9 +37,9 @@ KEY_GROUPS = Key(
 MODE = Key(
     "mode",
     choice("micro-batch", "realtime"),
-    "how a live run takes records: in steps on the stream host, or, with `realtime`, as they come, with a latency of "
-    "some ten milliseconds, from one Kafka topic to another ([the guide](../guides/realtime.md)). `windrow run --host` "
-    "overrides it.",
+    "how a live run processes records: in steps on the stream host, or, with `realtime`, one by one as they arrive, "
+    "with a latency of some ten milliseconds, from one Kafka topic to another ([the guide](../guides/realtime.md)). "
+    "`windrow run --host` overrides it.",
     default="micro-batch",
 )
 SALT = Key(
@@ -74,7 +74,7 @@ RECORDS = (
 EVENT_TIME = Key(
     "time",
     TIME,
-    "which field is the event time of a record, and how far behind it the [watermark](../concepts/time.md) is.",
+    "the field with the event time of a record, and how far behind it the [watermark](../concepts/time.md) is.",
     required=True,
 )
 KEYED = (
@@ -133,7 +133,7 @@ PIPELINE: Section[m.Graph] = Section(
 
 @dataclass(frozen=True)
 class StoryPipeline:
-    """What the `pipeline` of a story holds; whether its fields exist and fit is for `validate` to say."""
+    """The sections of the `pipeline` of a story; `validate` checks that their fields exist and fit."""
 
     time: m.EventTime
     key: tuple[str, ...]
@@ -151,11 +151,6 @@ def _story(key: KeyFields, derive: tuple[m.Derive, ...], **sections: Any) -> Sto
 STORY: Section[StoryPipeline] = Section("", _story, (DERIVED, *KEYED, *RESULTS, SALT))
 
 
-def _no_yaml(node: YamlNode) -> Any:  # noqa: ANN401 - it never returns
-    msg = f"{node.called} has no YAML form"
-    raise TypeError(msg)
-
-
 def state_words(state: m.KeyedState) -> str:
     """Return the kind and types of a state, such as ``map(string, long)``."""
     match state:
@@ -169,27 +164,30 @@ def state_words(state: m.KeyedState) -> str:
             assert_never(state)
 
 
-def _states(states: tuple[m.KeyedState, ...]) -> dict[str, str]:
-    return {state.name: state_words(state) for state in states}
-
-
-def _columns(fields: tuple[m.Field, ...]) -> dict[str, str]:
-    return {field.name: str(field.type) for field in fields}
-
-
-PROCESS: Spec[m.Process] = Section(
+_PROCESS: Spec[m.Process] = Section(
     "",
     m.Process,
     (
         Key("function", CODE, "", required=True),
-        Key("state", Scalar("states", _no_yaml, _states), "", required=True),
-        Key("returns", Scalar("columns", _no_yaml, _columns), "", required=True),
+        Key(
+            "state",
+            Scalar("states", no_yaml, lambda states: {state.name: state_words(state) for state in states}),
+            "",
+            required=True,
+        ),
+        Key(
+            "returns",
+            Scalar("columns", no_yaml, lambda fields: {field.name: str(field.type) for field in fields}),
+            "",
+            required=True,
+        ),
         Key("order", choice("log", "event_time"), "", required=True),
         Key("ttl", DURATION, ""),
         Key("on_timer", CODE, ""),
         Key("on_processing_timer", CODE, ""),
     ),
 )
+PROCESS_KEY = Key("process", _PROCESS, "", required=True)
 AT_END = Key("at_end", choice("fire", "hold"), "", default=m.ProcessNode.at_end)
 
 
@@ -205,17 +203,6 @@ def _process_pipeline(
 PROCESS_PIPELINE: Section[m.Graph] = Section(
     "",
     _process_pipeline,
-    (
-        NAME,
-        MODE,
-        *RECORDS,
-        DERIVED,
-        *KEYED,
-        Key("process", PROCESS, "", required=True),
-        AT_END,
-        SINK_KEY,
-        KEY_GROUPS,
-        ALERTS_KEY,
-    ),
+    (NAME, MODE, *RECORDS, DERIVED, *KEYED, PROCESS_KEY, AT_END, SINK_KEY, KEY_GROUPS, ALERTS_KEY),
     parts=_parts,
 )

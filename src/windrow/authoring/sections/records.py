@@ -1,4 +1,4 @@
-"""What a record is: the sections `decode`, `derive`, `key` and `time`."""
+"""Records: the sections `decode`, `derive`, `key` and `time`."""
 
 from __future__ import annotations
 
@@ -51,8 +51,7 @@ _TYPE_SCHEMA: Schema = {
 class _Decode(Spec[m.Decode]):
     """``{user: string, amount: {type: "decimal(12,2)", alias: [amt]}}``."""
 
-    def form(self) -> str:
-        return "mapping of names to types"
+    called = "mapping of names to types"
 
     def read(self, node: YamlNode) -> m.Decode:
         fields = YamlMapping(node)
@@ -60,7 +59,7 @@ class _Decode(Spec[m.Decode]):
         cut = False
         for name, entry in fields:
             if cut and _REST_OF_TYPE.fullmatch(name):
-                continue  # reported already, with the first half
+                continue  # reported with the first half
             cut = bool(entry.is_scalar and _CUT_TYPE.fullmatch(entry.node.value))
             read.append(fields.attempt(partial(_read_field, name), entry))
         fields.check()
@@ -73,14 +72,18 @@ class _Decode(Spec[m.Decode]):
         }
 
     def python(self, value: m.Decode) -> str:
-        return call_by_names(".decode", [(field.name, _python_field(field)) for field in value.fields])
+        calls = []
+        for field in value.fields:
+            more = "".join(f", {name}={setting!r}" for name, setting in _more(field).items())
+            calls.append((field.name, f"wr.field({field.type_text!r}{more})" if more else repr(field.type_text)))
+        return call_by_names(".decode", calls)
 
     def schema(self) -> Schema:
         return mapping_schema({"anyOf": [_TYPE.schema(), _FIELD.schema()]})
 
     def document(self, path: str) -> Iterator[str]:
         yield (
-            f"- `{path}.FIELD` (type or mapping, required): the type, or a mapping with the type and the settings here."
+            f"- `{path}.FIELD` (type or mapping, required): the type, or a mapping with the type and these settings."
         )
         yield from _FIELD.document(f"{path}.FIELD")
 
@@ -93,13 +96,13 @@ def _read_field(name: str, node: YamlNode) -> m.Field:
 
 
 def _more(field: m.Field) -> dict[str, Any]:
-    """Return what a field has besides its type."""
+    """Return the settings of a field besides its type."""
     more: dict[str, Any] = {"alias": list(field.alias)} if field.alias else {}
     more |= {"tombstones": True} if field.tombstones else {}
     return more | ({"path": ".".join(field.path)} if field.path else {})
 
 
-def _parse_whole_type(text: str) -> tuple[m.DataType, bool]:
+def _parse_type(text: str) -> tuple[m.DataType, bool]:
     if _CUT_NESTED.search(text):
         msg = 'a comma ends a value within {...}; put the type in quotes: "array<struct<sku string, qty long>>"'
         raise PipelineError(msg)
@@ -109,9 +112,7 @@ def _parse_whole_type(text: str) -> tuple[m.DataType, bool]:
     return m.parse_field_type(text)
 
 
-_TYPE: Scalar[tuple[m.DataType, bool]] = Scalar(
-    "type", lambda node: node.parsed(_parse_whole_type), accepts=_TYPE_SCHEMA
-)
+_TYPE: Scalar[tuple[m.DataType, bool]] = Scalar("type", lambda node: node.parsed(_parse_type), accepts=_TYPE_SCHEMA)
 _FIELD: Section[Mapping[str, Any]] = Section(
     "",
     dict,
@@ -126,7 +127,7 @@ _FIELD: Section[Mapping[str, Any]] = Section(
         Key(
             "alias",
             Each("list of names", TEXT),
-            "other names that the field may have in records. A record that has two of the names, with different "
+            "other names of the field in records. A record that has two of the names, with different "
             "values, is a [dead letter](errors.md#dead-letters). In Python "
             '`amount=wr.field("decimal(12,2)?", alias=["amt"])`.',
             default=(),
@@ -141,17 +142,11 @@ _FIELD: Section[Mapping[str, Any]] = Section(
         Key(
             "path",
             Scalar("text", lambda node: tuple(node.text().split("."))),
-            "in place of the field's name, the names that lead to it in nested objects, `customer.id`.",
+            "the path to the field in nested objects, `customer.id`, in place of its name.",
             default=(),
         ),
     ),
 )
-
-
-def _python_field(field: m.Field) -> str:
-    plain = repr(field.type_text)
-    more = "".join(f", {name}={value!r}" for name, value in _more(field).items())
-    return f"wr.field({plain}{more})" if more else plain
 
 
 DECODE = _Decode()
@@ -160,8 +155,7 @@ DECODE = _Decode()
 class _Derive(Spec[tuple[m.Derive, ...]]):
     """``{domain: "split_part(url, '/', 3)"}``."""
 
-    def form(self) -> str:
-        return "mapping of names to expressions"
+    called = "mapping of names to expressions"
 
     def read(self, node: YamlNode) -> tuple[m.Derive, ...]:
         return tuple(m.Derive(name, sql) for name, sql in read_texts(node, str.strip))
@@ -181,22 +175,21 @@ DERIVE = _Derive()
 
 @dataclass(frozen=True)
 class KeyFields:
-    """The names of the key's fields, and those of them that are derived right there."""
+    """The names of the key's fields, and the fields that are derived in the key itself."""
 
     names: tuple[str, ...]
     derive: tuple[m.Derive, ...] = ()
 
 
 class _KeyFields(Spec[KeyFields]):
-    """``[user, {domain: "split_part(url, '/', 3)"}]``, or ``user`` for a single one."""
+    """``[user, {domain: "split_part(url, '/', 3)"}]``, or ``user`` for a single field."""
 
-    def form(self) -> str:
-        return "name or list of names"
+    called = "name or list of names"
 
     def read(self, node: YamlNode) -> KeyFields:
-        parts = each_item(node, _read_key_part)
-        names = tuple(one if isinstance(one, str) else one.name for part in parts for one in part)
-        return KeyFields(names, tuple(one for part in parts for one in part if isinstance(one, m.Derive)))
+        fields = [field for part in each_item(node, _read_key_part) for field in part]
+        names = tuple(field if isinstance(field, str) else field.name for field in fields)
+        return KeyFields(names, tuple(field for field in fields if isinstance(field, m.Derive)))
 
     def plain(self, value: KeyFields) -> list[str]:
         return list(value.names)
@@ -213,7 +206,7 @@ def _read_key_part(node: YamlNode) -> tuple[str | m.Derive, ...]:
         return (node.text(),)
     derived = DERIVE.read(node)
     if not derived:
-        msg = f"{node.called} is empty; name a field, or give one with its expression"
+        msg = f"{node.called} is empty; name a field, or define one by an expression"
         raise node.error(msg)
     return derived
 
@@ -239,10 +232,9 @@ _ADAPTIVE = Section(
 
 
 class _DelayByPartition(Spec[m.DelayByPartition]):
-    """``{default: 5m, 3: 30m}``: the delays of some partitions, and that of all others."""
+    """``{default: 5m, 3: 30m}``: the delays of some partitions, and the delay of all others."""
 
-    def form(self) -> str:
-        return "mapping of partitions to durations"
+    called = "mapping of partitions to durations"
 
     def read(self, node: YamlNode) -> m.DelayByPartition:
         fields = YamlMapping(node)
@@ -251,7 +243,9 @@ class _DelayByPartition(Spec[m.DelayByPartition]):
             fields.problem(node.error(f"{node.called} lacks '{_DEFAULT}', the delay of all other partitions"))
         for name in given.keys() - {_DEFAULT}:
             if not (name.isascii() and name.isdigit()):
-                fields.problem(node.error(f"{name!r} in {node.called} is neither a partition's number nor {_DEFAULT}"))
+                fields.problem(
+                    node.error(f"{name!r} in {node.called} is neither the number of a partition nor {_DEFAULT}")
+                )
         fields.check()
         delays = {int(name): result.value for name, result in given.items() if name != _DEFAULT}
         return m.DelayByPartition(given[_DEFAULT].value, tuple(sorted(delays.items())))
@@ -273,14 +267,13 @@ class _DelayByPartition(Spec[m.DelayByPartition]):
 _DEFAULT = "default"
 
 
+def _delay_words(delay: str) -> str:
+    return f"a partition's watermark is {delay} behind the greatest event time read from it"
+
+
 def _delays_words(delay: m.DelayByPartition) -> str:
-    lines = [
-        f"a partition's watermark is {m.format_duration(delay.default)} behind the greatest event time read from it"
-    ]
-    lines += [
-        f"that of partition {partition} is {m.format_duration(micros)} behind" for partition, micros in delay.delays
-    ]
-    return "\n".join(lines)
+    own = (f"that of partition {partition} is {m.format_duration(micros)} behind" for partition, micros in delay.delays)
+    return "\n".join([_delay_words(m.format_duration(delay.default)), *own])
 
 
 DELAY: OneOf[m.Delay | m.DelayByPartition | m.Adaptive] = OneOf(
@@ -291,17 +284,15 @@ DELAY: OneOf[m.Delay | m.DelayByPartition | m.Adaptive] = OneOf(
             _DelayByPartition(),
             _delays_words,
             "a [delay for each partition](../concepts/time.md#a-delay-by-partition): `{default: 5m, 3: 30m}`, for "
-            "partitions whose records come further out of order than those of the others, which have the `default`.",
+            "partitions whose records are further out of order than those of the others, which have the `default`.",
             note="in place of a duration",
         ),
         "adaptive": Kind(
             (m.Adaptive,),
             _ADAPTIVE,
             lambda delay: (
-                f"a partition's watermark is {m.format_duration(delay.least)} to {m.format_duration(delay.most)} "
-                "behind the greatest event time read from it,\n"
-                f"as much as leaves {delay.target * 100:g} % of its records so "
-                "far on time"
+                _delay_words(f"{m.format_duration(delay.least)} to {m.format_duration(delay.most)}")
+                + f",\nso that {delay.target * 100:g} % of its records so far were on time"
             ),
             "an [adaptive delay](../concepts/adaptive_delay.md), computed from the lateness of the partition's records "
             "so far, and updated at every offset that is a multiple of 256. It is a function of the log, like a fixed "
@@ -312,9 +303,7 @@ DELAY: OneOf[m.Delay | m.DelayByPartition | m.Adaptive] = OneOf(
     scalar=Kind(
         (m.Delay,),
         Wrapped("", m.Delay, "micros", DURATION),
-        lambda delay: (
-            f"a partition's watermark is {m.format_duration(delay.micros)} behind the greatest event time read from it"
-        ),
+        lambda delay: _delay_words(m.format_duration(delay.micros)),
         "",
     ),
 )
@@ -327,15 +316,10 @@ def _event_time(delay: m.Watermark | None, punctuated: str | None, **settings: A
 def _time_parts(time: m.EventTime) -> Mapping[str, Any]:
     mark = time.watermark
     punctuated, delay = (mark.field, None) if isinstance(mark, m.Punctuated) else (None, mark)
-    return vars(time) | {"delay": delay, "punctuated": punctuated}
+    return {"delay": delay, "punctuated": punctuated}
 
 
-def _time_conflict(given: Mapping[str, object]) -> str | None:
-    if {"delay", "punctuated"} <= given.keys():
-        return "has both 'delay' and 'punctuated'; a punctuated source carries its watermark itself"
-    return None
-
-
+_BOTH = "has both 'delay' and 'punctuated'; a punctuated source carries its watermark itself"
 TIME = Section(
     ".event_time",
     _event_time,
@@ -361,8 +345,8 @@ TIME = Section(
             FIELD_NAME,
             "the log [carries its watermarks](../concepts/punctuation.md). A record with this field, a timestamp of "
             "the same type as the event time, sets its partition's watermark for the records after it; the watermark "
-            "never decreases. A record that has this field but lacks the key or the event time is a mark only, and not "
-            "a dead letter.",
+            "never decreases. A record that has this field but lacks the key or the event time is only a mark, not a "
+            "dead letter.",
             note="in place of `time.delay`",
         ),
         Key(
@@ -393,5 +377,5 @@ TIME = Section(
         ),
     ),
     parts=_time_parts,
-    conflict=_time_conflict,
+    conflict=lambda given: _BOTH if {"delay", "punctuated"} <= given.keys() else None,
 )

@@ -1,4 +1,4 @@
-"""What is computed and when it is emitted: the sections `window`, `aggregate` and `emit`."""
+"""Results and their emission: the sections `window`, `aggregate` and `emit`."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _tumbling_conflict(given: Mapping[str, object]) -> str | None:
         if "zone" in given:
             return (
                 "has a zone, but its size has the same length in every zone; "
-                "leave the zone out, or give a number of hours, days, weeks or months, such as 1 day"
+                "remove the zone, or give a number of hours, days, weeks or months, such as 1 day"
             )
         if "origin" in given:
             return "has an origin, which only a number of hours, days, weeks or months has; give an offset"
@@ -100,6 +100,7 @@ def _shift_words(offset: int) -> str:
     return f", shifted by {m.format_duration(offset)}" if offset else ""
 
 
+_OFFSET = "windows start at the epoch plus a multiple of the {0} plus this offset, which must be shorter than the {0}."
 _TUMBLING = Section(
     "wr.tumbling",
     _tumbling,
@@ -123,15 +124,14 @@ _TUMBLING = Section(
         Key(
             "offset",
             DURATION,
-            "windows start at the epoch plus a multiple of the size plus this offset, which must be shorter than the "
-            "size. In a time zone it is local time: with `6h`, days start at 6 in the morning.",
+            f"{_OFFSET.format('size')} In a time zone it is local time: with `6h`, days start at 6 in the morning.",
             default=0,
         ),
         Key(
             "origin",
             Scalar("day", lambda node: node.parsed(parse_day), str, {"type": "string", "format": "date"}),
             "a day on which a calendar window starts, from which all are counted: with `2026-04-15` and `3 months` "
-            "they start on the 15th of January, April, July and October. For months one of the first 28 days.",
+            "they start on the 15th of January, April, July and October. For months, one of the first 28 days.",
         ),
     ),
     parts=_tumbling_parts,
@@ -151,34 +151,23 @@ _HOPPING = Section(
             "is longer than the size, some records are in no window; `check` warns about that.",
             required=True,
         ),
-        Key(
-            "offset",
-            DURATION,
-            "windows start at the epoch plus a multiple of the slide plus this offset, which must be shorter than the "
-            "slide.",
-            default=0,
-        ),
+        Key("offset", DURATION, _OFFSET.format("slide"), default=0),
     ),
 )
 _CUMULATE = Section(
     "wr.cumulate",
     m.Cumulate,
     (
-        Key("size", DURATION, "the greatest length of a window.", required=True, positional=True),
+        Key("size", DURATION, "the length of the longest window.", required=True, positional=True),
         Key(
             "step",
             DURATION,
-            "by how much each window is longer than the one before. The size is a multiple of it, by at most 10,000.",
+            "by how much each window is longer than the previous one. The size is a multiple of it, at most 10,000 "
+            "times.",
             required=True,
             positional=True,
         ),
-        Key(
-            "offset",
-            DURATION,
-            "windows start at the epoch plus a multiple of the size plus this offset, which must be shorter than the "
-            "size.",
-            default=0,
-        ),
+        Key("offset", DURATION, _OFFSET.format("size"), default=0),
     ),
 )
 
@@ -201,7 +190,7 @@ def _session_parts(window: m.Session) -> Mapping[str, Any]:
 
 def _session_conflict(given: Mapping[str, object]) -> str | None:
     if isinstance(given.get("gap"), int) and "max" in given:
-        return "has a max, but the same gap for all records; leave the max out, or give an SQL expression as the gap"
+        return "has a max, but the same gap for all records; remove the max, or give an SQL expression as the gap"
     return None
 
 
@@ -209,7 +198,7 @@ def _session_words(window: m.Session) -> str:
     if window.by is None:
         return f"sessions of records less than {m.format_duration(window.gap)} apart"
     most = m.format_duration(window.gap)
-    return f"sessions of records less than the gap of the earlier one apart, {window.by} seconds and at most {most}"
+    return f"sessions of records less than the gap of the earlier record apart, {window.by} seconds, at most {most}"
 
 
 _SESSION = Section(
@@ -222,7 +211,7 @@ _SESSION = Section(
                 "duration or expression", _read_gap, lambda gap: gap if isinstance(gap, str) else m.format_duration(gap)
             ),
             "a duration such as `30m`, or an [SQL expression](../concepts/expressions.md) over the fields of a record "
-            "that says how many seconds its own gap is.",
+            "for its own gap in seconds.",
             required=True,
             positional=True,
             note="required in the mapping form",
@@ -230,8 +219,8 @@ _SESSION = Section(
         Key(
             "max",
             DURATION,
-            "the longest gap that an expression may give; required with one. A record whose gap is longer, null, or "
-            "not longer than 0 is a dead letter.",
+            "the longest gap that an expression may give; required for an expression. A record whose gap is longer, "
+            "null, or not longer than 0 is a dead letter.",
             field="most",
         ),
     ),
@@ -265,8 +254,8 @@ WINDOW: OneOf[m.Window] = OneOf(
                 f"cumulate, {m.format_duration(window.size)} at most, growing by {m.format_duration(window.step)}"
                 f"{_shift_words(window.offset)}"
             ),
-            "windows that grow: all those of one `size` start together, and each is a `step` longer than the one "
-            "before. A result from the start of the day to each hour of it is `{size: 1d, step: 1h}`.",
+            "windows that grow: those of one `size` start together, and each is a `step` longer than the previous one. "
+            "For results from the start of the day to each of its hours: `{size: 1d, step: 1h}`.",
         ),
         "session": Kind(
             (m.Session,),
@@ -278,10 +267,10 @@ WINDOW: OneOf[m.Window] = OneOf(
         "global": Kind(
             (m.Global,),
             Section("wr.global_window", m.Global, ()),
-            lambda _: "one window of all time",
+            lambda _: "one window for all time",
             "one window for all time, `{}`. It has no end, so it requires `emit.early`, and no record is late for it. "
-            "Over rows that change, or where other streams take its rows, each change revises the results, and there "
-            "is no `early`.",
+            "Over rows that change, or if other streams read its rows, each change revises the results, without "
+            "`early`.",
         ),
     },
 )
@@ -290,8 +279,7 @@ WINDOW: OneOf[m.Window] = OneOf(
 class _Aggregates(Spec[tuple[m.Aggregate, ...]]):
     """``{total: sum(amount), buys: "count() where kind = 'buy'", mean: total / events}``."""
 
-    def form(self) -> str:
-        return "mapping of names to functions"
+    called = "mapping of names to functions"
 
     def read(self, node: YamlNode) -> tuple[m.Aggregate, ...]:
         return tuple(
@@ -335,14 +323,14 @@ TRIGGER: OneOf[m.Trigger] = OneOf(
             (m.Every,),
             Wrapped("wr.every", m.Every, "micros", DURATION),
             lambda trigger: f"{m.format_duration(trigger.micros)} of processing time after a record",
-            "fires after this processing time. A replay cannot repeat these panes, but it repeats those that follow.",
+            "fires after this processing time. A replay cannot repeat these panes, but it repeats the later ones.",
         ),
         "event_time": Kind(
             (m.EveryEventTime,),
             Wrapped("wr.every_event_time", m.EveryEventTime, "micros", DURATION),
             lambda trigger: f"whenever the watermark has advanced by {m.format_duration(trigger.micros)} in the window",
-            "fires whenever the watermark has advanced by this much since the window's start. These panes are repeated "
-            "by a replay. Not combined with others.",
+            "fires whenever the watermark has advanced by this much since the window's start. A replay repeats these "
+            "panes. Cannot be combined with other triggers.",
         ),
         "count": Kind(
             (m.Records,),
@@ -375,12 +363,12 @@ TRIGGER: OneOf[m.Trigger] = OneOf(
             lambda trigger: (
                 f"{TRIGGER.words(trigger.trigger)}, at most {trigger.times} time{'' if trigger.times == 1 else 's'}"
             ),
-            "fires as another trigger does, but not more often than `times`.",
+            "fires as another trigger does, but at most `times` times.",
         ),
         "when": Kind(
             (m.When,),
             Wrapped("wr.when", m.When, "predicate", CODE),
-            lambda trigger: f"when {code_name(trigger.predicate)} says so",
+            lambda trigger: f"when {code_name(trigger.predicate)} returns True",
             "",
             python_only=True,
         ),
@@ -394,8 +382,8 @@ LATE: OneOf[m.Late] = OneOf(
             (m.Records,),
             Wrapped("wr.every_count", m.Records, "number", NUMBER),
             lambda late: f"one revision for every {late.number} of a key",
-            "one revision for every so many late records of a window and key, 1 or more, in log order, and one for "
-            "those that are left when the window is forgotten or the input ends. Not for sessions.",
+            "one revision for every N late records of a window and key, in log order, and one for the rest when the "
+            "window is dropped or the input ends. N is 1 or more. Not for sessions.",
             note="in place of a word",
         )
     },
@@ -422,7 +410,7 @@ EMIT = Section(
         Key(
             "late",
             LATE,
-            "one revision for each late record, one per step, or one for every so many of a window and key.",
+            "one revision for each late record, one per step, or one for every N of a window and key.",
             default=m.Emit.late,
             shown=True,
         ),
@@ -439,7 +427,7 @@ EMIT = Section(
         Key(
             "at_end",
             choice("fire", "hold"),
-            "at the end of a bounded run, open windows fire, or stay open. A live run has no end.",
+            "whether open windows fire at the end of a bounded run, or stay open. A live run has no end.",
             default=m.Emit.at_end,
         ),
         Key(

@@ -8,15 +8,7 @@ from typing import Any
 
 from windrow import model as m
 from windrow.authoring.sections.alerts import ALERTS_KEY
-from windrow.authoring.sections.pipeline import (
-    DERIVED,
-    EVENT_TIME,
-    KEY_GROUPS,
-    MODE,
-    NAME,
-    RECORDS,
-    SINK_KEY,
-)
+from windrow.authoring.sections.pipeline import DERIVED, EVENT_TIME, KEY_GROUPS, MODE, NAME, RECORDS, SINK_KEY
 from windrow.authoring.sections.records import KEY, KeyFields
 from windrow.authoring.short_form import SOURCE as SHORT_SOURCE
 from windrow.authoring.short_form import short_graph, short_parts
@@ -40,12 +32,8 @@ from windrow.declare.spec import (
 from windrow.declare.yaml_node import YamlMapping, YamlNode, read_texts
 
 
-def _evidence(node: YamlNode) -> tuple[tuple[str, str], ...]:
-    return read_texts(node, str.strip)
-
-
 class _RuleSection(Section[m.Rule]):
-    """In Python `with` is a keyword, and the argument is `evidence`."""
+    """In Python `with` is a keyword, so the argument is `evidence`."""
 
     def python(self, value: m.Rule) -> str:
         given = [repr(value.name), f"when={value.when!r}"]
@@ -59,7 +47,7 @@ RULE = _RuleSection(
     "wr.rule",
     m.Rule,
     (
-        Key("name", TEXT, "identifies the rule's alerts; each rule has another.", required=True),
+        Key("name", TEXT, "identifies the rule's alerts; unique among the rules.", required=True),
         Key(
             "when",
             TEXT,
@@ -70,25 +58,29 @@ RULE = _RuleSection(
         Key(
             "severity",
             choice("low", "medium", "high", "critical"),
-            "is written with each alert.",
+            "the severity of its alerts.",
             default=m.Rule.severity,
             shown=True,
         ),
         Key(
             "say",
             TEXT,
-            "the alert's text. `{NAME}` stands for the evidence of that name, a field, `prev.FIELD` or `next.FIELD`; "
-            "`{NAME:.2f}` writes it in a format of Python's. Without it, the text is the rule's name.",
+            "the alert's text. `{NAME}` is replaced by the evidence of that name, a field, `prev.FIELD` or "
+            "`next.FIELD`; `{NAME:.2f}` uses a Python format. By default, the text is the rule's name.",
         ),
         Key(
             "with",
-            Scalar("mapping of names to expressions", _evidence, dict, mapping_schema(TEXT_SCHEMA)),
+            Scalar(
+                "mapping of names to expressions",
+                lambda node: read_texts(node, str.strip),
+                dict,
+                mapping_schema(TEXT_SCHEMA),
+            ),
             "the evidence: values that are written with the alert, as JSON. In Python the argument is `evidence`.",
             default=(),
             field="evidence",
         ),
     ),
-    parts=lambda rule: dict(vars(rule)) | {"with": rule.evidence},
 )
 
 _LIST: Section[m.FileList] = Section(
@@ -98,16 +90,15 @@ _LIST: Section[m.FileList] = Section(
         Key(
             "file",
             TEXT,
-            "a file with an entry on each line. It is read once, when a run starts.",
+            "a file with one entry a line. It is read once, when a run starts.",
             required=True,
-            hint="(a list is a file, or with a source in Kafka a topic, kafka: {topic: ...}; an embedded log is none, "
-            "as no host follows it: write its entries to a file)",
+            hint="(a list is a file, or with a source in Kafka a topic, kafka: {topic: ...}; an embedded log cannot "
+            "be a list: write its entries to a file)",
             field="path",
             positional=True,
         ),
-        Key("key", TEXT, "the column of the entries, if the file is CSV with a header.", field="column"),
+        Key("key", TEXT, "the column with the entries, if the file is CSV with a header.", field="column"),
     ),
-    parts=lambda one: {"name": one.name, "file": one.path, "key": one.column},
 )
 
 
@@ -126,25 +117,23 @@ _TOPIC: Section[Mapping[str, Any]] = Section(
         Key(
             "topic",
             TEXT,
-            "a topic at the brokers of the source, compacted. The key of a record is an entry for as long as its last "
-            "value is not null. In real time the list is followed while the pipeline runs; on other hosts it is read "
-            "once, when a run starts.",
+            "a compacted topic at the brokers of the source. The key of a record is an entry as long as its last value "
+            "is not null. A realtime run follows the list; other hosts read it once, when a run starts.",
             required=True,
         ),
         Key(
             "key",
             TEXT,
-            "the field of the entry, if the keys are JSON objects. Without it, a key is an entry as text.",
+            "the field with the entry, if the keys are JSON objects. By default, a key is an entry, as text.",
             field="field",
         ),
     ),
-    parts=lambda given: given,
 )
 _LIST_TOPIC = _TopicSection(
     "wr.list_topic",
     lambda kafka: m.TopicList("", **kafka),
-    (Key("kafka", _TOPIC, "the topic of the entries.", required=True),),
-    parts=lambda one: {"name": one.name, "kafka": {"topic": one.topic, "key": one.field}},
+    (Key("kafka", _TOPIC, "the topic with the entries.", required=True),),
+    parts=lambda topic_list: {"kafka": vars(topic_list)},
 )
 _RULE_LIST: Shapes[m.RuleList] = Shapes(((("kafka",), m.TopicList, _LIST_TOPIC), (("file",), m.FileList, _LIST)))
 
@@ -155,10 +144,10 @@ UNIQUE: Section[str] = Section(
         Key(
             "by",
             FIELD_NAME,
-            "the field that tells a record from all others of its key. A record that repeats one, while a copy of the "
-            "earlier record would not be expired, changes nothing and is counted as a duplicate; if it has other "
-            "content, it is a [dead letter](errors.md#dead-letters). Without it, a record is known by its partition "
-            "and offset.",
+            "the field that identifies a record among those of its key. A record with the value of an earlier record, "
+            "while a copy of that would not be expired, changes nothing and is counted as a duplicate; if its other "
+            "fields differ, it is a [dead letter](errors.md#dead-letters). By default, a record is identified by its "
+            "partition and offset.",
             required=True,
         ),
     ),
@@ -172,7 +161,7 @@ RECENT = Section(
         Key(
             "within",
             DURATION,
-            "how much older than the record these can be, by event time, and how much newer `next`.",
+            "how much older than the record these may be, by event time, and how much newer `next`.",
             required=True,
         ),
     ),
@@ -184,21 +173,20 @@ RULES_EMIT: Section[Mapping[str, Any]] = Section(
         Key(
             "lateness",
             DURATION,
-            "how far behind the watermark a record can come and still be judged. Later records are expired and go to "
-            "the [late output](tables.md#t_late).",
+            "how far behind the watermark a record may be for rules to apply. Later records are expired and go to the "
+            "[late output](tables.md#t_late).",
             default=m.RuleSet.lateness,
             shown=True,
         ),
         Key(
             "revise",
             FLAG,
-            "a record that comes behind others of its key, by event time, has these judged again. With `false` an "
-            "alert is what was known when its record came.",
+            "when a record is earlier, by event time, than records of its key that were read before, the rules are "
+            "applied to these again. With `false` an alert reflects the records that were read before its own.",
             default=m.RuleSet.revise,
             shown=True,
         ),
     ),
-    parts=lambda given: given,
 )
 _EMIT_DEFAULT = {"lateness": m.RuleSet.lateness, "revise": m.RuleSet.revise}
 LISTS = Named("mapping of names to lists", _RULE_LIST)
@@ -213,12 +201,12 @@ RULES_KEYS = (
         required=True,
         hint="such as recent: {last: 64, within: 24h}",
     ),
-    Key("lists", LISTS, "sets of entries by name, which conditions can look values up in.", default=()),
-    Key("rules", RULES, "the rules by which each record is judged.", required=True),
+    Key("lists", LISTS, "sets of entries by name, which conditions can test for values.", default=()),
+    Key("rules", RULES, "the rules, which are applied to each record.", required=True),
     Key(
         "emit",
         RULES_EMIT,
-        "for how long late records are judged, and revise what was.",
+        "how long rules apply to late records, and whether these revise earlier alerts.",
         default=_EMIT_DEFAULT,
         shown=True,
         note="optional",
@@ -226,9 +214,7 @@ RULES_KEYS = (
 )
 
 
-_KEY = Key(
-    "key", KEY, "the decoded or derived fields whose values records that are judged together share.", required=True
-)
+_KEY = Key("key", KEY, "the decoded or derived fields by which records are grouped.", required=True)
 
 
 def _pipeline(key: KeyFields, derive: tuple[m.Derive, ...], **sections: Any) -> m.Graph:  # noqa: ANN401
@@ -242,24 +228,13 @@ def _parts(graph: m.Graph) -> Mapping[str, Any]:
     parts = dict(short_parts(graph))
     rules = parts["rules"]
     emit = {"lateness": rules.lateness, "revise": rules.revise}
-    return parts | dict(vars(rules)) | {"key": KeyFields(parts["key"]), "emit": emit}
+    return {**parts, **vars(rules)} | {"key": KeyFields(parts["key"]), "emit": emit}
 
 
 RULES_PIPELINE: Section[m.Graph] = Section(
     "",
     _pipeline,
-    (
-        NAME,
-        MODE,
-        *RECORDS,
-        DERIVED,
-        EVENT_TIME,
-        _KEY,
-        *RULES_KEYS,
-        SINK_KEY,
-        KEY_GROUPS,
-        ALERTS_KEY,
-    ),
+    (NAME, MODE, *RECORDS, DERIVED, EVENT_TIME, _KEY, *RULES_KEYS, SINK_KEY, KEY_GROUPS, ALERTS_KEY),
     parts=_parts,
 )
 
@@ -274,10 +249,10 @@ class StoryRules:
     derive: tuple[m.Derive, ...] = ()
 
 
-def _entries(node: YamlNode) -> tuple[m.FileList, ...]:
-    """Read lists that are written in the story: no file is beside it."""
+def _read_entries(node: YamlNode) -> tuple[m.FileList, ...]:
+    """Read lists that are written in the story itself."""
     fields = YamlMapping(node)
-    read = [(name, fields.attempt(lambda entry: tuple(one.text() for one in entry.items()), at)) for name, at in fields]
+    read = [(name, fields.attempt(lambda entries: entries.each(YamlNode.text), node)) for name, node in fields]
     fields.check()
     return tuple(m.FileList(name, name, entries=entries.value) for name, entries in read)
 
@@ -288,7 +263,9 @@ def _story(key: KeyFields, derive: tuple[m.Derive, ...], time: m.EventTime, **se
 
 
 _ENTRIES: Schema = mapping_schema({"type": "array", "items": TEXT_SCHEMA})
-_STORY_LISTS = Key("lists", Scalar("mapping of names to lists of entries", _entries, accepts=_ENTRIES), "", default=())
+_STORY_LISTS = Key(
+    "lists", Scalar("mapping of names to lists of entries", _read_entries, accepts=_ENTRIES), "", default=()
+)
 STORY_RULES: Section[StoryRules] = Section(
     "",
     _story,
@@ -302,11 +279,11 @@ STORY_RULES: Section[StoryRules] = Section(
 
 
 def rules_python(rules: m.RuleSet) -> str:
-    """Return the Python source of the stage with the rules."""
+    """Return the Python source of the stage `rules`."""
     given = [RULE.python(rule) for rule in rules.rules]
     given.append(f"recent={RECENT.python(rules.recent)}")
     given += [] if rules.unique is None else [f"unique={rules.unique!r}"]
     given += [f"lists={LISTS.python(rules.lists)}"] if rules.lists else []
     given.append(f"lateness={DURATION.python(rules.lateness)}")
     given += [] if rules.revise else ["revise=False"]
-    return "\n".join([".rules(", *(f"        {one}," for one in given), "    )"])
+    return "\n".join([".rules(", *(f"        {argument}," for argument in given), "    )"])

@@ -1,4 +1,4 @@
-"""Pipelines said as SQL: the text is parsed by sqlglot, and becomes the document that a YAML file is read into."""
+"""Pipelines in SQL: sqlglot parses the text, which is translated to the document of a YAML file."""
 
 from windrow.authoring.sql.statements import compose_sql
 

@@ -1,4 +1,4 @@
-"""Names in a query: what stands in FROM, and expressions with the names that columns have in the stream."""
+"""Names in a query: the relations of FROM, and expressions with the names of columns in the stream."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from windrow.authoring.sql.nodes import Nodes
 from windrow.authoring.sql.syntax import SPAN, Script, WindowTable
 
 Options = dict[str, tuple[yaml.Node, int]]
-"""Values of WITH by their names, and the positions of these."""
+"""Values of WITH by name, with the positions of the names."""
 
 ROWTIME, WINDOW_TIME = "rowtime", "window_time"
-"""The event time of any rows that have no field of that name, and that of the rows of a window."""
+"""Names of the event time: of any rows without a field of that name, and of the rows of a window."""
 _UNITS = {"MICROSECOND": "us", "MILLISECOND": "ms", "SECOND": "s", "MINUTE": "m", "HOUR": "h", "DAY": "d"}
 _PLAIN = re.compile(r"[A-Za-z_]\w*")
 
 
 @dataclass(frozen=True)
 class Stream:
-    """A stream by its name, with its fields and the field that is its event time, if one is."""
+    """A stream with its fields, and the field with its event time, if there is one."""
 
     name: str
     fields: tuple[str, ...]
@@ -33,7 +33,7 @@ class Stream:
 
 @dataclass(frozen=True)
 class Relation:
-    """A table of FROM with its alias: its columns by name, or why a column cannot be referred to."""
+    """A table of FROM: its columns, by the names in the query, and `barred` columns with the reason."""
 
     alias: str
     names: dict[str, str]
@@ -43,7 +43,7 @@ class Relation:
 
 @dataclass
 class Chain:
-    """The steps of a SELECT so far: what the next one takes, and what its columns are called."""
+    """The steps of a SELECT so far, with the input of the next step and the names of its columns."""
 
     name: str
     options: Options
@@ -59,7 +59,7 @@ class Chain:
 
 
 UNNAMED = [Relation("", {}, None)]
-"""The scope of an expression over results, which have their own names."""
+"""The scope of an expression over results, whose names are unchanged."""
 
 
 class Names:
@@ -68,17 +68,17 @@ class Names:
     def __init__(self, script: Script, nodes: Nodes) -> None:
         self.script, self.nodes = script, nodes
 
-    def rewritten(self, node: exp.Expr, scope: list[Relation]) -> yaml.ScalarNode:
-        """Return an expression as it is written, with the names that its columns have in the stream."""
+    def rewrite(self, node: exp.Expr, scope: list[Relation]) -> yaml.ScalarNode:
+        """Return the text of an expression, with the names of its columns in the stream."""
         start, end = node.meta[SPAN]
         return self.nodes.text(self.text(start, end, node, scope), start)
 
     def text(self, start: int, end: int, node: exp.Expr, scope: list[Relation]) -> str:
-        """Return the text between two positions, with the names of the columns in a node."""
+        """Return the text between two positions, with the names of a node's columns in the stream."""
         edits = []
         for part in node.walk():
             if isinstance(part, exp.Subquery | exp.Select | exp.Window):
-                self.script.refuse(part, "an expression is about one row: it has no query and no OVER in it")
+                self.script.refuse(part, "an expression uses a single row: it cannot have a query or OVER")
             if isinstance(part, exp.Column) and not isinstance(part.this, exp.Star):
                 first, last = part.parts[0].meta["start"], part.this.meta["end"] + 1
                 name = self.resolve(part, scope)
@@ -94,59 +94,63 @@ class Names:
         return text + self.script.text[at:end]
 
     def resolve(self, column: exp.Expr, scope: list[Relation]) -> str:
-        """Return what a column is called in the stream; refuse one that is of no relation, or of two."""
+        """Return the name of a column in the stream; refuse an unknown or ambiguous column."""
         if not isinstance(column, exp.Column):
             self.script.refuse(column, "give the name of a column")
         if column.args.get("db"):
             self.script.refuse(column, f"{column.sql('duckdb')} is not a column; columns have no parts")
         name, table = str(column.name), str(column.table)
-        found = [one for one in scope if (one.alias == table if table else name in one.names or name in one.barred)]
+        found = [
+            relation
+            for relation in scope
+            if (relation.alias == table if table else name in relation.names or name in relation.barred)
+        ]
         if table and not found:
-            aliases = ", ".join(one.alias for one in scope if one.alias) or "none"
+            aliases = ", ".join(relation.alias for relation in scope if relation.alias) or "none"
             self.script.refuse(column, f"{table!r} is not in FROM, which has {aliases}")
         if table and name not in found[0].names and name not in found[0].barred:
             self.script.refuse(column, f"{table} has no column {name}; it has {', '.join(found[0].names)}")
         if len(found) == 1 and name in found[0].barred:
             self.script.refuse(column, found[0].barred[name])
-        if len({one.names[name] for one in found if name in one.names}) > 1:
-            meant = " or ".join(f"{one.alias}.{name}" for one in found)
+        if len({relation.names[name] for relation in found if name in relation.names}) > 1:
+            meant = " or ".join(f"{relation.alias}.{name}" for relation in found)
             self.script.refuse(column, f"{name} is a column of several relations: write {meant}")
-        # a name that nothing has is found by the check of the pipeline, which knows what is close to it
+        # the checks of the pipeline report unknown names, and suggest similar ones
         return found[0].names[name] if found else name
 
     def refuse_taken(self, item: exp.Expr, name: str, selected: Sequence[str], fields: Sequence[str]) -> None:
-        """Refuse an item whose name another item has, or a column of FROM if it is not that column itself."""
+        """Refuse an item with the name of another item, or of another column of FROM."""
         at = item.args.get("alias") or item
         if name.lower() in map(str.lower, selected):
             msg = f"two columns of this SELECT are called {name}: give one of them another name, AS ..."
             self.script.refuse(at, msg)
         if name.lower() in map(str.lower, fields):
             msg = (
-                f"{name} is a column of FROM already, and what is computed has a name of its own: AS new_{name}; "
-                f"a SELECT from this one can call it {name} again"
+                f"{name} is a column of FROM already; give the computed column another name: AS new_{name}. "
+                f"A SELECT from this one can rename it to {name}"
             )
             self.script.refuse(at, msg)
 
     def is_time(self, scope: list[Relation], column: exp.Column, time: str | None) -> bool:
-        """Whether a column is the event time, of which `time` is the field."""
-        if column.name == ROWTIME and all(ROWTIME not in one.names for one in scope):
-            return column.table in {"", *(one.alias for one in scope)}
+        """Return whether a column is the event time, which is in the field `time`."""
+        if column.name == ROWTIME and all(ROWTIME not in relation.names for relation in scope):
+            return column.table in {"", *(relation.alias for relation in scope)}
         return time is not None and self.resolve(column, scope) == time
 
     def column_name(self, node: exp.Expr) -> str:
-        """Return the name that a node is."""
+        """Return the name of a column without a relation."""
         if not isinstance(node, exp.Column) or node.table:
             self.script.refuse(node, "give the name of a column")
         return str(node.name)
 
 
 def whole(stream: Stream, alias: str) -> Relation:
-    """Return a stream as a relation, whose columns have the names of its fields."""
+    """Return a stream as a relation with all its fields as columns."""
     return Relation(alias, {field: field for field in stream.fields}, stream.time)
 
 
 def conjuncts(node: exp.Expr) -> Iterator[exp.Expr]:
-    """Yield the conditions that AND joins."""
+    """Yield the operands of AND."""
     if isinstance(node, exp.And):
         yield from conjuncts(node.this)
         yield from conjuncts(node.expression)
@@ -155,14 +159,14 @@ def conjuncts(node: exp.Expr) -> Iterator[exp.Expr]:
 
 
 def duration(script: Script, node: exp.Expr) -> str:
-    """Return an INTERVAL as a duration of the pipeline file."""
+    """Return an INTERVAL as a duration."""
     unit = None
     if isinstance(node, exp.Interval) and isinstance(node.this, exp.Literal) and isinstance(node.unit, exp.Var):
         unit = _UNITS.get(node.unit.name.upper().removesuffix("S"))
     if unit is None or not node.this.name.isdecimal():
         msg = (
             "write INTERVAL '10' MINUTES: a whole number, and MILLISECONDS, SECONDS, MINUTES, HOURS or DAYS (of 24 "
-            "hours); weeks and months of the calendar are said in YAML, by window: {tumbling: 1 month}"
+            "hours); for weeks and months of the calendar, use window: {tumbling: 1 month} in YAML"
         )
         script.refuse(node, msg)
     return f"{node.this.name}{unit}"

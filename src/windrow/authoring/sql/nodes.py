@@ -1,4 +1,4 @@
-"""YAML nodes of parts of a text in SQL: each has the position of what it is made from."""
+"""YAML nodes for parts of an SQL text, with their positions in it."""
 
 from __future__ import annotations
 
@@ -37,39 +37,35 @@ class Nodes:
         return yaml.MappingNode(_MAP, [], self.mark(at), self.mark(at))
 
     def option(self, value: str, at: int) -> yaml.Node:
-        """Return the value of an option: a list or mapping of YAML if it begins as one, else the text as it is."""
+        """Return the value of an option: YAML if it begins like a list or mapping, else text."""
         if not value.lstrip().startswith(("[", "{")):
             return self.text(value, at)
         try:
-            return self._placed(compose(value, self.script.file).node, at)
+            return self._place(compose(value, self.script.file).node, at)
         except PipelineError as exc:
             raise PipelineError(exc.message.replace("the file", "this value"), self.script.place(at)) from exc
 
     def put(self, root: yaml.MappingNode, path: Sequence[str], value: yaml.Node, at: int) -> None:
-        """Put a value at a path of keys; the mappings that lead there are made if needed."""
+        """Put a value at a path of keys, creating mappings as needed."""
         key, *rest = path
         if not rest:
             root.value.append((self.text(key, at), value))
             return
-        inner = next((node for name, node in root.value if name.value == key), None)
+        inner = key_of(root, key)
         if inner is None:
             inner = self.mapping(at)
             root.value.append((self.text(key, at), inner))
         if not isinstance(inner, yaml.MappingNode):
-            msg = f"{'.'.join(path)!r} does not fit: {key} is given as one value already"
+            msg = f"{'.'.join(path)!r} is not possible: {key} is a single value already"
             raise PipelineError(msg, self.script.place(at))
         self.put(inner, rest, value, at)
 
-    def _placed(self, node: yaml.Node, at: int) -> yaml.Node:
-        """Give all nodes of a value the position of its text."""
+    def _place(self, node: yaml.Node, at: int) -> yaml.Node:
+        """Set the position of all nodes of a value."""
         node.start_mark = node.end_mark = self.mark(at)
-        if isinstance(node, yaml.MappingNode):
-            for pair in node.value:
-                for part in pair:
-                    self._placed(part, at)
-        elif isinstance(node, yaml.SequenceNode):
-            for part in node.value:
-                self._placed(part, at)
+        for item in node.value if isinstance(node, yaml.CollectionNode) else ():
+            for part in item if isinstance(item, tuple) else (item,):
+                self._place(part, at)
         return node
 
 

@@ -1,7 +1,7 @@
 """Queries as streams of a graph: a SELECT is a chain of joins, a deduplication, a window and a selection.
 
-Each step of the chain is one stream. The last has the name of the view, the common table expression or the table that
-is written; those before it have that name with what they are: `NAME_join`, `NAME_where`, `NAME_window`.
+Each step of the chain is a stream. The last step has the name of the view, the common table expression or the output
+table; the steps before it have that name with a suffix: `NAME_join`, `NAME_where`, `NAME_window`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from windrow.errors import PipelineError
 
 
 class Queries:
-    """Translates queries into `streams`; knows the tables and views before them by name."""
+    """Translates queries into `streams`; knows the tables and views defined before them."""
 
     def __init__(self, script: Script, nodes: Nodes, streams: yaml.MappingNode) -> None:
         self.script, self.nodes, self.streams = script, nodes, streams
@@ -39,17 +39,17 @@ class Queries:
         self.joins, self.groups = Joins(script, nodes, self.names), Groups(script, nodes, self.names)
         self._known: dict[str, Stream] = {}
         self._lines: dict[str, int] = {}
-        """The lines of the queries that are streams, by the names of these."""
+        """The lines of queries by the names of their streams."""
 
     def add(self, stream: Stream, named: exp.Expr, name: str | None = None) -> None:
-        """Make a table or view known by its name."""
+        """Define a table or view."""
         name = name or stream.name
         if name in self._known:
             self.script.refuse(named, f"{name} is created twice")
         self._known[name] = stream
 
     def query(self, node: exp.Expr, name: str, options: Options | None = None) -> Stream:
-        """Return the stream that a query is, which is called `name` if it is a new one."""
+        """Return the stream of a query; a new stream is named `name`."""
         given = dict(options or {})
         outside = self._known
         try:
@@ -63,11 +63,11 @@ class Queries:
                     (inner,) = self.script.parts(node, "a query in brackets", "this")
                     return self.query(inner, name, options)
                 case _:
-                    self.script.refuse(node, "a stream is a SELECT, or several with UNION ALL")
+                    self.script.refuse(node, "a query is a SELECT, or several with UNION ALL")
         finally:
             self._known = outside
         for option, (_, at) in given.items():
-            msg = f"the option {option!r} does not fit: this query has no such step, {_owner(option)}"
+            msg = f"the option {option!r} does not apply: this query has no such step, {_owner(option)}"
             raise PipelineError(msg, self.script.place(at))
         return stream
 
@@ -86,48 +86,47 @@ class Queries:
         (name,) = self.script.parts(alias, "an alias", "this")
         return str(name.name)
 
-    # unions
-
     def _union(self, node: exp.Union, name: str) -> Stream:
         self.script.parts(node, "UNION ALL", "this", "expression", "with_", "distinct")
         branches = list(_branches(node))
         for branch in branches:
             if isinstance(branch, exp.Union):
-                self.script.refuse(branch.expression, "UNION removes copies, which a stream cannot; write UNION ALL")
-        found = [self.query(one, f"{name}_{number}") for number, one in enumerate(branches, 1)]
+                self.script.refuse(
+                    branch.expression, "UNION removes duplicates, which is not possible for streams; write UNION ALL"
+                )
+        found = [self.query(branch, f"{name}_{number}") for number, branch in enumerate(branches, 1)]
         for query, stream in zip(branches[1:], found[1:], strict=True):
             if stream.fields != found[0].fields:
                 msg = (
-                    f"this branch has the columns {', '.join(stream.fields)}, the first one "
-                    f"{', '.join(found[0].fields)}: a union is by name, so give all the same names in the same order"
+                    f"this branch has the columns {', '.join(stream.fields)}, the first branch "
+                    f"{', '.join(found[0].fields)}: give all branches the same names in the same order"
                 )
                 self.script.refuse(query, msg)
         at = self.script.start(node)
         made = self.nodes.mapping(at)
-        self.nodes.put(made, ["from"], self.nodes.texts([one.name for one in found], at), at)
+        self.nodes.put(made, ["from"], self.nodes.texts([stream.name for stream in found], at), at)
         self._take_name(node, name)
         self.nodes.put(self.streams, [name], made, at)
-        times = {one.time for one in found}
+        times = {stream.time for stream in found}
         return Stream(name, found[0].fields, times.pop() if len(times) == 1 else None)
 
-    # one SELECT
-
-    def _select(self, node: exp.Select, name: str, options: Options) -> Stream:
+    def _select(self, node: exp.Select, name: str, options: Options) -> Stream:  # noqa: C901 - a case for each clause
         items, from_, joins, where, group, having, qualify, _ = self.script.parts(
             node, "SELECT", "expressions", "from_", "joins", "where", "group", "having", "qualify", "with_"
         )
         if from_ is None or not items:
-            self.script.refuse(node, "SELECT has columns, and FROM with a table or view")
+            self.script.refuse(node, "SELECT needs columns, and FROM with a table or view")
         (source,) = self.script.parts(from_, "FROM", "this")
         conditions = list(conjuncts(where.this)) if where else []
         chain, conditions = self._from(source, name, options, conditions)
         for join in joins or ():
             right, alias = self._right(chain, join)
             self._step(chain, *self.joins.step(chain, join, right, alias))
-        self._refuse_over(items)
+        if over := next((item for item in items if item.find(exp.Window)), None):
+            self.script.refuse(over, _NO_OVER)
         if group is not None or chain.window is not None or any(item.find(exp.AggFunc) for item in items):
             if qualify:
-                self.script.refuse(qualify, "QUALIFY comes after GROUP BY in SQL; deduplicate before, in a view")
+                self.script.refuse(qualify, "QUALIFY comes after GROUP BY in SQL; deduplicate first, in a view")
             self._refuse_inner_bounds(chain, [*conditions, *items])
             if conditions:
                 self._step(chain, "where", {"where": self._condition(chain, where, conditions)})
@@ -137,47 +136,38 @@ class Queries:
                 self._having(chain, having)
             return self._finish(chain, node, fields, WINDOW_TIME)
         if having:
-            self.script.refuse(having, "HAVING is about groups: give GROUP BY, or write WHERE")
+            self.script.refuse(having, "HAVING needs groups: give GROUP BY, or write WHERE")
         if qualify:
             if conditions:
                 self._step(chain, "where", {"where": self._condition(chain, where, conditions)})
                 conditions = []
             by, window = self._first_row(qualify.this)
-            self._deduplicate(chain, [self.names.resolve(one, chain.scope) for one in by], window)
+            self._deduplicate(chain, [self.names.resolve(column, chain.scope) for column in by], window)
         return self._finish(chain, node, *self._project(chain, items, where, conditions))
 
-    def _refuse_over(self, items: list[exp.Expr]) -> None:
-        for item in items:
-            if item.find(exp.Window):
-                msg = (
-                    "OVER is for one thing: the first of copies, by WHERE n = 1 around ROW_NUMBER() OVER (...) AS n "
-                    "in a query of FROM, or by QUALIFY"
-                )
-                self.script.refuse(item, msg)
-
     def _refuse_inner_bounds(self, chain: Chain, nodes: list[exp.Expr]) -> None:
-        """Refuse bounds of the windows that a window is over, where those of the window itself may be meant."""
+        """Refuse bounds of inner windows in expressions that may mean the bounds of the window itself."""
         if chain.window is None:
             return
         bounds = set(BOUNDS) & set(chain.base.fields)
         for node in nodes:
             if isinstance(node, exp.Column) or (isinstance(node, exp.Alias) and isinstance(node.this, exp.Column)):
-                continue  # an item that is the bound of the window itself
+                continue  # the bound of the window itself
             for column in node.find_all(exp.Column):
                 if column.name in bounds:
                     msg = (
-                        f"{column.name} is that of the rows of {chain.base.name} here, and of this window in the "
-                        f"result: give it another name in a view first, {column.name} AS inner_{column.name}"
+                        f"{column.name} is ambiguous: {chain.base.name} and this window both have it; rename it in a "
+                        f"view first, {column.name} AS inner_{column.name}"
                     )
                     self.script.refuse(column, msg)
 
     def _having(self, chain: Chain, having: exp.Having) -> None:
         if having.find(exp.AggFunc):
             self.script.refuse(having, "HAVING names results: SELECT count(*) AS n ... HAVING n > 1")
-        self._step(chain, "having", {"where": self.names.rewritten(having.this, UNNAMED)})
+        self._step(chain, "having", {"where": self.names.rewrite(having.this, UNNAMED)})
 
     def _finish(self, chain: Chain, node: exp.Expr, fields: tuple[str, ...], time: str | None) -> Stream:
-        """Add the steps to the streams: the last one has the name, and each takes the one before it."""
+        """Add the steps to the streams: each reads the step before it, and the last has the name of the query."""
         if not chain.steps:
             return chain.base
         taken = chain.base.name
@@ -190,13 +180,13 @@ class Queries:
         return Stream(chain.name, fields, time)
 
     def _take_name(self, node: exp.Expr, name: str) -> None:
-        """Refuse a query whose name, or that of one of its steps, another one has."""
+        """Refuse a query if its name, or the name of one of its steps, is taken."""
         at = self.script.start(node)
         line = self.script.place(at).line
         if name in self._lines:
             msg = (
-                f"the query on line {self._lines[name]} is called {name}, too: each view, common table expression, "
-                "query of FROM and step of these (NAME_where) is a stream, and has a name of its own"
+                f"the query on line {self._lines[name]} has the name {name} too: each view, common table expression, "
+                "query of FROM and step of these (NAME_where) is a stream with a unique name"
             )
             self.script.refuse(node, msg)
         self._lines[name] = line
@@ -206,14 +196,12 @@ class Queries:
         made = self.nodes.mapping(first)
         for path, node in parts.items():
             self.nodes.put(made, path.split("."), node, node.start_mark.index)
-        number = sum(one.split("_")[0] == suffix for one, _ in chain.steps)
+        number = sum(step.split("_")[0] == suffix for step, _ in chain.steps)
         chain.steps.append((f"{suffix}_{number + 1}" if number else suffix, made))
         for option in [option for option in chain.options if option.partition(".")[0] in _OWNERS[suffix]]:
             node, where = chain.options.pop(option)
             self.nodes.put(made, option.split("."), node, where)
         return made
-
-    # FROM
 
     def _from(
         self, source: exp.Expr, name: str, options: Options, conditions: list[exp.Expr]
@@ -227,7 +215,7 @@ class Queries:
         return chain, conditions
 
     def _relation(self, source: exp.Expr, name: str) -> tuple[WindowTable | None, Stream, str]:
-        """Return the stream that stands in FROM or JOIN, its window if it has one, and its alias."""
+        """Return the window, if any, the stream and the alias of an item of FROM or JOIN."""
         match source:
             case exp.Subquery():
                 inner, alias = self.script.parts(source, "a query in FROM", "this", "alias")
@@ -240,8 +228,8 @@ class Queries:
                 if time not in {stream.time, None if ROWTIME in stream.fields else ROWTIME}:
                     if stream.time is None and ROWTIME in stream.fields:
                         msg = (
-                            f"the event time of {stream.name} is no column of it, and rowtime, which would name it, is "
-                            f"another one: select the event time in {stream.name}, or call that column otherwise"
+                            f"the event time of {stream.name} is not one of its columns, and its column rowtime is "
+                            f"another one: select the event time in {stream.name}, or rename that column"
                         )
                         self.script.refuse(window.args["descriptor"], msg)
                     meant = stream.time or ROWTIME
@@ -251,15 +239,15 @@ class Queries:
             case exp.Table():
                 alias = source.args.get("alias")
                 if source.args.get("version") and not isinstance(source.parent, exp.Join):
-                    self.script.refuse(source, "FOR SYSTEM_TIME AS OF is of the table of a JOIN")
+                    self.script.refuse(source, "FOR SYSTEM_TIME AS OF applies to the table of a JOIN")
                 return None, self._named(source), self._alias(alias) if alias else source.name
             case _:
-                msg = "FROM takes a table, a view, a query in brackets, TUMBLE, HOP and so on"
+                msg = "FROM takes a table, a view, a query in brackets, TUMBLE, HOP, CUMULATE or SESSION"
                 return self.script.refuse(source, msg)
 
     def _named(self, table: exp.Expr) -> Stream:
         if isinstance(table, exp.Table) and isinstance(table.this, exp.Func):
-            msg = "FROM takes TUMBLE, HOP, CUMULATE and SESSION, and no other function of rows"
+            msg = "FROM takes TUMBLE, HOP, CUMULATE and SESSION, and no other table function"
             self.script.refuse(table, msg)
         name, _, _ = self.script.parts(table, "a table in FROM", "this", "alias", "version")
         if name.name not in self._known:
@@ -274,43 +262,40 @@ class Queries:
             msg = f"a join is [INNER], LEFT, RIGHT or FULL JOIN ... ON, not {kind or 'a list of tables'}"
             self.script.refuse(join, msg)
         if chain.window is not None:
-            self.script.refuse(join, "join first, in a view, and give the window over that")
+            self.script.refuse(join, "join first, in a view, and apply the window to the view")
         window, right, alias = self._relation(join.this, f"{chain.name}_right")
         if window is not None:
-            msg = "a window is joined by a view of its own: CREATE VIEW ... AS SELECT ... GROUP BY"
+            msg = "to join a window, give it a view: CREATE VIEW ... AS SELECT ... GROUP BY"
             self.script.refuse(join.this, msg)
         return right, alias
-
-    # deduplication
 
     def _numbered_rows(
         self, source: exp.Subquery, row: exp.Alias, name: str, options: Options, conditions: list[exp.Expr]
     ) -> tuple[Chain, list[exp.Expr]]:
-        """Read a query with ROW_NUMBER in FROM, whose number is 1 in WHERE."""
+        """Translate a query with ROW_NUMBER in FROM, for which WHERE selects the number 1."""
         first = next((condition for condition in conditions if _is_one(condition, row.alias)), None)
         if first is None:
-            self.script.refuse(row, f"ROW_NUMBER is for the first of copies: write WHERE {row.alias} = 1 around it")
+            self.script.refuse(
+                row, f"ROW_NUMBER selects the first of several copies: write WHERE {row.alias} = 1 around it"
+            )
         self.script.parts(source, "a query in FROM", "this", "alias")
         by, window = self._first_row(exp.EQ(this=row.this.copy(), expression=exp.Literal.number(1)))
         inner = source.this.copy()
         inner.set("expressions", [expression for expression in inner.expressions if expression.alias != row.alias])
-        names = [self._selected_name(one, inner.expressions) for one in by]
+        names = [self._selected_name(column, inner.expressions) for column in by]
         alias = source.args.get("alias")
         stream = self.query(inner, f"{name}_from")
         relation = whole(stream, self._alias(alias) if alias else "")
-        relation = replace(relation, barred={row.alias: f"{row.alias} is 1 in each row: leave it out"})
+        relation = replace(relation, barred={row.alias: f"{row.alias} is 1 in each row: remove it"})
         chain = Chain(name, options, stream, [relation])
         self._deduplicate(chain, names, window)
         return chain, [condition for condition in conditions if condition is not first]
 
     def _first_row(self, condition: exp.Expr) -> tuple[list[exp.Expr], exp.Expr]:
-        """Return the fields of the copies of ``ROW_NUMBER() OVER (...) = 1``, and where it stands."""
+        """Return the columns of PARTITION BY in ``ROW_NUMBER() OVER (...) = 1``, and the window function."""
         window = condition.this if isinstance(condition, exp.EQ) else condition
-        if (
-            not isinstance(window, exp.Window)
-            or not isinstance(window.this, exp.RowNumber)
-            or condition.expression.name != "1"
-        ):
+        is_number = isinstance(window, exp.Window) and isinstance(window.this, exp.RowNumber)
+        if not is_number or condition.expression.name != "1":
             msg = (
                 "the only condition on a window function is ROW_NUMBER() OVER (PARTITION BY id ORDER BY PROCTIME()) = 1"
             )
@@ -318,8 +303,8 @@ class Queries:
         _, by, order, _ = self.script.parts(window, "ROW_NUMBER", "this", "partition_by", "order", "over")
         self.script.parts(window.this, "ROW_NUMBER")
         ordered = order.expressions if order else []
-        for one in ordered:
-            self.script.parts(one, "ORDER BY", "this", "desc", "nulls_first")
+        for item in ordered:
+            self.script.parts(item, "ORDER BY", "this", "desc", "nulls_first")
         if (
             len(ordered) != 1
             or ordered[0].args.get("desc")
@@ -327,20 +312,20 @@ class Queries:
             or ordered[0].this.expressions
         ):
             msg = (
-                "write ROW_NUMBER() OVER (PARTITION BY ... ORDER BY PROCTIME()) = 1: of copies the first that comes is "
-                "kept, in the order of watermarks; which is the first or last by another order is only known when no "
-                "copy can come any more. For the last row of a key give the table PRIMARY KEY (...) NOT ENFORCED"
+                "write ROW_NUMBER() OVER (PARTITION BY ... ORDER BY PROCTIME()) = 1: the first copy in the order of "
+                "watermarks is kept; the first or last by another order is only known when no more copies can come. "
+                "For the last row of a key give the table PRIMARY KEY (...) NOT ENFORCED"
             )
             self.script.refuse(order or window, msg)
         if not by:
-            self.script.refuse(window, "ROW_NUMBER needs PARTITION BY: the fields that copies have in common")
+            self.script.refuse(window, "ROW_NUMBER needs PARTITION BY: the columns that identify copies")
         for column in by:
             if not isinstance(column, exp.Column):
-                self.script.refuse(column, "PARTITION BY names columns here; compute others in a view before")
+                self.script.refuse(column, "PARTITION BY names columns here; compute others in a view first")
         return by, window
 
     def _selected_name(self, column: exp.Expr, items: list[exp.Expr]) -> str:
-        """Return what SELECT calls a column of FROM that PARTITION BY beside it names."""
+        """Return the name in SELECT of a column of FROM that its PARTITION BY names."""
         for item in items:
             expression = item.this if isinstance(item, exp.Alias) else item
             if (
@@ -351,8 +336,8 @@ class Queries:
                 return str(item.alias_or_name)
         if not isinstance(items[0], exp.Star):
             msg = (
-                f"PARTITION BY has {column.sql('duckdb')}, which this SELECT has not: select it here, too; the query "
-                "around it may leave it out"
+                f"PARTITION BY has {column.sql('duckdb')}, which this SELECT lacks: select it here too; the query "
+                "around it may drop it"
             )
             self.script.refuse(column, msg)
         return str(column.name)
@@ -361,33 +346,33 @@ class Queries:
         at = self.script.start(window)
         self._step(chain, "deduplicate", {"deduplicate.by": self.nodes.texts(names, at)})
 
-    # windows
-
-    # selections
-
     def _condition(self, chain: Chain, where: exp.Where, conditions: list[exp.Expr]) -> yaml.ScalarNode:
         if len(conditions) == len(list(conjuncts(where.this))):
-            return self.names.rewritten(where.this, chain.scope)
-        texts = [self.names.rewritten(condition, chain.scope) for condition in conditions]
+            return self.names.rewrite(where.this, chain.scope)
+        texts = [self.names.rewrite(condition, chain.scope) for condition in conditions]
         joined = " AND ".join(text.value if len(texts) == 1 else f"({text.value})" for text in texts)
         return self.nodes.text(joined, self.script.start(conditions[0]))
 
     def _project(
         self, chain: Chain, items: list[exp.Expr], where: exp.Where | None, conditions: list[exp.Expr]
     ) -> tuple[tuple[str, ...], str | None]:
-        """Add the selection that SELECT and WHERE are, unless all is kept as it is; return its fields and its time."""
+        """Add the selection of SELECT and WHERE, unless it changes nothing; return its fields and its event time."""
         base, at = chain.base, self.script.start(items[0])
         parts: dict[str, yaml.Node] = {}
         if conditions and where:
             parts["where"] = self._condition(chain, where, conditions)
         is_all = isinstance(items[0], exp.Star)
         if is_all:
-            self._star(chain, items[0])
+            self.script.parts(items[0], "*")
+            if chain.is_joined:
+                self.script.refuse(items[0], "name the columns: both sides of a join have the key")
+            if chain.scope[0].barred:
+                self.script.refuse(items[0], "name the columns: * includes the row number")
         kept: list[tuple[str, str | None]] = [(field, field) for field in base.fields] if is_all else []
         derived = self.nodes.mapping(at)
         for item in items[1:] if is_all else items:
-            name, node, plain = self._selected(chain, item)
-            self.names.refuse_taken(item, name, [one for one, _ in kept], base.fields if plain != name else ())
+            name, node, plain = self._translate_item(chain, item)
+            self.names.refuse_taken(item, name, [column for column, _ in kept], base.fields if plain != name else ())
             kept.append((name, plain))
             if plain != name:
                 derived.value.append((self.nodes.text(name, node.start_mark.index), node))
@@ -402,19 +387,11 @@ class Queries:
         same = base.time == WINDOW_TIME or base.time in times
         return fields, base.time if same else next(iter(times), None)
 
-    def _star(self, chain: Chain, star: exp.Expr) -> None:
-        """Refuse a * that is not the fields of the stream."""
-        self.script.parts(star, "*")
-        if chain.is_joined:
-            self.script.refuse(star, "name the columns: both sides of a join have the key")
-        if chain.scope[0].barred:
-            self.script.refuse(star, "name the columns: * has the number of the row, too")
-
-    def _selected(self, chain: Chain, item: exp.Expr) -> tuple[str, yaml.ScalarNode, str | None]:
-        """Return the name of an item of SELECT, its expression, and the field that it is, if it is one."""
+    def _translate_item(self, chain: Chain, item: exp.Expr) -> tuple[str, yaml.ScalarNode, str | None]:
+        """Return the name of an item of SELECT, its expression, and the field that it only renames, or None."""
         expression = item.this if isinstance(item, exp.Alias) else item
         if expression.is_star:
-            self.script.refuse(item, "name the columns: * is that of all, and stands first")
+            self.script.refuse(item, "name the columns: * can only be the first item, without a relation")
         name = item.alias_or_name
         if not name:
             self.script.refuse(item, "give this a name: AS ...")
@@ -422,10 +399,10 @@ class Queries:
         if whole_key:
             return name, self.nodes.text(whole_key, self.script.start(item)), whole_key
         plain = self.names.resolve(expression, chain.scope) if isinstance(expression, exp.Column) else None
-        return name, self.names.rewritten(expression, chain.scope), plain
+        return name, self.names.rewrite(expression, chain.scope), plain
 
     def _key_of_both(self, expression: exp.Expr, chain: Chain) -> str | None:
-        """Return the key of a full join's rows, which SQL says as ``COALESCE(a.id, b.id)``; else None."""
+        """Return the key of a full join for ``COALESCE(a.id, b.id)`` of its two sides; else None."""
         if not isinstance(expression, exp.Coalesce):
             return None
         columns = [expression.this, *expression.expressions]
@@ -433,15 +410,17 @@ class Queries:
             return None
         found = set()
         for column in columns:
-            relation = next((one for one in chain.scope if one.alias == column.table), None)
+            relation = next((item for item in chain.scope if item.alias == column.table), None)
             if relation is None or column.name not in relation.barred:
                 return None
             found.add(relation.names[column.name])
         return found.pop() if len(found) == 1 else None
 
-    # names
 
-
+_NO_OVER = (
+    "OVER is supported only to select the first of several copies: WHERE n = 1 around ROW_NUMBER() OVER (...) AS n in "
+    "a query of FROM, or QUALIFY"
+)
 _OWNERS = {
     "window": ("emit", "salt"),
     "lookup": ("lookup",),
@@ -457,12 +436,12 @@ def _owner(option: str) -> str:
     head = option.partition(".")[0]
     for step, heads in _OWNERS.items():
         if head in heads:
-            return f"as {head} is of a {step}"
-    return "and its options are emit, salt, lookup and deduplicate"
+            return f"because {head} applies to a {step}"
+    return "and options of queries are emit, salt, lookup and deduplicate"
 
 
 def _branches(node: exp.Expr) -> Iterator[exp.Expr]:
-    """Yield the branches of unions; one that is no UNION ALL as it is."""
+    """Yield the branches of nested UNION ALL; another union is a branch itself."""
     if isinstance(node, exp.Union) and not node.args.get("distinct"):
         yield from _branches(node.this)
         yield from _branches(node.expression)
@@ -471,7 +450,7 @@ def _branches(node: exp.Expr) -> Iterator[exp.Expr]:
 
 
 def _numbered(query: exp.Expr) -> exp.Alias | None:
-    """Return the item of a query that is ROW_NUMBER, or None."""
+    """Return the item of a query with a window function, or None."""
     items = query.expressions if isinstance(query, exp.Select) else ()
     return next((item for item in items if isinstance(item, exp.Alias) and isinstance(item.this, exp.Window)), None)
 

@@ -1,7 +1,7 @@
-"""The statements of a pipeline in SQL: tables to read and to write, views, INSERTs and settings.
+"""The statements of a pipeline in SQL: input and output tables, views, INSERTs and settings.
 
-They become the document of a graph, with `sources`, `streams` and `sinks`; or that of a pipeline with one stream, if
-the one INSERT is a window over the one table. Options go to the keys of the YAML by their names.
+They are translated to the document of a graph, with `sources`, `streams` and `sinks`; or of a short form, if the only
+INSERT is a window over the only table. Options set the keys of the YAML with their names.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _TYPE_HINT = (
 
 
 def compose_sql(text: str, file: str) -> YamlNode:
-    """Read a pipeline said as SQL as the document that a YAML file is; raise PipelineError, with the place."""
+    """Translate a pipeline in SQL to the document of a YAML file; raise PipelineError, with the place."""
     script = Script(text, file)
     statements = script.parse()
     if not statements:
@@ -49,24 +49,23 @@ def compose_sql(text: str, file: str) -> YamlNode:
 
 
 class _Statements:
-    """Reads statements one after the other into the document."""
+    """Translates statements into the document."""
 
     def __init__(self, script: Script) -> None:
         self.script, self.nodes = script, Nodes(script)
-        first = self.nodes.mapping
-        self.root, self.sources, self.streams, self.sinks = first(0), first(0), first(0), first(0)
+        self.root, self.sources, self.streams, self.sinks = (self.nodes.mapping(0) for _ in range(4))
         self.queries = Queries(script, self.nodes, self.streams)
         self.outputs: dict[str, exp.Create] = {}
 
     def document(self, statements: list[exp.Expr]) -> yaml.MappingNode:
         tables = [statement for statement in statements if _is_table(statement)]
         call_all(partial(self._table, table) for table in tables)
-        # a view that is wrong is not known to those after it, so the first error of a view or INSERT is the only one
+        # an invalid view is unknown to later statements, so only the first error of views and INSERTs is reported
         for statement in statements:
             if not _is_table(statement):
                 self._statement(statement)
         for name, create in self.outputs.items():
-            msg = f"nothing is inserted into {name}: write INSERT INTO {name} SELECT ..., or leave the table out"
+            msg = f"nothing is inserted into {name}: write INSERT INTO {name} SELECT ..., or remove the table"
             self.script.refuse(create.this, msg)
         return self._single() or self._graph()
 
@@ -77,7 +76,7 @@ class _Statements:
                 at = self.script.start(name)
                 value_node = self.nodes.option(value.this, self.script.start(value))
                 if name.this.partition(".")[0] not in ("name", "mode", "key_groups", "alerts"):
-                    msg = f"{name.this!r} is no setting of a pipeline; it has name, mode, key_groups and alerts.NAME"
+                    msg = f"{name.this!r} is not a setting; settings are name, mode, key_groups and alerts.NAME"
                     self.script.refuse(name, msg)
                 self.nodes.put(self.root, name.this.split("."), value_node, at)
             case exp.Create() if statement.args["kind"] == "VIEW":
@@ -85,9 +84,7 @@ class _Statements:
             case exp.Insert():
                 self._insert(statement)
             case _:
-                msg = (
-                    "a pipeline has the statements SET, CREATE TABLE, CREATE VIEW and INSERT INTO ... SELECT, not this"
-                )
+                msg = "a pipeline in SQL has only SET, CREATE TABLE, CREATE VIEW and INSERT INTO ... SELECT"
                 raise PipelineError(msg, self.script.place(statement.meta[STATEMENT]))
 
     def _table(self, create: exp.Create) -> None:
@@ -112,7 +109,7 @@ class _Statements:
         properties = create.args.get("properties")
         for expression in properties.expressions if properties else ():
             if isinstance(expression, exp.TemporaryProperty):
-                msg = "leave TEMPORARY out: tables and views are of this pipeline alone, and there is no other kind"
+                msg = "remove TEMPORARY: all tables and views belong to this pipeline only"
                 self.script.refuse(create.this, msg)
             if not isinstance(expression, exp.Property) or not isinstance(expression.this, exp.Literal):
                 self.script.refuse(expression, "options are WITH ('name' = 'value', ...)")
@@ -127,10 +124,10 @@ class _Statements:
 
     def _connector(self, options: Options, create: exp.Create, kinds: str) -> str:
         if "connector" not in options:
-            self.script.refuse(create.this, f"the table has no 'connector': it is {kinds}")
+            self.script.refuse(create.this, f"the table has no 'connector'; give {kinds}")
         node, at = options.pop("connector")
         if not isinstance(node, yaml.ScalarNode):
-            msg = f"'connector' is one of {kinds}"
+            msg = f"'connector' must be {kinds}"
             raise PipelineError(msg, self.script.place(at))
         return str(node.value)
 
@@ -151,7 +148,7 @@ class _Statements:
                 case "table" if key:
                     self.nodes.put(table, option.split("."), value, where)
                 case "table":
-                    msg = f"{option!r} is of a table of rows by key: give it PRIMARY KEY (...) NOT ENFORCED"
+                    msg = f"{option!r} needs a table with a key: give it PRIMARY KEY (...) NOT ENFORCED"
                     raise PipelineError(msg, self.script.place(where))
                 case "time" | "lateness":
                     self.nodes.put(source, option.split("."), value, where)
@@ -171,7 +168,7 @@ class _Statements:
     def _schema(
         self, source: yaml.MappingNode, decode: yaml.MappingNode, columns: list[exp.Expr]
     ) -> tuple[list[str], list[str]]:
-        """Read the columns of a table; return their names, and those of its primary key."""
+        """Translate the columns of a table; return their names, and the primary key."""
         decoded: list[str] = []
         key: list[str] = []
         for column in columns:
@@ -188,7 +185,7 @@ class _Statements:
                 case exp.Identifier():
                     self.script.refuse(column, f"the column {column.name} has no type; {_TYPE_HINT}")
                 case _:
-                    msg = "a table that is read has columns, WATERMARK FOR and PRIMARY KEY (...), not this"
+                    msg = "an input table has columns, WATERMARK FOR and PRIMARY KEY (...), not this"
                     self.script.refuse(column, msg)
         return decoded, key
 
@@ -202,15 +199,12 @@ class _Statements:
                 optional = "?" if of.args.get("allow_null") else ""
             elif isinstance(of, exp.ComputedColumnConstraint) and kind is None:
                 (computed,) = self.script.parts(of, "a computed column", "this")
-                text = self.script.written(computed)
+                text = self.script.source_text(computed)
                 self.nodes.put(source, ["derive", column.name], self.nodes.text(text, at), at)
                 return
             else:
-                self.script.refuse(
-                    column, f"the column {column.name} may have NULL or NOT NULL after its type, no more"
-                )
-        written = self._type(kind, column) + optional
-        self.nodes.put(decode, [column.name], self.nodes.text(written, at), at)
+                self.script.refuse(column, f"only NULL or NOT NULL can follow the type of the column {column.name}")
+        self.nodes.put(decode, [column.name], self.nodes.text(self._type(kind, column) + optional, at), at)
 
     def _type(self, kind: exp.Expr, column: exp.Expr) -> str:
         type_ = kind.this if isinstance(kind, exp.DataType) else None
@@ -222,21 +216,15 @@ class _Statements:
         if type_ == exp.DataType.Type.ARRAY and len(kind.expressions) == 1:
             return f"array<{self._type(kind.expressions[0], column)}>"
         if type_ == exp.DataType.Type.STRUCT and kind.expressions:
-            inner = [
-                f"{expression.name} {self._type(self._field(expression), column)}" for expression in kind.expressions
-            ]
-            return f"struct<{', '.join(inner)}>"
+            fields = []
+            for field in kind.expressions:
+                _, field_type = self.script.parts(field, "a field of a STRUCT", "this", "kind")
+                fields.append(f"{field.name} {self._type(field_type, column)}")
+            return f"struct<{', '.join(fields)}>"
         if type_ not in _TYPES or sizes or type_ == exp.DataType.Type.DECIMAL:
-            name = kind.sql("duckdb")
-            self.script.refuse(
-                column, f"the column {column.name} has the type {name}, which is not one here; {_TYPE_HINT}"
-            )
+            msg = f"the column {column.name} has the unsupported type {kind.sql('duckdb')}; {_TYPE_HINT}"
+            self.script.refuse(column, msg)
         return _TYPES[type_]
-
-    def _field(self, field: exp.Expr) -> exp.Expr:
-        kind: exp.Expr
-        _, kind = self.script.parts(field, "a field of a STRUCT", "this", "kind")
-        return kind
 
     def _watermark(self, source: yaml.MappingNode, clause: exp.WatermarkColumnConstraint, time: str) -> None:
         expression = clause.args["expression"]
@@ -251,16 +239,16 @@ class _Statements:
                 self.nodes.put(source, ["time", "delay"], self.nodes.text(text, at), at)
             case _:
                 msg = (
-                    f"the watermark is {time}, {time} - INTERVAL '10' MINUTES, or another column, which carries it; "
-                    "for other delays leave out WATERMARK, and give 'time.field' and 'time.delay.adaptive.target' "
-                    "and so on in WITH"
+                    f"the watermark must be {time}, {time} - INTERVAL '10' MINUTES, or another column that carries it; "
+                    "for other delays remove WATERMARK, and give 'time.field' and keys such as "
+                    "'time.delay.adaptive.target' in WITH"
                 )
                 self.script.refuse(expression, msg)
 
     def _primary_key(self, key: exp.PrimaryKey) -> list[str]:
         columns, options = self.script.parts(key, "PRIMARY KEY", "expressions", "options")
         if any(str(option).upper() != "NOT ENFORCED" for option in options or ()):
-            self.script.refuse(key, "a primary key is PRIMARY KEY (...) NOT ENFORCED: a later record replaces the row")
+            self.script.refuse(key, "a primary key must be NOT ENFORCED: a later record replaces the row")
         return [column.name for column in columns]
 
     def _decode(self, decode: yaml.MappingNode, option: str, value: yaml.Node, at: int) -> None:
@@ -273,7 +261,7 @@ class _Statements:
                     decode.value[index] = (key, made)
                 self.nodes.put(decode.value[index][1], rest, value, at)
                 return
-        msg = f"{option!r} is not about a column of the table: write 'decode.COLUMN.alias', '.path' or '.tombstones'"
+        msg = f"{option!r} does not name a column of the table: write 'decode.COLUMN.alias', '.path' or '.tombstones'"
         raise PipelineError(msg, self.script.place(at))
 
     def _view(self, create: exp.Create) -> None:
@@ -292,8 +280,8 @@ class _Statements:
         at = self.script.start(named)
         if name not in self.outputs:
             msg = (
-                f"there is no table {name!r} to write, or it is written twice: CREATE TABLE {name} WITH ('connector' = "
-                "'sqlite', ...) has no columns, since those of the query are written, and one INSERT fills it"
+                f"there is no output table {name!r}, or it is written twice: CREATE TABLE {name} WITH ('connector' = "
+                "'sqlite', ...) has no columns, because it gets those of the query, and only one INSERT"
             )
             self.script.refuse(named, msg)
         create = self.outputs.pop(name)
@@ -314,12 +302,12 @@ class _Statements:
         self.nodes.put(self.sinks, [f"to_{name}"], sink, at)
 
     def _single(self) -> yaml.MappingNode | None:
-        """Return the document of a pipeline with one stream, if it is one: a window over the only table."""
+        """Return the document as a short form if the only stream is a window over the only table; else None."""
         if not len(self.sources.value) == len(self.streams.value) == len(self.sinks.value) == 1:
             return None
-        (key, source), (_, stream), (_, sink) = (one.value[0] for one in (self.sources, self.streams, self.sinks))
-        taken: Any = key_of(stream, "from")
-        if key_of(stream, "window") is None or taken.value != key.value or key_of(source, "lateness") is not None:
+        (key, source), (_, stream), (_, sink) = (node.value[0] for node in (self.sources, self.streams, self.sinks))
+        read: Any = key_of(stream, "from")
+        if key_of(stream, "window") is None or read.value != key.value or key_of(source, "lateness") is not None:
             return None
         parts = [pair for node in (source, stream, sink) for pair in node.value if pair[0].value != "from"]
         self.root.value += parts
@@ -336,5 +324,5 @@ def _is_table(statement: exp.Expr) -> TypeGuard[exp.Create]:
 
 
 def _path(option: str) -> list[str]:
-    """Return the keys that lead to an option of a connector; the names of the client's own options have dots."""
+    """Return the path of an option of a connector; names of the client's own options have dots."""
     return option.split(".", 1) if option.startswith("options.") else option.split(".")

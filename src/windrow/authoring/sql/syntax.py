@@ -1,7 +1,7 @@
-"""The SQL of pipelines as sqlglot parses it: that of DuckDB, with windows, watermarks and settings as Flink has them.
+"""The SQL dialect of pipelines for sqlglot: that of DuckDB, with the windows, watermarks and settings of Flink.
 
-A tree of sqlglot knows where its names stand, and here also where each expression does, so that an expression is passed
-on as it was written. `Script` gives the place of each part in the text, and refuses parts that nothing translates.
+The trees have the positions of names, as always in sqlglot, and also of expressions, so that these are passed on as
+written. `Script` returns the place of each part in the text, and refuses parts that are not translated.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ from sqlglot.tokenizer_core import TokenType
 from windrow.errors import PipelineError, Place
 
 SPAN, CALL_END, STATEMENT = "span", "call_end", "statement"
-"""Keys of a node's `meta`: its first position and the one after its last; where the brackets of an aggregate end; where
-a statement begins."""
+"""Keys of a node's `meta`: its start and end; the end of the brackets of a call; the start of a statement."""
 
 
 class WindowTable(exp.Expression):
@@ -41,7 +40,7 @@ _WINDOWS = ("TUMBLE", "HOP", "CUMULATE", "SESSION")
 
 
 class _Dialect(DuckDB):
-    """DuckDB's SQL, which expressions of windrow are, with the clauses of Flink that say what a stream is."""
+    """DuckDB's SQL, which windrow uses for expressions, with Flink's clauses for streams."""
 
     class Tokenizer(DuckDB.Tokenizer):
         IDENTIFIERS = ['"', "`"]  # noqa: RUF012 - sqlglot's form
@@ -69,19 +68,19 @@ class _Dialect(DuckDB):
             return made
 
         def _warn_unsupported(self) -> None:
-            """Log nothing: what sqlglot does not know either is refused here."""
+            """Log nothing: `_parse_as_command` raises an error."""
 
         def _window_table(self, kind: str) -> exp.Expr:
             start = self._prev
             if not self._match_text_seq("TABLE"):
-                self.raise_error(f"{kind} begins with TABLE and a name")
+                self.raise_error(f"{kind} must begin with TABLE and a name")
             table = self._parse_table_parts()
             partition = None
             if self._match(TokenType.PARTITION_BY):
                 wrapped = self._match(TokenType.L_PAREN, advance=False)
                 partition = self._parse_wrapped_csv(self._parse_column) if wrapped else [self._parse_column()]
             if not (self._match(TokenType.COMMA) and self._match_text_seq("DESCRIPTOR")):
-                self.raise_error(f"after its table, {kind} has DESCRIPTOR with the event time")
+                self.raise_error(f"{kind} needs DESCRIPTOR with the event time after its table")
             descriptor = self._parse_wrapped(self._parse_column)
             sizes = []
             while self._match(TokenType.COMMA):
@@ -92,16 +91,14 @@ class _Dialect(DuckDB):
 
         def _watermark(self) -> exp.Expr:
             if not self._match_text_seq("FOR"):
-                self.raise_error("WATERMARK is followed by FOR and the event time")
+                self.raise_error("WATERMARK must be followed by FOR and the event time")
             field = self._parse_id_var()
             self._match(TokenType.ALIAS)
             return exp.WatermarkColumnConstraint(this=field, expression=self._parse_disjunction())
 
         def _parse_set(self, unset: bool = False, tag: bool = False) -> Any:  # noqa: ANN401, ARG002, FBT001, FBT002 - sqlglot's
             name = self._parse_string()
-            if name is None or not self._match(TokenType.EQ):
-                self.raise_error("a setting is SET 'name' = 'value'")
-            value = self._parse_string()
+            value = self._parse_string() if name is not None and self._match(TokenType.EQ) else None
             if value is None:
                 self.raise_error("a setting is SET 'name' = 'value'")
             return Setting(this=name, expression=value)
@@ -128,7 +125,7 @@ class _Dialect(DuckDB):
             return super()._parse_window(this, alias)
 
         def _parse_as_command(self, start: Any) -> Any:  # noqa: ANN401 - sqlglot's
-            self.raise_error("this statement is not known here", start)
+            self.raise_error("this statement is not supported", start)
 
 
 _OF_SQLGLOT = re.compile(r" but got <.*|Required keyword: .*", re.DOTALL)
@@ -137,7 +134,7 @@ _OPEN_QUOTE = re.compile(r"Missing .+ from \d+:(\d+)")
 
 @dataclass(frozen=True)
 class Script:
-    """The text of a file of SQL; `file` is its name."""
+    """The text of an SQL file; `file` is its name."""
 
     text: str
     file: str
@@ -150,7 +147,7 @@ class Script:
         except ParseError as exc:
             error = exc.errors[0]
             column = max(1, error["col"] - len(error["highlight"] or " ") + 1)
-            # a text is not repeated: it may be a password
+            # a text is not quoted: it may be a password
             known = "" if error["highlight"].startswith("'") else error["highlight"]
             near = f" at {known!r}" if known else ""
             what = _OF_SQLGLOT.sub("", error["description"].rstrip(".")) or "something is missing"
@@ -166,9 +163,9 @@ class Script:
             raise PipelineError(msg, Place(self.file, 1, 1)) from exc
         for token in tokens:
             if any(comment.startswith("+") for comment in token.comments):
-                msg = "a hint /*+ ... */ has no meaning here; options are given by WITH ('name' = 'value')"
+                msg = "hints /*+ ... */ are not supported; give options in WITH ('name' = 'value')"
                 raise PipelineError(msg, self.place(token.start))
-        return [one for one in parsed if one is not None and not isinstance(one, exp.Semicolon)]
+        return [tree for tree in parsed if tree is not None and not isinstance(tree, exp.Semicolon)]
 
     @cached_property
     def _lines(self) -> list[int]:
@@ -185,8 +182,8 @@ class Script:
         return Place(self.file, line + 1, column + 1)
 
     def start(self, node: exp.Expr) -> int:
-        """Return where a node begins: the first of its parts whose position is known, or else what it is part of."""
-        found = [at for one in node.walk() if (at := _start(one)) is not None]
+        """Return the start of a node: the least known position of its parts, else the start of its parent."""
+        found = [at for part in node.walk() if (at := _start(part)) is not None]
         return min(found) if found else self.start(node.parent) if node.parent else 0
 
     def refuse(self, node: exp.Expr, message: str) -> NoReturn:
@@ -194,16 +191,20 @@ class Script:
         raise PipelineError(message, self.place(self.start(node)))
 
     def parts(self, node: exp.Expr, of: str, *known: str) -> list[Any]:
-        """Return the known parts of a node, None where one is left out; refuse the node if it has any other part."""
+        """Return the `known` parts of a node, None for missing ones; refuse the node if it has any other part."""
         for name, value in node.args.items():
             if name not in known and not _is_empty(value):
                 near = value[0] if isinstance(value, list) else value
                 where = near if isinstance(near, exp.Expr) else node
-                self.refuse(where, f"{of} cannot have {_clause(name)} here; {_instead(name)}")
+                self.refuse(
+                    where,
+                    f"{of} cannot have {_CLAUSES.get(name, name.rstrip('_').replace('_', ' ').upper())} here; "
+                    f"{_INSTEAD.get(name, 'remove it')}",
+                )
         return [node.args.get(name) or None for name in known]
 
-    def written(self, node: exp.Expr) -> str:
-        """Return a node as it is written."""
+    def source_text(self, node: exp.Expr) -> str:
+        """Return the text of a node."""
         start, end = node.meta[SPAN]
         return self.text[start:end]
 
@@ -235,20 +236,12 @@ _CLAUSES = {
     "catalog": "a catalog",
 }
 _INSTEAD = {
-    "order": "a stream has no end at which it could be sorted; order the rows when you read the table",
+    "order": "a stream has no end at which it could be sorted; sort the rows when you read the table",
     "limit": "a stream has no end; in YAML an aggregate top_k_by keeps the greatest",
     "distinct": "for copies of a record, use ROW_NUMBER() OVER (PARTITION BY id ORDER BY PROCTIME()) = 1",
     "sample": "in YAML, sample takes each n-th record of a key",
-    "laterals": "elements of an array are said in YAML, by flat_map: ARRAY",
+    "laterals": "for the elements of an array, use flat_map: ARRAY in YAML",
 }
-
-
-def _clause(name: str) -> str:
-    return _CLAUSES.get(name, name.rstrip("_").replace("_", " ").upper())
-
-
-def _instead(name: str) -> str:
-    return _INSTEAD.get(name, "leave it out")
 
 
 def _is_empty(value: Any) -> bool:  # noqa: ANN401 - an argument of a node

@@ -3,43 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from windrow import model as m
 from windrow.authoring.checks.places import at, key_problems
-from windrow.authoring.sections.nodes.kind import STREAM, NodeKind, from_key
+from windrow.authoring.sections.nodes.kind import NodeKind, from_key, settings
 from windrow.declare.findings import Finding, error
 from windrow.declare.spec import DURATION, NAMES, Key, Section, choice
 from windrow.expressions import ROWS_OF, Stream, stream_of
 
-_KEYS: Section[Mapping[str, Any]] = Section(
-    "",
-    dict,
-    (
-        Key("by", NAMES, "the fields that copies of a record have in common: an id.", required=True, field="key"),
-        Key(
-            "within",
-            DURATION,
-            "how far apart in event time copies can be: a record is a duplicate if the event time of an accepted one "
-            "with the same fields is less than this before or after its own.",
-            required=True,
-        ),
-        Key(
-            "scope",
-            choice("stream", "partition"),
-            "with `partition` all copies of a record are in the same partition of the log; then no record waits for "
-            "other partitions.",
-            default="stream",
-        ),
+_KEYS = settings(
+    Key("by", NAMES, "the fields that identify copies of a record, such as an id.", required=True, field="key"),
+    Key(
+        "within",
+        DURATION,
+        "the maximum distance in event time between copies: a record is a duplicate if an accepted record with the "
+        "same fields is less than this earlier or later.",
+        required=True,
     ),
-    parts=lambda settings: {"by": settings["key"], "within": settings["within"], "scope": settings["scope"]},
+    Key(
+        "scope",
+        choice("stream", "partition"),
+        "with `partition`, all copies of a record are in the same partition of the log, so no record waits for other "
+        "partitions.",
+        default="stream",
+    ),
 )
 
 
 def _findings(graph: m.Graph, node: m.DeduplicateNode, given: Stream) -> Iterator[Finding]:  # noqa: ARG001 - as others
     fields = {field.name: field for field in given.fields}
     if not node.key:
-        yield error(at(node, "deduplicate.by"), "is empty; name the fields that copies have in common")
+        yield error(at(node, "deduplicate.by"), "is empty; name the fields that identify copies")
     for index, name in enumerate(node.key):
         for problem in key_problems(name, node.key[:index], fields):
             yield error(at(node, f"deduplicate.by.{index}"), problem)
@@ -47,7 +42,7 @@ def _findings(graph: m.Graph, node: m.DeduplicateNode, given: Stream) -> Iterato
         yield error(at(node, "deduplicate.within"), "must be longer than 0, such as 1h")
     if given.is_changelog:
         yield error(
-            at(node, "from"), f"{ROWS_OF[given.rows_of]} change, so there are no duplicates; deduplicate records"
+            at(node, "from"), f"{ROWS_OF[given.rows_of]} change, so they have no duplicates; deduplicate records"
         )
 
 
@@ -61,7 +56,7 @@ def _words(graph: m.Graph, node: m.DeduplicateNode) -> Mapping[str, str]:  # noq
 def _keeps(graph: m.Graph, node: m.DeduplicateNode) -> str:
     bound = stream_of(graph, node.input).bound
     if bound is None:
-        return "every key, for ever"
+        return "every key, forever"
     return f"a key until the watermark is {m.format_duration(node.within + bound)} past its record"
 
 
@@ -71,23 +66,14 @@ def _python(node: m.DeduplicateNode, streams: Sequence[str]) -> str:
     return f"{streams[0]}.deduplicate({by}, within={DURATION.python(node.within)}{scope})"
 
 
-def _node(input: str, deduplicate: Mapping[str, Any]) -> m.DeduplicateNode:  # noqa: A002 - the model's name
-    return m.DeduplicateNode("", input, **deduplicate)
-
-
-def _parts(node: m.DeduplicateNode) -> Mapping[str, Any]:
-    settings = {"key": node.key, "within": node.within, "scope": node.scope}
-    return dict(vars(node)) | {"from": node.input, "deduplicate": settings}
-
-
 DEDUPLICATE: Final = NodeKind(
     m.DeduplicateNode,
     ("deduplicate",),
     Section(
         "",
-        _node,
-        (from_key(STREAM), Key("deduplicate", _KEYS, "leaves out copies of a record.", required=True)),
-        parts=_parts,
+        lambda deduplicate, **given: m.DeduplicateNode("", **given, **deduplicate),
+        (from_key(), Key("deduplicate", _KEYS, "removes copies of records.", required=True)),
+        parts=lambda node: {"deduplicate": vars(node)},
     ),
     _findings,
     _words,

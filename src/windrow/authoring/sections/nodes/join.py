@@ -7,41 +7,29 @@ from typing import Any, Final
 
 from windrow import model as m
 from windrow.authoring.checks.places import at, is_typed, selected_from
-from windrow.authoring.sections.nodes.kind import NodeKind, from_key
-from windrow.authoring.sections.nodes.pairs import Pairs, by_python, pair_findings, pair_words
+from windrow.authoring.sections.nodes.kind import NodeKind, from_key, settings
+from windrow.authoring.sections.nodes.pairs import Pairs, by_python, pair_findings, pair_parts, pair_words
 from windrow.declare.findings import Finding, error, too_long
 from windrow.declare.spec import DURATION, TEXT, Key, Section, choice
 from windrow.expressions import Stream, join_spans, stream_of
 
-_KEYS: Section[Mapping[str, Any]] = Section(
-    "",
-    dict,
-    (
-        Key(
-            "with",
-            TEXT,
-            "the source or stream with the right records, or the right table.",
-            required=True,
-            field="right",
-        ),
-        Key(
-            "by",
-            Pairs(),
-            "the fields that a pair has in common; where they have other names on the right, a mapping: "
-            "`{order_id: id}`.",
-            required=True,
-        ),
-        Key("before", DURATION, "how much earlier than the left record the right one of a pair can be."),
-        Key("after", DURATION, "how much later than the left record the right one of a pair can be."),
-        Key(
-            "how",
-            choice("inner", "left", "right", "full"),
-            "with `left`, `right` or `full`, records of that side (or of both) that have no partner are there alone, "
-            "with null in the fields of the other.",
-            default="inner",
-        ),
+_KEYS = settings(
+    Key("with", TEXT, "the right source or stream, or the right table.", required=True, field="right"),
+    Key(
+        "by",
+        Pairs(),
+        "the fields that are equal in a pair; a mapping if they have other names on the right: `{order_id: id}`.",
+        required=True,
     ),
-    parts=lambda settings: {"with": settings["right"], **settings},
+    Key("before", DURATION, "how much earlier than the left record the right record of a pair may be."),
+    Key("after", DURATION, "how much later than the left record the right record of a pair may be."),
+    Key(
+        "how",
+        choice("inner", "left", "right", "full"),
+        "with `left`, `right` or `full`, records of that side (or of both) without a partner are emitted too, with "
+        "null in the fields of the other side.",
+        default="inner",
+    ),
 )
 
 
@@ -52,21 +40,15 @@ def _findings(graph: m.Graph, node: m.JoinNode | m.TableJoinNode, given: Stream)
     are_tables = [stream.rows_of == "tables" for stream, _ in sides]
     for stream, part in sides:
         if isinstance(node, m.JoinNode) and stream.rows_of == "tables":
-            yield error(
-                at(node, part), "a table has no event time of its own: join it with a table, without before and after"
-            )
+            yield error(at(node, part), "a table has no event time: join it with a table, without before and after")
     if isinstance(node, m.TableJoinNode) and not all(are_tables):
         table = selected_from(graph, node.right)
-        look_up = f"; or look rows up in {table!r}: lookup: {{table: {table}, by: ...}}"
-        yield error(
-            at(node, "join"),
-            "every pair would be kept for ever: say how far apart in event time partners can be, such as after: 15m"
-            + (
-                look_up
-                if isinstance(graph.producer(table), m.TableNode) and not are_tables[0]
-                else ", or join two tables"
-            ),
-        )
+        message = "every record would be kept forever: give the distance of partners in event time, such as after: 15m"
+        if isinstance(graph.producer(table), m.TableNode) and not are_tables[0]:
+            message += f"; or look rows up in {table!r}: lookup: {{table: {table}, by: ...}}"
+        else:
+            message += ", or join two tables"
+        yield error(at(node, "join"), message)
     yield from pair_findings(graph, node, "join")
     if isinstance(node, m.JoinNode):
         yield from _interval(node)
@@ -84,10 +66,10 @@ def _words(graph: m.Graph, node: m.JoinNode | m.TableJoinNode) -> Mapping[str, s
 
 
 def _pairs(node: m.JoinNode | m.TableJoinNode) -> str:
-    """Return which records are pairs, and which are there alone."""
+    """Return which records are pairs, and which are emitted without a partner."""
     outer = {"left": [node.left], "right": [node.right], "full": [node.left, node.right]}.get(node.how, [])
     if isinstance(node, m.TableJoinNode):
-        alone = "a row of {} is there alone while there is no partner"
+        alone = "a row of {} without a partner is there alone"
         lines = [f"pairs of rows of {node.left} and {node.right} with {pair_words(node)}"]
         return "\n".join([*lines, *(alone.format(name) for name in outer)])
     lines = [f"pairs of {node.left} and {node.right} with {pair_words(node)}"]
@@ -95,7 +77,7 @@ def _pairs(node: m.JoinNode | m.TableJoinNode) -> str:
     spans += [f"up to {m.format_duration(node.after)} after"] if node.after else []
     near = f"{' or '.join(spans)} that" if spans else "the same as that"
     lines.append(f"the event time of {node.right} is {near} of {node.left}")
-    alone = "a record of {} without a partner is there alone once none can be on time; a late one takes that back"
+    alone = "a record of {} without a partner is emitted alone once none can be on time; a late one retracts that"
     return "\n".join([*lines, *(alone.format(name) for name in outer)])
 
 
@@ -103,9 +85,8 @@ def _keeps(graph: m.Graph, node: m.JoinNode | m.TableJoinNode) -> str:
     if isinstance(node, m.TableJoinNode):
         return "the rows of both tables"
     kept = zip(node.inputs, join_spans(graph, node), strict=True)
-    return "\n".join(
-        f"a record of {name} until the watermark is {m.format_duration(span.kept)} past it" for name, span in kept
-    )
+    record = "a record of {} until the watermark is {} past it"
+    return "\n".join(record.format(name, m.format_duration(span.kept)) for name, span in kept)
 
 
 def _label(node: m.JoinNode | m.TableJoinNode) -> str:
@@ -134,11 +115,12 @@ def _node(left: str, join: Mapping[str, Any]) -> m.JoinNode | m.TableJoinNode:
 
 
 def _parts(node: m.JoinNode | m.TableJoinNode) -> Mapping[str, Any]:
-    spans: dict[str, int | None] = {"before": None, "after": None}
-    if isinstance(node, m.JoinNode):
-        spans |= {"before": node.before or None, "after": node.after if node.after or not node.before else None}
-    settings = dict(vars(node)) | spans | {"by": dict(zip(node.key, node.right_key, strict=True))}
-    return dict(vars(node)) | {"from": node.left, "join": settings}
+    match node:
+        case m.TableJoinNode():
+            spans: dict[str, int | None] = {"before": None, "after": None}
+        case m.JoinNode(before=before, after=after):
+            spans = {"before": before or None, "after": after if after or not before else None}
+    return {"join": pair_parts(node) | spans}
 
 
 JOIN: Final = NodeKind(
@@ -148,8 +130,8 @@ JOIN: Final = NodeKind(
         "",
         _node,
         (
-            from_key("the source or stream whose records it takes; of a join, with the left records.", "left"),
-            Key("join", _KEYS, "pairs records of two streams, or rows of two tables.", required=True),
+            from_key("the source or stream that it reads; for a join, the left one.", "left"),
+            Key("join", _KEYS, "joins records of two streams, or rows of two tables.", required=True),
         ),
         parts=_parts,
     ),

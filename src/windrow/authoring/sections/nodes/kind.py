@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import UnionType
-from typing import Any, Final
+from typing import Any
 
 from windrow import model as m
 from windrow.declare.findings import Finding
@@ -18,9 +18,9 @@ class NodeKind:
     """A kind of stream that is not a result.
 
     Files have the keys of `section`; `marks` are those that no other kind has. `findings` checks a node, given the
-    stream that it takes. `words` are its settings as `windrow explain` shows them, by noun, and `keeps` says for how
-    long its state is kept, if it has any. `label` is its text in a flowchart, and `python` the expression that makes
-    it, given those of the streams that it takes.
+    stream that it reads. `words` are its settings as `windrow explain` shows them, by noun, and `keeps` says how long
+    its state is kept, if it has any. `label` is its text in a flowchart, and `python` the expression that makes it,
+    given those of its inputs.
     """
 
     node: type[Any] | UnionType
@@ -33,9 +33,11 @@ class NodeKind:
     keeps: Callable[[m.Graph, Any], str] = lambda _, __: ""
 
 
-STREAM: Final = "the source or stream whose records it takes. A window over the rows of a window is one over windows."
+def from_key(doc: str = "the source or stream that it reads.", field: str = "input") -> Key:
+    """Return the key `from`, which names an input."""
+    return Key("from", TEXT, doc, required=True, field=field)
 
 
-def from_key(of: str, field: str = "input") -> Key:
-    """Return the key `from`, which names the stream that a node takes."""
-    return Key("from", TEXT, of, required=True, field=field)
+def settings(*keys: Key) -> Section[Mapping[str, Any]]:
+    """Return the section of the settings of a kind, under its own key."""
+    return Section("", dict, keys)

@@ -7,54 +7,47 @@ from typing import Any, Final
 
 from windrow import model as m
 from windrow.authoring.checks.places import at, is_typed
-from windrow.authoring.sections.nodes.kind import STREAM, NodeKind, from_key
-from windrow.authoring.sections.nodes.pairs import Pairs, by_python, pair_findings, pair_words
+from windrow.authoring.sections.nodes.kind import NodeKind, from_key, settings
+from windrow.authoring.sections.nodes.pairs import Pairs, by_python, pair_findings, pair_parts, pair_words
 from windrow.authoring.sections.nodes.table import are_changes
 from windrow.declare.findings import Finding, error, too_long, warning
 from windrow.declare.spec import DURATION, FLAG, TEXT, Key, Section, choice
 from windrow.expressions import ROWS_OF, Stream, join_sides, revise_of, stream_of
 
-_KEYS: Section[Mapping[str, Any]] = Section(
-    "",
-    dict,
-    (
-        Key("table", TEXT, "the table.", required=True),
-        Key(
-            "by",
-            Pairs(),
-            "the fields that hold the key of the table; where they have other names there, a mapping: "
-            "`{currency: code}`.",
-            required=True,
-        ),
-        Key(
-            "as_of",
-            choice("event_time", "order"),
-            "with `event_time` a record gets the row that held at its event time; with `order` the row that was there "
-            "when it came, in the order of watermarks.",
-            default="event_time",
-        ),
-        Key(
-            "revise",
-            DURATION,
-            "as of event time, how far the watermark can be past a record when a row that comes late still replaces "
-            "the one that the record got; the `lateness` of the table's source, or else of the record's, if left out.",
-        ),
-        Key(
-            "how",
-            choice("inner", "left"),
-            "with `left` a record for which there is no row has null in the fields of the table; with `inner` it is "
-            "left out.",
-            default="inner",
-        ),
-        Key(
-            "broadcast",
-            FLAG,
-            "with `true` every key group has the whole table, and the records are spread over all key groups, whatever "
-            "their key: for a small table, where many records look up one row. No result changes.",
-            default=False,
-        ),
+_KEYS = settings(
+    Key("table", TEXT, "the table.", required=True),
+    Key(
+        "by",
+        Pairs(),
+        "the fields that hold the key of the table; a mapping if they have other names there: `{currency: code}`.",
+        required=True,
     ),
-    parts=dict,
+    Key(
+        "as_of",
+        choice("event_time", "order"),
+        "with `event_time` a record gets the row that was valid at its event time; with `order` the row that is "
+        "current when the record comes, in the order of watermarks.",
+        default="event_time",
+    ),
+    Key(
+        "revise",
+        DURATION,
+        "with `as_of: event_time`, how far the watermark may be past a record for a late row to replace the row that "
+        "the record got; by default the `lateness` of the table's source, or else of the record's.",
+    ),
+    Key(
+        "how",
+        choice("inner", "left"),
+        "with `left` a record without a row has null in the fields of the table; with `inner` it is dropped.",
+        default="inner",
+    ),
+    Key(
+        "broadcast",
+        FLAG,
+        "with `true` every key group has the whole table, and the records are spread over all key groups, whatever "
+        "their key: for a small table in which many records look up the same row. The results are the same.",
+        default=False,
+    ),
 )
 
 
@@ -63,15 +56,17 @@ def _findings(graph: m.Graph, node: m.LookupNode, given: Stream) -> Iterator[Fin
         return
     table = stream_of(graph, node.table)
     if given.is_changelog:
-        yield error(at(node, "from"), f"{ROWS_OF[given.rows_of]} change; look rows up for records")
+        yield error(at(node, "from"), f"{ROWS_OF[given.rows_of]} change; look up rows for records")
     if set(node.right_key) != set(table.key):
         yield error(
             at(node, "lookup.by"),
-            f"{node.table!r} is a table by {', '.join(table.key)}: name the fields that hold these",
+            f"the key of the table {node.table!r} is {', '.join(table.key)}: name the fields that hold it",
         )
     yield from pair_findings(graph, node, "lookup")
     if node.as_of == "order" and node.revise is not None:
-        yield error(at(node, "lookup.revise"), "applies as of event time; as of order no row is replaced: leave it out")
+        yield error(
+            at(node, "lookup.revise"), "applies to `as_of: event_time`; as of order no row is replaced: remove it"
+        )
     if node.revise is not None and node.revise < 0:
         yield error(at(node, "lookup.revise"), "must not be negative")
     yield from too_long(at(node, "lookup.revise"), node.revise or 0)
@@ -80,44 +75,44 @@ def _findings(graph: m.Graph, node: m.LookupNode, given: Stream) -> Iterator[Fin
 
 
 def _broadcast(graph: m.Graph, node: m.LookupNode) -> Iterator[Finding]:
-    """Yield where a broadcast spreads nothing, or copies as much as it spreads."""
+    """Warn where a broadcast spreads nothing, or copies as much as it spreads."""
     if graph.key_groups == 1:
-        yield warning(at(node, "lookup.broadcast"), "there is one key group, so nothing is spread; leave it out")
-    elif not _held_in(graph, node.left).isdisjoint(_holding(graph, node.table)):
+        yield warning(at(node, "lookup.broadcast"), "there is only one key group, so nothing is spread; remove it")
+    elif not _selected_from_all(graph, node.left).isdisjoint(_contained_in(graph, node.table)):
         yield warning(
             at(node, "lookup.broadcast"),
-            f"{node.table!r} is made of all records of {node.left!r}, so each of them would go to all "
-            f"{graph.key_groups} key groups; leave it out",
+            f"{node.table!r} is made of all records of {node.left!r}, so each record would be sent to all "
+            f"{graph.key_groups} key groups; remove it",
         )
 
 
-def _held_in(graph: m.Graph, stream: str) -> set[str]:
-    """Return the streams that have all records of a stream, before some were selected."""
+def _selected_from_all(graph: m.Graph, stream: str) -> set[str]:
+    """Return a stream and the streams above it from which its records are selected."""
     node = graph.producer(stream)
     is_part = isinstance(node, m.SelectNode | m.FilterNode) and len(node.inputs) == 1
-    return {stream, *(_held_in(graph, node.inputs[0]) if is_part else ())}
+    return {stream, *(_selected_from_all(graph, node.inputs[0]) if is_part else ())}
 
 
-def _holding(graph: m.Graph, stream: str) -> set[str]:
-    """Return the streams all of whose records a table or a selection has."""
+def _contained_in(graph: m.Graph, stream: str) -> set[str]:
+    """Return a stream and the streams above it whose records it contains completely."""
     node = graph.producer(stream)
     has_all = isinstance(node, m.TableNode) or (isinstance(node, m.SelectNode) and node.where is None)
-    return {stream}.union(*(_holding(graph, name) for name in node.inputs if has_all))
+    return {stream}.union(*(_contained_in(graph, name) for name in node.inputs if has_all))
 
 
 def _words(graph: m.Graph, node: m.LookupNode) -> Mapping[str, str]:
     lines = [f"the row of {node.table} with {pair_words(node)}"]
     if node.as_of == "order":
-        lines.append("the one that is there when the record comes, in the order of watermarks; it stays")
+        lines.append("the row that is current when the record comes, in the order of watermarks; it is not replaced")
     else:
-        lines.append("the one that held at the record's event time")
+        lines.append("the row that was valid at the record's event time")
         revise = revise_of(graph, node)
         past = f"is {m.format_duration(revise)} past the record" if revise else "has reached the record's time"
-        lines.append(f"one that comes until the watermark {past} replaces it")
-    alone = "there, with null in the fields of the table" if node.how == "left" else "left out"
-    lines.append(f"a record without a row is {alone}")
+        lines.append(f"a row that comes until the watermark {past} replaces it")
+    alone = "has null in the fields of the table" if node.how == "left" else "is dropped"
+    lines.append(f"a record without a row {alone}")
     if node.broadcast:
-        lines.append(f"broadcast: each of {graph.key_groups} key groups has the whole table, and a part of the records")
+        lines.append(f"broadcast: each of {graph.key_groups} key groups has the whole table and a part of the records")
     return {"lookup": "\n".join(lines)}
 
 
@@ -127,11 +122,11 @@ def _keeps(graph: m.Graph, node: m.LookupNode) -> str:
         return f"{each}the row of each key of {node.table}"
     revise = revise_of(graph, node)
     past = m.format_duration(max(revise, stream_of(graph, node.left).bound or 0))
-    lines = [f"{each}of each key of {node.table} the rows that held until the watermark is {past} past them"]
+    lines = [f"{each}the rows of each key of {node.table} until the watermark is {past} past their end"]
     table = graph.producer(node.table)
     is_removed = isinstance(table, m.TableNode) and (table.deleted is not None or are_changes(graph, table))
     if is_removed and join_sides(graph, node)[1].stream.bound is None:
-        lines.append(f"{each}for ever, of each key that was removed, that it was: its versions have no lateness")
+        lines.append(f"{each}each removed key forever, because its versions have no lateness")
     lines.append(f"a record of {node.left} until the watermark is {m.format_duration(revise)} past it")
     return "\n".join(lines)
 
@@ -156,11 +151,6 @@ def _node(left: str, lookup: Mapping[str, Any]) -> m.LookupNode:
     return m.LookupNode("", left, lookup["table"], tuple(by), tuple(by.values()), **settings)
 
 
-def _parts(node: m.LookupNode) -> Mapping[str, Any]:
-    settings = dict(vars(node)) | {"by": dict(zip(node.key, node.right_key, strict=True))}
-    return dict(vars(node)) | {"from": node.left, "lookup": settings}
-
-
 LOOKUP: Final = NodeKind(
     m.LookupNode,
     ("lookup",),
@@ -168,10 +158,10 @@ LOOKUP: Final = NodeKind(
         "",
         _node,
         (
-            from_key(STREAM, "left"),
-            Key("lookup", _KEYS, "adds the fields of a row of a table to each record.", required=True),
+            from_key(field="left"),
+            Key("lookup", _KEYS, "adds the fields of a table's row to each record.", required=True),
         ),
-        parts=_parts,
+        parts=lambda node: {"lookup": pair_parts(node)},
     ),
     _findings,
     _words,

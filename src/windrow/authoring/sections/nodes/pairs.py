@@ -1,8 +1,8 @@
-"""Pairs: the fields that the two streams of a join or lookup have in common."""
+"""Pairs: the fields that are equal in the two inputs of a join or lookup."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from windrow import model as m
@@ -14,10 +14,9 @@ from windrow.expressions import is_same_type, join_sides, stream_of
 
 
 class Pairs(Spec[dict[str, str]]):
-    """Names of fields that are the same in two streams, or a mapping of those of the one to those of the other."""
+    """Names of fields that are the same in two streams, or a mapping of left to right names."""
 
-    def form(self) -> str:
-        return "name, list of names, or mapping of names"
+    called = "name, list of names, or mapping of names"
 
     def read(self, node: YamlNode) -> dict[str, str]:
         if node.is_mapping:
@@ -25,7 +24,7 @@ class Pairs(Spec[dict[str, str]]):
         return {name: name for name in each_item(node, YamlNode.text)}
 
     def plain(self, value: dict[str, str]) -> Any:  # noqa: ANN401 - plain YAML
-        return list(value) if all(one == other for one, other in value.items()) else value
+        return list(value) if all(left == right for left, right in value.items()) else value
 
     def python(self, value: dict[str, str]) -> str:
         return repr(value)
@@ -35,42 +34,37 @@ class Pairs(Spec[dict[str, str]]):
 
 
 def pair_findings(graph: m.Graph, node: m.AnyJoinNode, section: str) -> Iterator[Finding]:
-    """Yield what is wrong with the fields that both sides of a join have in common, and with the others."""
+    """Check the key fields of both sides of a join, and the names of all fields."""
     if not node.key:
-        yield error(at(node, f"{section}.by"), "is empty; name the fields that a pair has in common")
+        yield error(at(node, f"{section}.by"), "is empty; name the fields that are equal in a pair")
     left, right = ({field.name: field for field in stream_of(graph, name).fields} for name in named_streams(node))
-    for called, names, fields in ((node.left, node.key, left), (node.right, node.right_key, right)):
+    for stream, names, fields in ((node.left, node.key, left), (node.right, node.right_key, right)):
         for index, name in enumerate(names):
             for problem in key_problems(name, names[:index], fields):
-                yield error(at(node, f"{section}.by"), f"in {called!r}: {problem}")
-    yield from _alike(graph, node, left, right)
-
-
-def _alike(
-    graph: m.Graph, node: m.AnyJoinNode, left: Mapping[str, m.Field], right: Mapping[str, m.Field]
-) -> Iterator[Finding]:
-    """Yield keys of unlike types, and fields whose names collide."""
-    section = "lookup" if isinstance(node, m.LookupNode) else "join"
-    for one, other in zip(node.key, node.right_key, strict=True):
-        if one in left and other in right and not is_same_type(left[one].type, right[other].type):
+                yield error(at(node, f"{section}.by"), f"in {stream!r}: {problem}")
+    for name, other in zip(node.key, node.right_key, strict=True):
+        if name in left and other in right and not is_same_type(left[name].type, right[other].type):
             yield error(
                 at(node, f"{section}.by"),
-                f"{one!r} in {node.left!r} is {left[one].type}, but {other!r} in {node.right!r} is "
+                f"{name!r} in {node.left!r} is {left[name].type}, but {other!r} in {node.right!r} is "
                 f"{right[other].type}: derive a field of the same type, such as CAST({other} AS ...)",
             )
     taken = {name.lower() for name in (*left, *right)}
-    for name, made in join_sides(graph, node)[1].names.items():
-        if name not in node.right_key and made != name and made.lower() in taken:
-            yield error(
-                at(node, section),
-                f"both have {name!r}, and there is a field {made!r} already: select or derive others before",
-            )
+    for name, renamed in join_sides(graph, node)[1].names.items():
+        if name not in node.right_key and renamed != name and renamed.lower() in taken:
+            message = f"both have {name!r}, and there is a field {renamed!r} already: select or derive others before"
+            yield error(at(node, section), message)
 
 
 def pair_words(node: m.AnyJoinNode) -> str:
-    """Say which fields are the same in both."""
+    """Describe which fields are equal."""
     pairs = zip(node.key, node.right_key, strict=True)
-    return ", ".join(f"the same {one}" if one == other else f"{one} = {other}" for one, other in pairs)
+    return ", ".join(f"the same {left}" if left == right else f"{left} = {right}" for left, right in pairs)
+
+
+def pair_parts(node: m.AnyJoinNode) -> dict[str, Any]:
+    """Return the settings of a node, with the pairs as `by`."""
+    return vars(node) | {"by": dict(zip(node.key, node.right_key, strict=True))}
 
 
 def by_python(node: m.AnyJoinNode) -> str:

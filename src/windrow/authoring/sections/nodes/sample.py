@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from windrow import model as m
 from windrow.authoring.checks.places import at, key_problems
-from windrow.authoring.sections.nodes.kind import STREAM, NodeKind, from_key
+from windrow.authoring.sections.nodes.kind import NodeKind, from_key, settings
 from windrow.declare.findings import Finding, error
 from windrow.declare.spec import NAMES, NUMBER, Key, Section
 from windrow.expressions import ROWS_OF, Stream
 
 _MOST_SAMPLED: Final = 1_000_000_000
-_KEYS: Section[Mapping[str, Any]] = Section(
-    "",
-    dict,
-    (
-        Key("by", NAMES, "the fields whose records are counted together.", required=True, field="key"),
-        Key(
-            "every",
-            NUMBER,
-            "which records are taken: with 10 the 10th, 20th, 30th and so on of each key, in the order of watermarks.",
-            required=True,
-        ),
+_KEYS = settings(
+    Key("by", NAMES, "the fields whose records are counted together.", required=True, field="key"),
+    Key(
+        "every",
+        NUMBER,
+        "the records to take: with 10 the 10th, 20th, 30th and so on of each key, in the order of watermarks.",
+        required=True,
     ),
-    parts=lambda settings: {"by": settings["key"], "every": settings["every"]},
 )
 
 
@@ -51,22 +46,14 @@ def _python(node: m.SampleNode, streams: Sequence[str]) -> str:
     return f"{streams[0]}.sample({', '.join(map(repr, node.key))}, every={node.every})"
 
 
-def _node(input: str, sample: Mapping[str, Any]) -> m.SampleNode:  # noqa: A002 - the model's name
-    return m.SampleNode("", input, **sample)
-
-
-def _parts(node: m.SampleNode) -> Mapping[str, Any]:
-    return dict(vars(node)) | {"from": node.input, "sample": {"key": node.key, "every": node.every}}
-
-
 SAMPLE: Final = NodeKind(
     m.SampleNode,
     ("sample",),
     Section(
         "",
-        _node,
-        (from_key(STREAM), Key("sample", _KEYS, "takes each n-th record of a key.", required=True)),
-        parts=_parts,
+        lambda sample, **given: m.SampleNode("", **given, **sample),
+        (from_key(), Key("sample", _KEYS, "takes each n-th record of a key.", required=True)),
+        parts=lambda node: {"sample": vars(node)},
     ),
     _findings,
     _words,

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from functools import partial
+from typing import Final
 
 from windrow import model as m
+from windrow.authoring.checks.base import name_problems
 from windrow.authoring.checks.places import at, condition_findings
 from windrow.authoring.sections.nodes.kind import NodeKind
 from windrow.authoring.sections.pipeline import DERIVED
 from windrow.authoring.sections.records import DERIVE
 from windrow.declare.findings import Finding, error
 from windrow.declare.spec import NAMES, TEXT, Key, Section
-from windrow.errors import PipelineError
+from windrow.errors import PipelineError, did_you_mean
 from windrow.expressions import Stream, analyse
 
 
@@ -22,33 +23,30 @@ def _findings(graph: m.Graph, node: m.SelectNode, given: Stream) -> Iterator[Fin
         yield from condition_findings(given, node.where, at(node, "where"))
     nullable = frozenset(field.name for field in given.fields if field.optional)
     names = {field.name.lower() for field in given.fields}
-    for one in node.derive:
+    for derived in node.derive:
+        where = at(node, f"derive.{derived.name}")
         try:
-            analyse(one.sql, given.fields, nullable)
+            analyse(derived.sql, given.fields, nullable)
         except PipelineError as exc:
-            yield error(at(node, f"derive.{one.name}"), exc.message)
-        if one.name.lower() in names:
-            yield error(at(node, f"derive.{one.name}"), f"there is a field {one.name!r} already (SQL ignores case)")
-        if one.name.startswith("__"):
-            yield error(at(node, f"derive.{one.name}"), "names that begin with two underscores are windrow's own")
-        names.add(one.name.lower())
-    yield from _selected(node, [*(field.name for field in given.fields), *(one.name for one in node.derive)])
+            yield error(where, exc.message)
+        if derived.name.lower() in names:
+            yield error(where, f"there is a field {derived.name!r} already (SQL ignores case)")
+        yield from (error(where, problem) for problem in name_problems(derived.name))
+        names.add(derived.name.lower())
+    known = [*(field.name for field in given.fields), *(derived.name for derived in node.derive)]
+    selected = node.select or ()
+    for index, name in enumerate(selected):
+        if name not in known:
+            hint = did_you_mean(name, known) or f"; it has {', '.join(known)}"
+            yield error(at(node, f"select.{index}"), f"there is no field {name!r}{hint}")
+        if name in selected[:index]:
+            yield error(at(node, f"select.{index}"), f"{name!r} is given twice")
     if len(set(node.inputs)) != len(node.inputs):
         yield error(at(node, "from"), "a stream is given twice")
 
 
-def _selected(node: m.SelectNode, known: Sequence[str]) -> Iterator[Finding]:
-    for index, name in enumerate(node.select or ()):
-        if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"it has {', '.join(known)}"
-            yield error(at(node, f"select.{index}"), f"there is no field {name!r}; {hint}")
-        if name in (node.select or ())[:index]:
-            yield error(at(node, f"select.{index}"), f"{name!r} is given twice")
-
-
 def _words(graph: m.Graph, node: m.SelectNode) -> Mapping[str, str]:
-    by_branch = "a row that comes by several streams is there for each, known by their names"
+    by_branch = "a row that several streams have is in the union once for each, identified by the stream's name"
     return {
         "union": by_branch if m.is_by_branch(graph, node) else "",
         "where": node.where or "",
@@ -60,7 +58,7 @@ def _words(graph: m.Graph, node: m.SelectNode) -> Mapping[str, str]:
 def _label(node: m.SelectNode) -> str:
     parts = [] if node.where is None else [f"where {node.where}"]
     if node.derive or node.select is not None:
-        parts.append("select " + ", ".join(node.select or ("*", *(one.name for one in node.derive))))
+        parts.append("select " + ", ".join(node.select or ("*", *(derived.name for derived in node.derive))))
     return "; ".join(parts)
 
 
@@ -75,36 +73,19 @@ def _python(node: m.SelectNode, streams: Sequence[str]) -> str:
     return first + "".join(steps or [".union()"])
 
 
-def _node(**sections: Any) -> m.SelectNode:  # noqa: ANN401
-    return m.SelectNode("", **sections)
-
-
-def _parts(node: m.SelectNode) -> Mapping[str, Any]:
-    return dict(vars(node)) | {"from": node.inputs}
-
+_KEYS = (
+    Key(
+        "from",
+        NAMES,
+        "for a selection, also a list of sources and streams: their union.",
+        required=True,
+        field="inputs",
+    ),
+    Key("where", TEXT, "a condition; records for which it is not true are dropped."),
+    DERIVED,
+    Key("select", NAMES, "the fields to keep; by default all."),
+)
 
 SELECTION: Final = NodeKind(
-    m.SelectNode,
-    (),
-    Section(
-        "",
-        _node,
-        (
-            Key(
-                "from",
-                NAMES,
-                "of a selection, also a list of sources and streams: their union.",
-                required=True,
-                field="inputs",
-            ),
-            Key("where", TEXT, "a condition; records for which it is not true are left out."),
-            DERIVED,
-            Key("select", NAMES, "the fields that are kept; all if it is left out."),
-        ),
-        parts=_parts,
-    ),
-    _findings,
-    _words,
-    _label,
-    _python,
+    m.SelectNode, (), Section("", partial(m.SelectNode, ""), _KEYS), _findings, _words, _label, _python
 )

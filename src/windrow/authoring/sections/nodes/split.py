@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from functools import partial
+from typing import Final
 
 from windrow import model as m
 from windrow.authoring.checks.places import at, condition_findings
-from windrow.authoring.sections.nodes.kind import STREAM, NodeKind, from_key
+from windrow.authoring.sections.nodes.kind import NodeKind, from_key
 from windrow.authoring.sections.records import DERIVE
 from windrow.declare.findings import Finding
 from windrow.declare.spec import FIELD_NAME, Key, Section
@@ -20,7 +21,7 @@ def _findings(graph: m.Graph, node: m.SplitNode, given: Stream) -> Iterator[Find
 
 
 def _words(graph: m.Graph, node: m.SplitNode) -> Mapping[str, str]:  # noqa: ARG001 - as others
-    split = [f"{node.name}.{output.name}: where {output.sql}, and none before" for output in node.outputs]
+    split = [f"{node.name}.{output.name}: where {output.sql}, and no condition before" for output in node.outputs]
     split += [f"{node.name}.{node.other}: all others"] if node.other else []
     return {"split": "\n".join(split)}
 
@@ -31,34 +32,23 @@ def _python(node: m.SplitNode, streams: Sequence[str]) -> str:
     return f"{streams[0]}.split({conditions!r}{other})"
 
 
-def _node(**sections: Any) -> m.SplitNode:  # noqa: ANN401
-    return m.SplitNode("", **sections)
-
-
-def _parts(node: m.SplitNode) -> Mapping[str, Any]:
-    return dict(vars(node)) | {"from": node.input, "split": node.outputs}
-
+_KEYS = (
+    from_key(),
+    Key(
+        "split",
+        DERIVE,
+        "conditions by the names of outputs. A record goes to the first output whose condition is true, the stream "
+        "`NAME.OUTPUT`.",
+        required=True,
+        field="outputs",
+    ),
+    Key("other", FIELD_NAME, "the name of an output for all other records."),
+)
 
 SPLIT: Final = NodeKind(
     m.SplitNode,
     ("split", "other"),
-    Section(
-        "",
-        _node,
-        (
-            from_key(STREAM),
-            Key(
-                "split",
-                DERIVE,
-                "conditions by the names of outputs. A record is in the first output whose condition is true, the "
-                "stream `NAME.OUTPUT`.",
-                required=True,
-                field="outputs",
-            ),
-            Key("other", FIELD_NAME, "the name of an output for all other records."),
-        ),
-        parts=_parts,
-    ),
+    Section("", partial(m.SplitNode, ""), _KEYS),
     _findings,
     _words,
     lambda _: "split",

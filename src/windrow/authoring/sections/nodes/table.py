@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from windrow import model as m
 from windrow.authoring.checks.places import at, condition_findings, key_problems
-from windrow.authoring.sections.nodes.kind import STREAM, NodeKind, from_key
+from windrow.authoring.sections.nodes.kind import NodeKind, from_key, settings
 from windrow.declare.findings import Finding, error, warning
 from windrow.declare.spec import NAMES, TEXT, Key, Section
 from windrow.expressions import ROWS_OF, Stream, stream_of
 
-_KEYS: Section[Mapping[str, Any]] = Section(
-    "",
-    dict,
-    (
-        Key(
-            "key",
-            NAMES,
-            "the fields that a row is known by: a record replaces the one before it in the order of watermarks, "
-            "whatever the event time of the two.",
-            required=True,
-        ),
-        Key("deleted", TEXT, "a condition; a record for which it is true removes the row."),
+_KEYS = settings(
+    Key(
+        "key",
+        NAMES,
+        "the fields that identify a row: a record replaces the previous record with the same key in the order of "
+        "watermarks, whatever their event times.",
+        required=True,
     ),
-    parts=dict,
+    Key("deleted", TEXT, "a condition; a record for which it is true removes the row."),
 )
 
 
@@ -33,7 +28,7 @@ def _findings(graph: m.Graph, node: m.TableNode, given: Stream) -> Iterator[Find
     fields = {field.name: field for field in stream_of(graph, node.name).fields}
     are_changes = any(source.source.format == "debezium" for source in given.sources)
     if not node.key:
-        yield error(at(node, "table.key"), "is empty; name the fields that a row is known by")
+        yield error(at(node, "table.key"), "is empty; name the fields that identify a row")
     for index, name in enumerate(node.key):
         for problem in key_problems(name, node.key[:index], fields):
             yield error(at(node, f"table.key.{index}"), problem)
@@ -42,26 +37,28 @@ def _findings(graph: m.Graph, node: m.TableNode, given: Stream) -> Iterator[Find
     elif are_changes and given.lacking is None:
         yield warning(
             at(node, "table"),
-            "has no `deleted`, and is made of some of the changes of rows, so rows that were deleted can stay: make a "
-            "table of the source, and choose among its rows",
+            "has no `deleted`, and is made of a selection of changes, so deleted rows can remain: make a table of the "
+            "source, and select from its rows",
         )
     elif are_changes:
         pass
     elif any(field.tombstones for source in given.sources for field in source.decode.fields):
         yield warning(
             at(node, "table"),
-            "has no `deleted`, so a tombstone is a row like any other, with null in its fields: say what tells them "
-            "apart, such as deleted: amount IS NULL",
+            "has no `deleted`, so a tombstone becomes a row with null in its fields: give a condition for tombstones, "
+            "such as deleted: amount IS NULL",
         )
     elif any(isinstance(source.source, m.FileSource) for source in given.sources):
-        yield warning(at(node, "table"), "has no `deleted`, so rows that leave the file stay: deleted: _deleted")
+        yield warning(
+            at(node, "table"), "has no `deleted`, so rows that are removed from the file remain: deleted: _deleted"
+        )
     if given.is_changelog:
-        yield error(at(node, "from"), f"a table is made of records, and {ROWS_OF[given.rows_of]} are taken back")
+        yield error(at(node, "from"), f"a table is made of records, but {ROWS_OF[given.rows_of]} can be retracted")
 
 
 def _words(graph: m.Graph, node: m.TableNode) -> Mapping[str, str]:
     deleted = f"\na record with {node.deleted} removes the row" if node.deleted else ""
-    deleted += "\nthe record of a deletion removes the row" if are_changes(graph, node) else ""
+    deleted += "\na record of a deletion removes the row" if are_changes(graph, node) else ""
     return {"table": f"the last record of each {', '.join(node.key)}{deleted}"}
 
 
@@ -75,22 +72,14 @@ def _python(node: m.TableNode, streams: Sequence[str]) -> str:
     return f"{streams[0]}.table({', '.join([*map(repr, node.key), *condition])})"
 
 
-def _node(input: str, table: Mapping[str, Any]) -> m.TableNode:  # noqa: A002 - the model's name
-    return m.TableNode("", input, **table)
-
-
-def _parts(node: m.TableNode) -> Mapping[str, Any]:
-    return dict(vars(node)) | {"from": node.input, "table": {"key": node.key, "deleted": node.deleted}}
-
-
 TABLE: Final = NodeKind(
     m.TableNode,
     ("table",),
     Section(
         "",
-        _node,
-        (from_key(STREAM), Key("table", _KEYS, "keeps the newest row of each key.", required=True)),
-        parts=_parts,
+        lambda table, **given: m.TableNode("", **given, **table),
+        (from_key(), Key("table", _KEYS, "keeps the newest row of each key.", required=True)),
+        parts=lambda node: {"table": vars(node)},
     ),
     _findings,
     _words,
