@@ -148,7 +148,7 @@ PYTHON_HEAD = """\
 
 <!-- Written by scripts/docs.py (`make docs`) from docstrings: do not edit it by hand. -->
 
-`import windrow as wr` has the functions below. A pipeline is built by methods, of which each returns the next stage:
+`import windrow as wr` has the functions below. A pipeline is built by methods that each return the next stage:
 `wr.log(...)`, `decode`, `event_time`, `key_by`, `window`, `aggregate`, `emit`, `to`. What `to` returns is a value with
 [methods](#pipelines) that check, run and explain it. [From Python and in a notebook](../guides/python.md) has examples,
 whose pipeline those on this page use.

@@ -69,7 +69,7 @@ def did_you_mean(given: object, known: Iterable[str]) -> str:
 
 
 def not_one_of(given: object, options: Sequence[object]) -> str:
-    """Return the message for a value that is none of the options."""
+    """Return the message for a value that is not one of the options."""
     *first, last = (repr(option) for option in options)
     texts = [option for option in options if isinstance(option, str)]
     either = f"{', '.join(first)} or {last}" if first else last

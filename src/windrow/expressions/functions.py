@@ -44,7 +44,7 @@ _REMEDY: Final = {
 
 @dataclass(frozen=True)
 class Overload:
-    """A function with its parameters, the last of which may repeat, or a macro with its definition."""
+    """A function with its parameters (the last may repeat), or a macro with its definition."""
 
     kind: str
     text: str

@@ -330,7 +330,7 @@ def is_nested(name: str, arguments: Sequence[Node]) -> bool:
 
 
 def _has_list(name: str, arguments: Sequence[Node]) -> bool:
-    """Return whether a call has a list of constants, each of which can select a part of the whole text."""
+    """Return whether a call has a list of constants that can each select a part of the whole text."""
     return (
         len(arguments) > 1
         and (_JSON.fullmatch(name) is not None or _REGEXP.fullmatch(name) is not None)

@@ -55,7 +55,7 @@ def _result(node: m.ResultNode) -> list[str]:
 def to_python_file(graph: m.Graph) -> str:
     """Return a Python file that assigns the pipeline to `pipeline`; secrets are ***.
 
-    Raise PipelineError if it has Python code, of which only the name is known. If values of variables are hidden, a
+    Raise PipelineError if it has Python code: only its name is known. If values of variables are hidden, a
     comment says so: a Python file has no variables.
     """
     refuse_code(graph, "a print-out")

@@ -260,7 +260,7 @@ class FileSequence:
         )
 
     def beyond(self, files: Sequence[DataFile], at: Position) -> Position:
-        """Return the position after the files up to one, some of which have changed: none of them is read again."""
+        """Return the position after the files up to one, even if some have changed: none is read again."""
         before = [file for file in files if _order(file.name) < _order(at.file)]
         same = next((file for file in files if file.name == at.file), None)
         if same is not None:

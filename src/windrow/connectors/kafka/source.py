@@ -171,7 +171,7 @@ def find_losses(topic: str, offset: Any, ends: Mapping[int, tuple[int, int]], *,
             what = f"offsets {stood} to {first - 1} are gone"
         else:
             what = f"it ends at offset {end}, and had been read up to {stood}"
-        # a partition of which nothing was read has lost nothing
+        # a partition that was never read has lost nothing
         if (made_anew and stood > 0) or not first <= stood <= end:
             losses.append(Loss(partition, stood, goes_on, what))
     return FoundLosses(tuple(losses), {topic: moved})

@@ -117,7 +117,7 @@ class Session(ABC):
 
     @abstractmethod
     def write_changes(self, layout: Layout, epoch: int, first: int, changes: pa.Table, *, changelog: bool) -> None:
-        """Apply changes of a step, of which `first` is the first place, to the result table.
+        """Apply the changes of a step, whose first place is `first`, to the result table.
 
         With `changelog` they are appended to the changelog, too.
         """

@@ -409,7 +409,7 @@ def _behind(  # noqa: PLR0911 - a case for each kind of node
 def _sides(wanted: str, keys: str) -> str:
     """Return the SQL of a table (key, side, id) of the rows from which rows of a join can be computed.
 
-    An identity is that of the left row, a + and that of the right row, each of which can have a + itself: split at any
+    An identity is that of the left row, a + and that of the right row, and each can contain a + itself: split at any
     +, both halves are identities of rows only where it is the join's.
     """
     return f"""(
