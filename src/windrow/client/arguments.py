@@ -55,7 +55,7 @@ _KINDS: Final[Mapping[str, str]] = {
 """Descriptions of the API's objects, with the call that makes them, by class name."""
 _FAMILIES: Final[Mapping[str, str]] = {
     "windrow.model.connectors": "a sink, such as wr.sqlite('PATH', table='NAME')",
-    "windrow.model.graph": _STREAM,
+    "windrow.model.nodes": _STREAM,
     "windrow.model.rules": "a list, wr.list_file('PATH') or wr.list_topic('NAME')",
     "windrow.model.triggers": "a trigger, such as wr.every('1m')",
     "windrow.model.types": "a type of windrow.model",

@@ -83,14 +83,22 @@ from windrow.model.formats import (
 )
 from windrow.model.graph import (
     MAX_PARTITIONS as MAX_PARTITIONS,
+    Graph as Graph,
+    LevelNode as LevelNode,
+    source_number as source_number,
+)
+from windrow.model.identity import (
+    is_behind_process as is_behind_process,
+    is_by_branch as is_by_branch,
+    is_of_log as is_of_log,
+)
+from windrow.model.nodes import (
     AnyJoinNode as AnyJoinNode,
     DeduplicateNode as DeduplicateNode,
     FilterNode as FilterNode,
     FlatMapNode as FlatMapNode,
-    Graph as Graph,
     JoinNode as JoinNode,
     KeyedNode as KeyedNode,
-    LevelNode as LevelNode,
     LookupNode as LookupNode,
     Node as Node,
     ProcessNode as ProcessNode,
@@ -108,13 +116,7 @@ from windrow.model.graph import (
     made_by as made_by,
     needs_ticks as needs_ticks,
     outputs_of as outputs_of,
-    source_number as source_number,
     versions_of as versions_of,
-)
-from windrow.model.identity import (
-    is_behind_process as is_behind_process,
-    is_by_branch as is_by_branch,
-    is_of_log as is_of_log,
 )
 from windrow.model.pipeline import (
     DEFAULT_KEY_GROUPS as DEFAULT_KEY_GROUPS,

@@ -10,38 +10,39 @@ from __future__ import annotations
 from functools import lru_cache
 from itertools import combinations, product
 
-from windrow.model import graph as g
+from windrow.model import nodes as n
+from windrow.model.graph import Graph
 
 
-def is_by_branch(graph: g.Graph, node: g.SelectNode) -> bool:
+def is_by_branch(graph: Graph, node: n.SelectNode) -> bool:
     """Return whether a union identifies rows by their branch too, because two branches can share a row."""
     return any(can_share_rows(graph, *both) for both in combinations(node.inputs, 2))
 
 
-def is_behind_process(graph: g.Graph, stream: str) -> bool:
+def is_behind_process(graph: Graph, stream: str) -> bool:
     """Return whether rows of a stream can derive from rows that a process function emitted."""
     node = graph.producer(stream)
-    if isinstance(node, g.ProcessNode):
+    if isinstance(node, n.ProcessNode):
         return True
-    inputs = (node.left,) if isinstance(node, g.LookupNode) and node.as_of == "order" else node.inputs
-    return not isinstance(node, g.WindowNode) and any(is_behind_process(graph, name) for name in inputs)
+    inputs = (node.left,) if isinstance(node, n.LookupNode) and node.as_of == "order" else node.inputs
+    return not isinstance(node, n.WindowNode) and any(is_behind_process(graph, name) for name in inputs)
 
 
-def is_of_log(graph: g.Graph, stream: str) -> bool:
+def is_of_log(graph: Graph, stream: str) -> bool:
     """Return whether the rows of a stream are (a selection of) the records of a log, each with its place there.
 
     The rows of a window, a join, a table or a process function are not, nor those of a lookup that a later version of
     the table's row can change.
     """
     node = graph.producer(stream)
-    if isinstance(node, g.LookupNode) and node.as_of == "order":
+    if isinstance(node, n.LookupNode) and node.as_of == "order":
         return is_of_log(graph, node.left)
-    is_chosen = isinstance(node, g.SelectNode | g.FilterNode | g.FlatMapNode)
-    return isinstance(node, g.SourceNode) or (is_chosen and all(is_of_log(graph, name) for name in node.inputs))
+    is_chosen = isinstance(node, n.SelectNode | n.FilterNode | n.FlatMapNode)
+    return isinstance(node, n.SourceNode) or (is_chosen and all(is_of_log(graph, name) for name in node.inputs))
 
 
 @lru_cache(maxsize=4096)
-def can_share_rows(graph: g.Graph, first: str, second: str) -> bool:
+def can_share_rows(graph: Graph, first: str, second: str) -> bool:
     """Return whether two streams can have rows with the same identity; True in doubt.
 
     Follows the streams upwards, always the one that comes later in the graph. So they meet at their nearest common
@@ -59,45 +60,45 @@ def can_share_rows(graph: g.Graph, first: str, second: str) -> bool:
             # a row of a timer is identified by key and time, whatever the function
             is_timed = _is_timed(graph, stream) and any(_is_timed(graph, name) for name in _all_above(graph, other))
             return is_timed or any(can_share_rows(graph, name, other) for name in above)
-    if isinstance(node, g.SelectNode) and isinstance(rival, g.SelectNode):
+    if isinstance(node, n.SelectNode) and isinstance(rival, n.SelectNode):
         return not set(node.inputs).isdisjoint(rival.inputs)
     return (
-        isinstance(node, g.AnyJoinNode)
-        and isinstance(rival, g.AnyJoinNode)
+        isinstance(node, n.AnyJoinNode)
+        and isinstance(rival, n.AnyJoinNode)
         and any(_can_be_alike(graph, *both) for both in product(_parts(graph, first), _parts(graph, second)))
     )
 
 
-def _above(graph: g.Graph, stream: str) -> tuple[str, ...]:
+def _above(graph: Graph, stream: str) -> tuple[str, ...]:
     """Return the inputs of a stream that pass on the identity of their rows, whole or as the elements of an array."""
     node = graph.producer(stream)
-    if isinstance(node, g.FilterNode | g.FlatMapNode | g.ProcessNode):
+    if isinstance(node, n.FilterNode | n.FlatMapNode | n.ProcessNode):
         return node.inputs
     match node:
-        case g.SelectNode():
+        case n.SelectNode():
             return () if is_by_branch(graph, node) else node.inputs
-        case g.LookupNode(left=left, as_of="order"):
+        case n.LookupNode(left=left, as_of="order"):
             return (left,)
-        case g.TableNode(name=name, input=given) if stream != name:
+        case n.TableNode(name=name, input=given) if stream != name:
             return (given,)
         case _:
             return ()
 
 
-def _all_above(graph: g.Graph, stream: str) -> tuple[str, ...]:
+def _all_above(graph: Graph, stream: str) -> tuple[str, ...]:
     return (stream, *(ancestor for name in _above(graph, stream) for ancestor in _all_above(graph, name)))
 
 
-def _is_timed(graph: g.Graph, stream: str) -> bool:
+def _is_timed(graph: Graph, stream: str) -> bool:
     node = graph.producer(stream)
-    return isinstance(node, g.ProcessNode) and node.process.on_timer is not None
+    return isinstance(node, n.ProcessNode) and node.process.on_timer is not None
 
 
 _Parts = tuple[str, ...]
 """The streams of the records that a row is made of, in order; '' for a missing partner."""
 
 
-def _parts(graph: g.Graph, stream: str) -> frozenset[_Parts]:
+def _parts(graph: Graph, stream: str) -> frozenset[_Parts]:
     """Return the combinations of streams whose records make a row of a stream; a join combines those of its sides."""
     node = graph.producer(stream)
     if above := _above(graph, stream):
@@ -105,8 +106,8 @@ def _parts(graph: g.Graph, stream: str) -> frozenset[_Parts]:
         if all(len(parts) == 1 for parts in found):
             return frozenset({(stream,)})
         # a row of a timer is made of no records
-        return found | {(stream,)} if isinstance(node, g.ProcessNode) else found
-    if not isinstance(node, g.AnyJoinNode):
+        return found | {(stream,)} if isinstance(node, n.ProcessNode) else found
+    if not isinstance(node, n.AnyJoinNode):
         return frozenset({(stream,)})
     left, right = (_parts(graph, name) for name in node.inputs)
     pairs = {(*of_left, *of_right) for of_left in left for of_right in right}
@@ -115,7 +116,7 @@ def _parts(graph: g.Graph, stream: str) -> frozenset[_Parts]:
     return frozenset(pairs)
 
 
-def _can_be_alike(graph: g.Graph, first: _Parts, second: _Parts) -> bool:
+def _can_be_alike(graph: Graph, first: _Parts, second: _Parts) -> bool:
     """Return whether two rows can be made of the same records."""
     if len(first) != len(second):
         # these rows differ, but a row of a further join can be made of the shorter and another row, or of the longer
