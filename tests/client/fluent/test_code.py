@@ -159,7 +159,7 @@ def test_a_trigger_whose_call_does_nothing_is_refused() -> None:
 
 
 def test_sessions_take_no_function_as_a_trigger() -> None:
-    with pytest.raises(PipelineError, match="sessions merge, and what all_of"):
+    with pytest.raises(PipelineError, match="sessions merge, but the state of all_of"):
         (
             wr.log("data")
             .decode(user="string", t="timestamp")
