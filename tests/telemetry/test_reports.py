@@ -22,7 +22,7 @@ from windrow.errors import (
 )
 from windrow.model import MAX_PARTITIONS, Graph, SinkNode, SourceNode, SqliteSink
 from windrow.telemetry.histogram import Histogram
-from windrow.telemetry.reports import Fault, FaultReason, StepReport, Totals, naming_partitions
+from windrow.telemetry.reports import Fault, FaultReason, StepReport, Totals, name_partitions
 
 
 def test_all_partitions_of_several_sources_are_named() -> None:
@@ -38,7 +38,7 @@ def test_all_partitions_of_several_sources_are_named() -> None:
     }
     (sample,) = STEP.samples
     samples = (replace(sample, partition=MAX_PARTITIONS + 1),)
-    naming_partitions(graph, told.append)(replace(STEP, **numbers, samples=samples, idle=[0]))
+    name_partitions(graph, told.append)(replace(STEP, **numbers, samples=samples, idle=[0]))
     assert told[0].idle == ["orders/0"]
     assert [one.partition for one in told[0].samples] == ["rates/1"]
     for name in numbers:

@@ -31,7 +31,7 @@ from windrow.model import (
 )
 from windrow.runtime.memory import MemoryHost
 from windrow.telemetry.probe import step_probe
-from windrow.telemetry.reports import StepReport, naming_partitions
+from windrow.telemetry.reports import StepReport, name_partitions
 from windrow.telemetry.samples import SAMPLE, RecordSample, least, limit, places_below, ranks
 
 
@@ -141,7 +141,7 @@ def test_each_node_says_its_verdict_and_samples_name_their_source() -> None:
     step = pa.concat_tables([raw(0, 0, *values), raw(MAX_PARTITIONS + 1, 0, record("ann", 3))])
     told: list[StepReport] = []
     reports = run(graph, step)
-    naming_partitions(graph, told.append)(reports[0])
+    name_partitions(graph, told.append)(reports[0])
     found = {(one.partition, one.offset): one.verdicts for one in told[0].samples}
     assert found[("rates/1", 0)] == {"of_rates": "on_time"}
     assert found[("orders/0", 3)] == {"all": "expired"} | (

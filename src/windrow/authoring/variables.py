@@ -29,7 +29,7 @@ import yaml
 from windrow.authoring.sections import DOCUMENT
 from windrow.declare.yaml_node import SqlMark, YamlNode, compose
 from windrow.errors import HIDDEN_VALUES, PipelineError, join_errors
-from windrow.model.references import VARIABLE, given_reference, quoted_in_jaas
+from windrow.model.references import VARIABLE, escape_jaas, given_reference
 
 PROFILES: Final = "windrow.yaml"
 """The name of the file with the profiles of the pipelines beside it."""
@@ -176,7 +176,7 @@ def _secret(path: tuple[str, ...]) -> Callable[[str], str] | None:
     """Return the encoding of a value that may hold secrets, or None."""
     for pair in (path[-2:], path[-3:-1]):
         if len(pair) == 2 and (encode := _SECRETS.get((pair[0], pair[1]))) is not None:  # noqa: PLR2004 - a pair
-            return quoted_in_jaas if path[-1] == "sasl.jaas.config" else encode
+            return escape_jaas if path[-1] == "sasl.jaas.config" else encode
     return None
 
 

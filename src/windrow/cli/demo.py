@@ -155,7 +155,7 @@ def _wait_for_interrupt() -> None:
 
 def _run(pipeline: m.Graph, checkpoint: Path, host: HostName, step: int, *, quiet: bool) -> Totals:
     options = RunSettings(checkpoint=checkpoint, host=host, until_end=True, max_records=step)
-    saying = common.saying_spark_starts(quiet=quiet, advice=common.NEEDS_NO_SPARK)
+    saying = common.report_spark_start(quiet=quiet, advice=common.NEEDS_NO_SPARK)
     with ProgressLine(f"steps of {step:,}", quiet=quiet) as progress, saying, common.interruptible():
         launch(pipeline, options, progress.on_step, lambda _: None)
     return progress.totals

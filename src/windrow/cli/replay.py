@@ -113,7 +113,7 @@ def command(
     if not as_json:
         for note in replay.notes:
             click.echo(f"{valid.name}: {note}", err=True)
-    saying = common.saying_spark_starts(quiet=as_json, advice=common.NEEDS_NO_SPARK)
+    saying = common.report_spark_start(quiet=as_json, advice=common.NEEDS_NO_SPARK)
     with ProgressLine(label, quiet=as_json) as progress, saying, stopping(common.echo_error) as on_start:
         ended = run_replay(replay, options, progress.on_step, on_start)
     if as_json:
@@ -143,7 +143,7 @@ def _back_test(graph: m.Graph, other: str, labels: Path | None, options: ReplayO
     new = _rules(open_pipeline(other).runnable())
     truth = None if labels is None else read_labels(labels)
     options = replace(options, journal=False, end="log" if options.end == "live" else options.end)
-    saying = common.saying_spark_starts(quiet=as_json, advice=common.NEEDS_NO_SPARK)
+    saying = common.report_spark_start(quiet=as_json, advice=common.NEEDS_NO_SPARK)
     with ProgressLine(graph.name, quiet=as_json) as progress, saying, stopping(common.echo_error) as on_start:
         found = back_test(graph, new, options, progress.on_step, on_start, labels=truth)
     if found == "asked":

@@ -32,7 +32,7 @@ from windrow.terminal.common import (
     json_option,
     print_json,
     refuse_options,
-    saying_spark_starts,
+    report_spark_start,
 )
 from windrow.terminal.interrupts import stopping
 from windrow.terminal.options import ADDRESS, DURATION, SHARE, STATE_FOLDER, spark_options
@@ -211,7 +211,7 @@ def _launch(runs: Sequence[_Run], server: RunServer | None, *, is_quiet: bool) -
             tell(f"{run.pipeline.name}: {change}")
     # the memory host has only bounded runs, without a checkpoint
     is_plain = options.until_end and not options.backfill and options.savepoint is None
-    starting = saying_spark_starts(quiet=is_quiet, advice=NEEDS_NO_SPARK if is_plain else "", tell=tell)
+    starting = report_spark_start(quiet=is_quiet, advice=NEEDS_NO_SPARK if is_plain else "", tell=tell)
     with server or nullcontext(), starting, stopping(tell) as on_start:
 
         def on_start_all(stop: Callable[[], None]) -> None:

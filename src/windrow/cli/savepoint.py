@@ -7,7 +7,7 @@ import click
 from windrow.runtime.settings import SparkOptions
 from windrow.telemetry.folders import Folder, default_checkpoint
 from windrow.telemetry.reports import counted
-from windrow.terminal.common import OK, json_option, print_json, saying_spark_starts
+from windrow.terminal.common import OK, json_option, print_json, report_spark_start
 from windrow.terminal.options import STATE_FOLDER, spark_options
 from windrow.terminal.pipelines import open_pipeline, pipeline_argument
 
@@ -39,7 +39,7 @@ def command(*, pipeline: str, checkpoint: Folder | None, to: Folder | None, spar
     sinks = open_sinks(valid)
     checkpoint = checkpoint or default_checkpoint(valid.name)
     try:
-        with saying_spark_starts(quiet=as_json):
+        with report_spark_start(quiet=as_json):
             folder = take_savepoint(valid, sinks, checkpoint, to, spark)
     finally:
         sinks.close()

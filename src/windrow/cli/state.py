@@ -14,7 +14,7 @@ from windrow.runtime.settings import SparkOptions
 from windrow.telemetry.folders import Folder, default_checkpoint
 from windrow.telemetry.numbers import format_time
 from windrow.telemetry.reports import counted
-from windrow.terminal.common import OK, json_option, print_json, saying_spark_starts
+from windrow.terminal.common import OK, json_option, print_json, report_spark_start
 from windrow.terminal.options import STATE_FOLDER, spark_options
 from windrow.terminal.pipelines import open_pipeline, pipeline_argument
 
@@ -68,7 +68,7 @@ def command(
     else:
         from windrow.runtime.stream.take_savepoint import look  # noqa: PLC0415 - Spark only where it is needed
 
-        with saying_spark_starts(quiet=as_json):
+        with report_spark_start(quiet=as_json):
             epoch, states = look(valid, checkpoint or default_checkpoint(valid.name), spark)
     if key:
         return _show_key(valid, epoch, states, key, limit, as_json=as_json)

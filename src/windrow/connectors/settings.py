@@ -12,7 +12,7 @@ from windrow import model as m
 from windrow.declare.findings import Finding, error
 from windrow.declare.formats import FORMAT
 from windrow.declare.spec import FLAG, NAMES, TEXT, Key
-from windrow.model.references import is_reference, with_placeholders
+from windrow.model.references import fill_placeholders, is_reference
 
 FORMAT_DOC: Final = (
     "what a record is: a JSON object with the decoded fields, or with `debezium` the "
@@ -84,7 +84,7 @@ def folder_sink_findings(sink: Any) -> Iterator[Finding]:  # noqa: ANN401 - sett
 
 def url_findings(url: str) -> Iterator[Finding]:
     """Yield problems of the URL of a PostgreSQL server, without the URL, which may contain a password."""
-    if not (is_reference(url) or _is_postgres(with_placeholders(url))):
+    if not (is_reference(url) or _is_postgres(fill_placeholders(url))):
         yield error("url", "must be a URL such as postgresql://user@host:5432/database")
 
 

@@ -26,6 +26,6 @@ def duration_micros(length: Duration, where: str) -> int:
         raise PipelineError(msg) from exc
 
 
-def names_of(key: str | Sequence[str]) -> tuple[str, ...]:
+def field_names(key: str | Sequence[str]) -> tuple[str, ...]:
     """Return one or several field names as a tuple."""
     return (key,) if isinstance(key, str) else tuple(key)

@@ -158,7 +158,7 @@ class _NodeRunner:
         # by the number of the source
         self.is_limited = np.array([source.lateness is not None for source in graph.sources])
         self.lateness = np.array([source.lateness or 0 for source in graph.sources])
-        self.outputs = m.made_by(node)
+        self.outputs = m.operator_outputs(node)
         self.router: Router | None = None
         if isinstance(node, m.KeyedNode) and not place.is_local:
             router = Router(graph, node, packed, local)

@@ -58,7 +58,7 @@ def _sort(records: pa.Table, columns: list[Micros]) -> pa.Table:
     if not records.num_rows:
         return records
     order = np.lexsort(columns[::-1])
-    if ID in records.column_names and len(rows := tied(columns, order)):
+    if ID in records.column_names and len(rows := tied_rows(columns, order)):
         ids = records.column(ID).take(pa.array(rows)).combine_chunks()
         for texts in (_with_whole_numbers(ids), ids):
             ranks = np.zeros(records.num_rows, dtype=np.int64)
@@ -83,7 +83,7 @@ def is_later_sql(row: str, other: str) -> str:
     return f"({' > '.join(watermark)} OR ({' = '.join(watermark)} AND ({is_later})))"
 
 
-def tied(columns: Sequence[Micros], order: Order) -> Order:
+def tied_rows(columns: Sequence[Micros], order: Order) -> Order:
     """Return the rows with the same values in all columns as a neighbour in `order`, in that order."""
     runs = runs_of_equals([column[order] for column in columns])
     rows: Order = order[np.bincount(runs)[runs] > 1]

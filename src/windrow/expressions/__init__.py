@@ -18,7 +18,7 @@ from windrow.expressions.inputs import (
     ProcessSpec,
     RulesSpec,
     WindowSpec,
-    aggregated_texts,
+    aggregate_inputs,
     arguments,
     computed,
     computed_arguments,
@@ -31,14 +31,14 @@ from windrow.expressions.inputs import (
 )
 from windrow.expressions.origins import origins_of, table_keys
 from windrow.expressions.results import Result, formulas, needs_rows, results
-from windrow.expressions.rows import Rows, SinkSpec, made_rows, rows_of, sink_spec, sink_specs
+from windrow.expressions.rows import Rows, SinkSpec, emitted_rows, rows_of, sink_spec, sink_specs
 from windrow.expressions.streams import (
     ROWS_OF,
     JoinSide,
     JoinSpan,
     Stream,
     decoding_spec,
-    exploded,
+    element_fields,
     is_same_type,
     join_sides,
     join_spans,

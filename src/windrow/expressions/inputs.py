@@ -146,7 +146,7 @@ def computed_arguments(spec: WindowSpec) -> tuple[Computed, ...]:
         if aggregate.where is not None and analyse(aggregate.where, fields, nullable).type != m.BooleanType():
             msg = f"{aggregate.where!r} is not a condition; write one that is true or false, such as kind = 'buy'"
             raise PipelineError(msg)
-        for text in aggregated_texts(aggregate.function):
+        for text in aggregate_inputs(aggregate.function):
             analyse(_quote_field(text, names), fields, nullable)
         for text in _texts(aggregate, names):
             if text not in names and text not in columns:
@@ -174,14 +174,14 @@ def _texts(aggregate: m.Aggregate, names: Iterable[str]) -> tuple[str, ...]:
         # a field with the name of a value, such as true, needs double quotes in a condition
         is_value = aggregate.where in names and not is_column(aggregate.where, frozenset(names))
         return (f"({aggregate.where})" if is_value else aggregate.where,)
-    of = aggregated_texts(aggregate.function)
+    of = aggregate_inputs(aggregate.function)
     if aggregate.where is None:
         return of
     # an argument is computed only where the condition is true, so it cannot fail elsewhere
     return tuple(f"CASE WHEN ({aggregate.where}\n) THEN ({_quote_field(text, names)}\n) END" for text in of)
 
 
-def aggregated_texts(function: m.Function) -> tuple[str, ...]:
+def aggregate_inputs(function: m.Function) -> tuple[str, ...]:
     """Return the fields or expressions that an aggregate reads."""
     match function:
         case m.Count() | m.Formula():

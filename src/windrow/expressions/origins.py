@@ -9,7 +9,7 @@ from windrow import model as m
 from windrow.expressions.analyse import Expression
 from windrow.expressions.inputs import arguments, computed_arguments, derived, is_window_spec
 from windrow.expressions.results import formulas, results
-from windrow.expressions.streams import exploded, join_sides, selected_expressions, spec_of, stream_of
+from windrow.expressions.streams import element_fields, join_sides, selected_expressions, spec_of, stream_of
 
 Way = Literal["IDENTITY", "TRANSFORMATION", "AGGREGATION"]
 """How a column is computed from a field: a copy, an expression over it, or an aggregate."""
@@ -43,7 +43,7 @@ def origins_of(graph: m.Graph, stream: str) -> dict[str, Origins]:
         case m.FlatMapNode():
             given = origins_of(graph, node.input)
             array = _at_least("TRANSFORMATION", given[node.field])
-            names = [field.name for field in exploded(stream_of(graph, node.input), node)]
+            names = [field.name for field in element_fields(stream_of(graph, node.input), node)]
             found = {name: array if name == node.field else given.get(name, array) for name in names}
         case m.JoinNode() | m.LookupNode() | m.TableJoinNode():
             sides = zip(node.inputs, join_sides(graph, node), strict=True)

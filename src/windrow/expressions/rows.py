@@ -61,7 +61,7 @@ def _alerts(key: tuple[m.Field, ...]) -> Rows:
     return Rows("alerts", key, (rule, severity, rule_hash, *key, subject, time, text, evidence))
 
 
-def made_rows(spec: AnySpec) -> Rows:
+def emitted_rows(spec: AnySpec) -> Rows:
     """Return the rows that an operator emits; raise PipelineError for an invalid expression."""
     key, node = key_of(spec), spec.node
     if is_window_spec(spec):
@@ -80,7 +80,7 @@ def made_rows(spec: AnySpec) -> Rows:
 def rows_of(graph: m.Graph, sink: m.SinkNode) -> Rows:
     """Return the rows that a sink receives; raise PipelineError for an invalid expression."""
     node = graph.producer(sink.input)
-    return made_rows(spec_of(graph, node if isinstance(node, m.ResultNode) else sink))
+    return emitted_rows(spec_of(graph, node if isinstance(node, m.ResultNode) else sink))
 
 
 def sink_spec(graph: m.Graph, sink: m.SinkNode) -> SinkSpec:

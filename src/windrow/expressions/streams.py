@@ -65,7 +65,9 @@ def stream_of(graph: m.Graph, name: str) -> Stream:  # noqa: C901 - a case for e
             found = replace(given, fields=fields, key=given.key if is_keyed else (), lacking=lacking)
         case m.FlatMapNode():
             given = stream_of(graph, node.input)
-            found = replace(given, fields=exploded(given, node), rows_of="elements", has_id=True, key=(), lacking=None)
+            found = replace(
+                given, fields=element_fields(given, node), rows_of="elements", has_id=True, key=(), lacking=None
+            )
         case m.TableNode():
             found = _table(graph, node, name)
         case m.JoinNode():
@@ -214,7 +216,7 @@ def _selected_fields(given: Stream, node: m.SelectNode) -> tuple[m.Field, ...]:
     return tuple(by_name[name] for name in node.select)
 
 
-def exploded(given: Stream, node: m.FlatMapNode) -> tuple[m.Field, ...]:
+def element_fields(given: Stream, node: m.FlatMapNode) -> tuple[m.Field, ...]:
     """Return the fields of an array's elements; raise PipelineError for no array, or for two fields of one name."""
     array = next((field for field in given.fields if field.name == node.field), None)
     if array is None or not isinstance(array.type, m.ArrayType):

@@ -113,7 +113,7 @@ from windrow.model.nodes import (
     TableJoinNode as TableJoinNode,
     TableNode as TableNode,
     WindowNode as WindowNode,
-    made_by as made_by,
+    operator_outputs as operator_outputs,
     needs_ticks as needs_ticks,
     outputs_of as outputs_of,
     versions_of as versions_of,

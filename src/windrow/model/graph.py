@@ -31,7 +31,7 @@ from windrow.model.nodes import (
     TableJoinNode,
     TableNode,
     WindowNode,
-    made_by,
+    operator_outputs,
     outputs_of,
     versions_of,
 )
@@ -281,7 +281,7 @@ class Graph:
     def is_settled(self, stream: str) -> bool:
         """Return whether the rows of a stream come in the order of watermarks of all its sources."""
         node = self.producer(stream)
-        if isinstance(node, KeyedNode) and stream in made_by(node):
+        if isinstance(node, KeyedNode) and stream in operator_outputs(node):
             return self.is_ordered(node)
         feeding = {self.feeding(name) for name in node.inputs}
         return len(feeding) == 1 and all(map(self.is_settled, node.inputs))

@@ -306,7 +306,7 @@ def versions_of(table: str) -> str:
     return f"{table}.versions"
 
 
-def made_by(node: Node) -> tuple[str, ...]:
+def operator_outputs(node: Node) -> tuple[str, ...]:
     """Return the streams that the operator of a node makes; the versions of a table are made before it."""
     return (node.name,) if isinstance(node, TableNode) else tuple(outputs_of(node))
 

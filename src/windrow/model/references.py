@@ -203,7 +203,7 @@ def references_in(text: str) -> list[str]:
     return [match[0] for match in _SECRET_REFERENCE.finditer(text)]
 
 
-def with_placeholders(text: str) -> str:
+def fill_placeholders(text: str) -> str:
     """Return a text with the default, or a digit (valid as a port), for each reference, to check its form."""
     return _SECRET_REFERENCE.sub(lambda match: match["default"] or "1", text)
 
@@ -256,6 +256,6 @@ def _referenced_value(match: re.Match[str], called: str) -> str:
         raise InputError(msg) from exc
 
 
-def quoted_in_jaas(text: str) -> str:
+def escape_jaas(text: str) -> str:
     """Escape a text for use between the quotes of a JAAS option."""
     return text.replace("\\", "\\\\").replace('"', '\\"')

@@ -24,7 +24,7 @@ from windrow.runtime.stream.checkpoint import Checkpoint, locked, log_of
 from windrow.telemetry.folders import Folder, remove, write_whole
 from windrow.telemetry.history import HistoryWriter, RunRecord, forget_history, history_of
 from windrow.telemetry.lineage import lineage
-from windrow.telemetry.reports import Alert, Observer, OnStep, naming_lag, naming_partitions
+from windrow.telemetry.reports import Alert, Observer, OnStep, name_lag, name_partitions
 from windrow.telemetry.traces import tracing
 
 
@@ -158,10 +158,10 @@ def launch(graph: m.Graph, options: RunSettings, on_step: OnStep, on_start: OnSt
             options,
             on_trouble=all_.on_trouble,
             on_ready=all_.on_ready,
-            on_lag=naming_lag(graph, all_.on_lag),
+            on_lag=name_lag(graph, all_.on_lag),
             on_resume=all_.on_resume,
         )
-        ended = _launch(graph, watched, groups.committing(naming_partitions(graph, all_.on_step)), on_start)
+        ended = _launch(graph, watched, groups.committing(name_partitions(graph, all_.on_step)), on_start)
         all_.on_end(ended == "asked")
         return ended
 

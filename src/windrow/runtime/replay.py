@@ -32,7 +32,7 @@ from windrow.runtime.stream.checkpoint import Checkpoint, log_of
 from windrow.telemetry.facts import PartitionName
 from windrow.telemetry.folders import Folder
 from windrow.telemetry.numbers import format_time
-from windrow.telemetry.reports import Observer, OnStep, counted, naming_partitions
+from windrow.telemetry.reports import Observer, OnStep, counted, name_partitions
 from windrow.telemetry.traces import tracing
 
 SHADOW = "_shadow"
@@ -280,7 +280,7 @@ def run_replay(replay: Replay, options: ReplayOptions, on_step: OnStep, on_start
     """Replay; `on_start` receives the function that asks it to stop. Raise a WindrowError if it fails."""
     graph = replay.pipeline
     with tracing(graph, options.host, options.on_warning) as traces:
-        both = Observer.all_of([Observer(on_step), Observer(naming_partitions(graph, traces.on_step))])
+        both = Observer.all_of([Observer(on_step), Observer(name_partitions(graph, traces.on_step))])
         return _run_replay(replay, options, both.on_step, on_start)
 
 

@@ -420,14 +420,14 @@ def _call_each(functions: Sequence[Callable[P, None]]) -> Callable[P, None]:
     return call
 
 
-def naming_partitions(graph: m.Graph, on_step: OnStep) -> OnStep:
+def name_partitions(graph: m.Graph, on_step: OnStep) -> OnStep:
     """Wrap `on_step` so that partitions of several sources have the names of the graph."""
     if len(graph.sources) == 1:
         return on_step
     return lambda report: on_step(report.rename_partitions(lambda number: graph.partition_name(int(number))))
 
 
-def naming_lag(graph: m.Graph, on_lag: OnLag) -> OnLag:
+def name_lag(graph: m.Graph, on_lag: OnLag) -> OnLag:
     """Wrap `on_lag` so that partitions of several sources have the names of the graph."""
     if len(graph.sources) == 1:
         return on_lag

@@ -136,7 +136,7 @@ def echo_error(text: str) -> None:
 
 
 @contextmanager
-def saying_spark_starts(*, quiet: bool, advice: str = "", tell: Callable[[str], None] = echo_error) -> Iterator[None]:
+def report_spark_start(*, quiet: bool, advice: str = "", tell: Callable[[str], None] = echo_error) -> Iterator[None]:
     """Report by `tell` that Spark is starting, which takes a while, with advice; not if `quiet`."""
     if quiet:
         yield

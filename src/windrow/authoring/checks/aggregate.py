@@ -14,7 +14,7 @@ from windrow.authoring.checks.base import is_field, is_misspelt, no_field, type_
 from windrow.declare.findings import Finding, error, warning
 from windrow.declare.python_code import why_not_callable
 from windrow.errors import PipelineError
-from windrow.expressions import WindowSpec, aggregated_texts, analyse, results, split_call
+from windrow.expressions import WindowSpec, aggregate_inputs, analyse, results, split_call
 from windrow.expressions.functions import catalogue
 
 _MOST_DIGITS = 28
@@ -27,7 +27,7 @@ def aggregate_types(spec: WindowSpec) -> Iterator[Finding]:
         yield error("aggregate", "is empty; name a result, such as {events: count()}")
     for aggregate in spec.node.aggregates:
         where = f"aggregate.{aggregate.name}"
-        for of in aggregated_texts(aggregate.function):
+        for of in aggregate_inputs(aggregate.function):
             type_ = type_of(spec, of)
             if is_misspelt(spec, of):
                 yield error(where, no_field(spec, of))
@@ -94,7 +94,7 @@ def expressions(spec: WindowSpec) -> Iterator[Finding]:
     """Expressions are valid and deterministic, over the fields of one record; conditions are boolean."""
     for aggregate in spec.node.aggregates:
         where = f"aggregate.{aggregate.name}"
-        for of in aggregated_texts(aggregate.function):
+        for of in aggregate_inputs(aggregate.function):
             if not is_field(spec, of) and not is_misspelt(spec, of):
                 try:
                     analyse(of, valid_record_fields(spec))

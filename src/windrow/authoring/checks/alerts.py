@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from windrow import model as m
 from windrow.declare.findings import Finding, error, warning
-from windrow.model.references import is_reference, mask_arguments, with_placeholders
+from windrow.model.references import fill_placeholders, is_reference, mask_arguments
 
 _SHORTEST = 1_000_000
 """The interval at which a run evaluates its alerts."""
@@ -76,7 +76,7 @@ def _receivers(graph: m.Graph) -> Iterator[Finding]:
     if url is None or is_reference(url):
         return
     try:
-        parts = urlsplit(with_placeholders(url))
+        parts = urlsplit(fill_placeholders(url))
         is_url = parts.scheme in {"http", "https"} and bool(parts.hostname) and (parts.port is None or parts.port > 0)
     except ValueError:
         is_url = False

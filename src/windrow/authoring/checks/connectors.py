@@ -14,7 +14,7 @@ from windrow.declare.findings import Finding, error, warning
 from windrow.errors import InputError
 from windrow.expressions import WindowSpec
 from windrow.model.avro_schema import AvroMap, AvroRecord, AvroType, AvroUnion, parse_schema
-from windrow.model.references import is_reference, with_placeholders
+from windrow.model.references import fill_placeholders, is_reference
 
 
 def source_settings(node: m.SourceNode) -> Iterator[Finding]:
@@ -134,7 +134,7 @@ def record_format(node: m.SourceNode) -> Iterator[Finding]:
 
 def _registry(where: str, given: m.Registry) -> Iterator[Finding]:
     # the URL is not quoted: it may hold a password
-    if not is_reference(given.url) and not with_placeholders(given.url).startswith(("http://", "https://")):
+    if not is_reference(given.url) and not fill_placeholders(given.url).startswith(("http://", "https://")):
         yield error(f"{where}.registry", "must be a URL such as http://localhost:8081")
 
 

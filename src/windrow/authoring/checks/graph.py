@@ -99,7 +99,7 @@ def _names(graph: m.Graph) -> Iterator[Finding]:
 def _inputs(graph: m.Graph) -> Iterator[Finding]:
     if not graph.sources:
         yield error("sources", "there is no source; add one")
-    known = [name for node in graph.nodes for name in m.made_by(node)]
+    known = [name for node in graph.nodes for name in m.operator_outputs(node)]
     unknown = False
     for node in graph.nodes:
         for name in dict.fromkeys(named_streams(node)):

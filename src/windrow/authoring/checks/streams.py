@@ -11,7 +11,7 @@ from windrow.errors import PipelineError
 from windrow.expressions import (
     ROWS_OF,
     Stream,
-    aggregated_texts,
+    aggregate_inputs,
     stream_of,
     united,
 )
@@ -42,7 +42,7 @@ def _arrays(node: m.ResultNode, given: Stream) -> Iterator[Finding]:
         used += [
             (f"aggregate.{aggregate.name}", text)
             for aggregate in node.aggregates
-            for text in aggregated_texts(aggregate.function)
+            for text in aggregate_inputs(aggregate.function)
         ]
     for part, name in used:
         if name in arrays:

@@ -9,7 +9,7 @@ from typing import Literal
 from windrow import model as m
 from windrow.client.arguments import checked
 from windrow.client.fluent.streams import Stream
-from windrow.declare.arguments import names_of
+from windrow.declare.arguments import field_names
 from windrow.errors import PipelineError
 
 
@@ -49,7 +49,7 @@ def file(path: str | PathLike[str], *, key: str | Sequence[str], log: str | Path
         key: the field or fields that identify a row of the file.
         log: the folder of the log.
     """
-    return Stream(m.FileSource(fspath(path), names_of(key), fspath(log)))
+    return Stream(m.FileSource(fspath(path), field_names(key), fspath(log)))
 
 
 @checked
@@ -89,7 +89,7 @@ def postgres_cdc(
     else:
         msg = "source.postgres_cdc: give either `log`, or `servers` and `topic`"
         raise PipelineError(msg)
-    return Stream(m.PostgresCdcSource(url, table, into, names_of(key), slot, publication))
+    return Stream(m.PostgresCdcSource(url, table, into, field_names(key), slot, publication))
 
 
 @checked

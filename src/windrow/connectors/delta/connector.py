@@ -10,7 +10,7 @@ from typing import ClassVar
 from windrow import model as m
 from windrow.connectors import settings
 from windrow.connectors.base import Connector, SinkConnector
-from windrow.declare.arguments import names_of
+from windrow.declare.arguments import field_names
 from windrow.declare.spec import Section
 
 
@@ -38,7 +38,7 @@ def delta(path: str | PathLike[str], *, table: str, key: Sequence[str] = (), cha
     `key` is what rows are merged by (left out: the window and the pipeline's key). With ``changelog=False`` the table
     of changes stays empty. Needs ``pip install 'windrow[delta]'``.
     """
-    return DeltaSink(fspath(path), table, names_of(key), changelog)
+    return DeltaSink(fspath(path), table, field_names(key), changelog)
 
 
 DELTA = Connector(

@@ -10,7 +10,7 @@ from typing import ClassVar
 from windrow import model as m
 from windrow.connectors import settings
 from windrow.connectors.base import Connector, SinkConnector
-from windrow.declare.arguments import names_of
+from windrow.declare.arguments import field_names
 from windrow.declare.findings import Finding
 from windrow.declare.spec import Section
 
@@ -38,7 +38,7 @@ def duckdb(path: str | PathLike[str], *, table: str, key: Sequence[str] = (), ch
     `key` is what rows are replaced by (left out: the window and the pipeline's key). With ``changelog=False`` the table
     of changes stays empty.
     """
-    return DuckDBSink(fspath(path), table, names_of(key), changelog)
+    return DuckDBSink(fspath(path), table, field_names(key), changelog)
 
 
 def _findings(sink: DuckDBSink) -> Iterator[Finding]:

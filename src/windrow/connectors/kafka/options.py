@@ -6,7 +6,7 @@ import re
 
 from windrow import model as m
 from windrow.errors import InputError
-from windrow.model.references import quoted_in_jaas, resolve_references
+from windrow.model.references import escape_jaas, resolve_references
 
 TIMEOUT = 10.0
 """Timeout of a request to a broker in seconds."""
@@ -48,7 +48,7 @@ def checked_options(source: m.KafkaSource | m.KafkaSink) -> dict[str, str]:
             msg = f"the Kafka option {name} must not have the prefix; write {name.removeprefix('kafka.')}"
             raise InputError(msg)
     return {
-        name: resolve_references(value, f"the Kafka option {name}", quoted_in_jaas if name == _LOGIN else str)
+        name: resolve_references(value, f"the Kafka option {name}", escape_jaas if name == _LOGIN else str)
         for name, value in source.options
     }
 

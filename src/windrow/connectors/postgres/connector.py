@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from windrow import model as m
 from windrow.connectors import settings
 from windrow.connectors.base import Connector, SinkConnector, load
-from windrow.declare.arguments import names_of
+from windrow.declare.arguments import field_names
 from windrow.declare.findings import Finding, error
 from windrow.declare.spec import FLAG, TEXT, Key, Section
 from windrow.model.references import mask_url
@@ -22,7 +22,7 @@ def postgres(
     pipeline's key). With ``changelog=False`` the table of changes stays empty; with ``outbox=True`` each change is also
     in the table ``T_outbox``, from which ``windrow relay`` sends it on.
     """
-    return m.PostgresSink(url, table, names_of(key), changelog, outbox)
+    return m.PostgresSink(url, table, field_names(key), changelog, outbox)
 
 
 def _findings(sink: m.PostgresSink) -> Iterator[Finding]:

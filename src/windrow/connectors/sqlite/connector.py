@@ -9,7 +9,7 @@ from typing import Literal
 from windrow import model as m
 from windrow.connectors import settings
 from windrow.connectors.base import Connector, SinkConnector
-from windrow.declare.arguments import names_of
+from windrow.declare.arguments import field_names
 from windrow.declare.findings import Finding, error
 from windrow.declare.spec import FLAG, Key, Section, choice
 
@@ -32,7 +32,7 @@ def sqlite(
     `key` is the table's primary key (left out: the window and the pipeline's key). SQLite's NUMERIC keeps 15 digits of
     a decimal; ``decimals="text"`` keeps all. With ``changelog=False`` the table of changes stays empty.
     """
-    return m.SqliteSink(fspath(path), table, names_of(key), decimals, changelog)
+    return m.SqliteSink(fspath(path), table, field_names(key), decimals, changelog)
 
 
 def _findings(sink: m.SqliteSink) -> Iterator[Finding]:

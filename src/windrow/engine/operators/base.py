@@ -271,8 +271,8 @@ def add_own_windows(expired: pa.Table) -> pa.Table:
 class OperatorOutput:
     """The output of an operator in a step: rows for its sinks, or packets for the key groups of the next level.
 
-    `records` are those of its streams, in the order of `windrow.model.made_by`, if nodes read them. `late_records` and
-    `duplicates` count its records with these verdicts, `open_windows` the windows after the step, `fired_windows` and
+    `records` are those of its streams, in the order of `windrow.model.operator_outputs`, if nodes read them.
+    `late_records` and `duplicates` count its records with these verdicts, `open_windows` the windows after the step, `fired_windows` and
     `closed_windows` those of the step. `judged` are its records if it judges them by their time.
     """
 

@@ -13,7 +13,7 @@ from windrow import model as m
 from windrow.engine import duckdb_sql, schema
 from windrow.engine.columns import MAX_TIME, to_micros
 from windrow.engine.duckdb_sql import identifier
-from windrow.engine.merged_order import ID_ORDER, in_merged_order, runs_of_equals, tied
+from windrow.engine.merged_order import ID_ORDER, in_merged_order, runs_of_equals, tied_rows
 from windrow.engine.operators.base import Operator, OperatorOutput, OperatorStep
 from windrow.engine.operators.settled import settle_ordered
 from windrow.engine.schema import DIFF, ID, OFFSET, PARTITION, PLACE, TIME, record_schema
@@ -21,7 +21,7 @@ from windrow.engine.state.migrate import RowsByKeyGroup, StoredState
 from windrow.engine.state.runs import Runs, migrate_runs
 from windrow.engine.state.store import MemoryState, OperatorState, StoreKind
 from windrow.engine.state.widening import StateChange
-from windrow.expressions import AnySpec, OperatorSpec, made_rows, spec_of, stream_of
+from windrow.expressions import AnySpec, OperatorSpec, emitted_rows, spec_of, stream_of
 
 _KIND: Final = "keys"
 _NUMBER: Final = "__number"
@@ -115,11 +115,11 @@ class RowsOperator:
     state: Final[Mapping[str, StoreKind]] = {}
 
     def __init__(self, spec: AnySpec) -> None:
-        self._changes = schema.changes(made_rows(spec))
+        self._changes = schema.changes(emitted_rows(spec))
         self._key_groups = spec.key_groups
         self._duck = duckdb_sql.Connection()
         places = {"source": pa.scalar(spec.source.label), "partition": PARTITION, "offset": OFFSET, "row": ID}
-        key = [field.name for field in schema.row_key(made_rows(spec))]
+        key = [field.name for field in schema.row_key(emitted_rows(spec))]
         # a constant, or the name of the record's column
         self._columns: dict[str, pa.Scalar | str] = {
             "op": pa.scalar("insert"),
@@ -153,7 +153,7 @@ class RowsOperator:
         """Sort changes by place and key, and add the operation of each; keys are compared where places are the same."""
         columns = [to_micros(changes.column(name)) for name in PLACE]
         order, ranks = np.lexsort(columns[::-1]), np.zeros(changes.num_rows, dtype=np.int64)
-        if len(rows := tied(columns, order)):
+        if len(rows := tied_rows(columns, order)):
             shared = changes.take(pa.array(rows)).append_column(_NUMBER, pa.array(rows))
             found = duckdb_sql.query(self._duck, self._ranks, changes=shared)
             ranks[found.column(_NUMBER).to_numpy()] = found.column("__rank").to_numpy()

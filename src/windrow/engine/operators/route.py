@@ -81,7 +81,7 @@ class Router:
         local: Container[str] = (),
     ) -> None:
         self._stages = []
-        names = set(m.made_by(node))
+        names = set(m.operator_outputs(node))
         for below in graph.nodes:
             if type(below) in _STAGES and names.intersection(below.inputs):
                 self._stages.append(_STAGES[type(below)](graph, below))

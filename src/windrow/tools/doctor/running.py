@@ -8,7 +8,7 @@ from typing import Final
 from urllib.parse import parse_qs, urlsplit
 
 from windrow import model as m
-from windrow.model.references import MASK, is_reference, mask_url, with_placeholders
+from windrow.model.references import MASK, fill_placeholders, is_reference, mask_url
 from windrow.telemetry.health import default_limit
 from windrow.telemetry.numbers import duration, first_line, percent, short_bytes
 from windrow.telemetry.reports import counted
@@ -371,7 +371,7 @@ def _server(where: str, url: str) -> Iterator[Finding]:
         return
     try:
         # a part of a password with an @ or a slash would be taken for the host
-        parts = urlsplit(mask_url(with_placeholders(url)))
+        parts = urlsplit(mask_url(fill_placeholders(url)))
         host, mode = parts.hostname or "", parse_qs(parts.query).get("sslmode", ["prefer"])[-1]
     except ValueError:
         host, mode = MASK, ""

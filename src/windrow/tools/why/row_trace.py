@@ -441,8 +441,8 @@ def _above(
     while waiting:
         stream, way = waiting.pop()
         before = graph.producer(stream)
-        if isinstance(before, m.KeyedNode) and stream in m.made_by(before):
-            found[stream] = before, m.made_by(before).index(stream)
+        if isinstance(before, m.KeyedNode) and stream in m.operator_outputs(before):
+            found[stream] = before, m.operator_outputs(before).index(stream)
             ways.setdefault(stream, set()).add(way)
         elif isinstance(before, m.SourceNode):
             has_records = True

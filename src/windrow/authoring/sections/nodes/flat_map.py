@@ -14,7 +14,7 @@ from windrow.authoring.sections.nodes.kind import NodeKind, from_key
 from windrow.declare.findings import Finding, error
 from windrow.declare.spec import FIELD_NAME, FLAG, Key, Section
 from windrow.errors import PipelineError
-from windrow.expressions import ROWS_OF, Stream, exploded
+from windrow.expressions import ROWS_OF, Stream, element_fields
 
 
 def _findings(graph: m.Graph, node: m.FlatMapNode, given: Stream) -> Iterator[Finding]:  # noqa: ARG001 - as others
@@ -22,7 +22,7 @@ def _findings(graph: m.Graph, node: m.FlatMapNode, given: Stream) -> Iterator[Fi
         yield error(at(node, "from"), f"{ROWS_OF[given.rows_of]} have a key; flat_map the records before the table")
         return
     try:
-        made = exploded(given, replace(node, position=None))
+        made = element_fields(given, replace(node, position=None))
     except PipelineError as exc:
         yield error(at(node, "flat_map" if node.element is None else "element"), exc.message)
         return

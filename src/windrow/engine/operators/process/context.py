@@ -19,7 +19,7 @@ from windrow.engine.schema import ID, LAST_PARTITION, MICROS, OFFSET, PARTITION,
 from windrow.engine.state.keyed import NEVER
 from windrow.engine.value_codec import micros_of, time_of, to_values, value_codec
 from windrow.engine.windows import GLOBAL_END, GLOBAL_START
-from windrow.expressions import ProcessSpec, made_rows
+from windrow.expressions import ProcessSpec, emitted_rows
 
 _YEAR_1: Final = -62_135_596_800_000_000
 
@@ -439,7 +439,7 @@ class EmittedChange(NamedTuple):
 
 def change_rows(spec: ProcessSpec, changes: Sequence[EmittedChange]) -> pa.Table:
     """Return changes in the schema of the pipeline's changelog, in order; their window is all time."""
-    fields = schema.changes(made_rows(spec))
+    fields = schema.changes(emitted_rows(spec))
     if not changes:
         return fields.empty_table()
     had = np.array([change.before is not None for change in changes])
@@ -468,7 +468,7 @@ def change_rows(spec: ProcessSpec, changes: Sequence[EmittedChange]) -> pa.Table
 
 def stream_rows(spec: ProcessSpec, rows: Sequence[EmittedRow]) -> pa.Table:
     """Return rows as the records of a stream."""
-    fields = schema.changes(made_rows(spec))
+    fields = schema.changes(emitted_rows(spec))
     columns = {
         PARTITION: pa.array([row.place[1] for row in rows], pa.int32()),
         OFFSET: pa.array([row.place[2] for row in rows], pa.int64()),

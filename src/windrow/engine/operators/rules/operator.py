@@ -42,7 +42,7 @@ from windrow.engine.state.migrate import RowsByKeyGroup, StoredState
 from windrow.engine.state.runs import Runs
 from windrow.engine.state.store import BlobStore, MemoryState, OperatorState, StoreKind
 from windrow.engine.state.widening import StateChange
-from windrow.expressions import RulesSpec, made_rows, spec_of
+from windrow.expressions import RulesSpec, emitted_rows, spec_of
 
 SERIES: Final = "__card"
 """The column with the hash of the series; its name is part of the stored state."""
@@ -216,7 +216,7 @@ class RulesOperator:
         records = record_schema(spec)
         self._names = [name for name in records.names if name != WATERMARK]
         self._stored = pa.schema([pa.field(SERIES, pa.int64()), *(records.field(name) for name in self._names)])
-        self._changes = schema.changes(made_rows(spec))
+        self._changes = schema.changes(emitted_rows(spec))
         self._row = pa.schema(list(self._changes)[self._changes.names.index("alert_id") :])
         self._alerts = pa.schema(
             [

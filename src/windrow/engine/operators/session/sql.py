@@ -17,7 +17,7 @@ from windrow.engine.operators.session.plan import SessionPlan
 from windrow.engine.operators.window.panes import PLACES, append_places
 from windrow.engine.operators.window.sql import PaneLists
 from windrow.engine.schema import LAST_PARTITION, PLACE
-from windrow.expressions import WindowSpec, made_rows
+from windrow.expressions import WindowSpec, emitted_rows
 
 FRAGMENT: Final = "__fragment"
 """The column with the number of the fragment that a record or an accumulator belongs to."""
@@ -88,7 +88,7 @@ class SessionValues:
         self._is_traced = is_traced
         self._sql = SessionSql(spec, is_traced=is_traced)
         self._retracts = spec.node.emit.mode == "retract"
-        self._schema = schema.changes(made_rows(spec))
+        self._schema = schema.changes(emitted_rows(spec))
         self.no_changes = self._schema.empty_table()
         if is_traced:
             self.no_changes = pa.schema([*self._schema, *PLACES]).empty_table()

@@ -29,7 +29,7 @@ from windrow.engine.state.store import OperatorState, StoreKind
 from windrow.engine.state.widening import StateChange
 from windrow.engine.state.window_store import WindowSummary, windows_in
 from windrow.engine.windows import window_bounds
-from windrow.expressions import WindowSpec, made_rows
+from windrow.expressions import WindowSpec, emitted_rows
 
 _ROWS: Final = "rows"
 _REVISIONS: Final = "revisions"
@@ -61,7 +61,7 @@ class ChangelogWindowOperator:
         self._hold = hold
         self._is_traced = is_traced
         self._duck = duckdb_sql.Connection(spec.key)
-        self._schema = schema.changes(made_rows(spec))
+        self._schema = schema.changes(emitted_rows(spec))
         records = unscale(schema.record_schema(spec).empty_table())
         self._sql = ChangelogSql(spec, records)
         self._no_rows = pa.schema([*records.schema, (DIFF, pa.int64()), (WINDOW, pa.int64())]).empty_table()

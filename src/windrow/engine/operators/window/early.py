@@ -28,7 +28,7 @@ from windrow.engine.state.store import OperatorState
 from windrow.engine.state.window_store import WindowSummary, drop_windows, load_panes, store_panes, windows_in
 from windrow.engine.user_code import key_text, record_place
 from windrow.engine.windows import GLOBAL_END, window_bounds
-from windrow.expressions import WindowSpec, made_rows
+from windrow.expressions import WindowSpec, emitted_rows
 
 _LAST_PANE: Final = GLOBAL_END - 1
 """The last time at which an early pane is due: none is due at the end of a window."""
@@ -54,7 +54,7 @@ class EarlyPanes:
         self._shortest = min(trigger_periods(trigger), default=None)
         self._duck = connection
         self._sql = sql.EarlyPaneSql(spec, self._plain, has_periods=self._shortest is not None)
-        self._no_changes = schema.changes(made_rows(spec)).empty_table()
+        self._no_changes = schema.changes(emitted_rows(spec)).empty_table()
         self._chunks = LateChunks(spec, connection)
         self._no_panes = duckdb_sql.query(connection, self._sql.empty, records=no_records)
 

@@ -27,7 +27,7 @@ from windrow.engine.state import window_store
 from windrow.engine.state.store import OperatorState
 from windrow.engine.state.window_store import WindowSummary, drop_windows, windows_in
 from windrow.engine.windows import window_bounds
-from windrow.expressions import WindowSpec, made_rows
+from windrow.expressions import WindowSpec, emitted_rows
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class WatermarkPanes:
         self._duck = connection
         self._is_traced = is_traced
         self._sql = WindowSql(spec, is_traced=is_traced)
-        self._schema = schema.changes(made_rows(spec))
+        self._schema = schema.changes(emitted_rows(spec))
         self._no_panes = duckdb_sql.query(self._duck, self._sql.begin, records=no_records)
         self._no_changes = pa.schema([*self._schema, *(PLACES if is_traced else ())]).empty_table()
         self._chunks = LateChunks(spec, connection, PLACE if is_traced else PLACE[1:])

@@ -32,7 +32,7 @@ from windrow.engine.state.runs import Runs, migrate_runs
 from windrow.engine.state.store import OperatorState, StoreKind
 from windrow.engine.state.widening import StateChange
 from windrow.engine.windows import GLOBAL_START
-from windrow.expressions import WindowSpec, made_rows, needs_rows
+from windrow.expressions import WindowSpec, emitted_rows, needs_rows
 
 _PANES: Final = "panes"
 _ROWS: Final = "rows"
@@ -54,7 +54,7 @@ class _Changes:
     def __init__(self, spec: WindowSpec, *, is_traced: bool) -> None:
         self._spec = spec
         self._is_traced = is_traced
-        self._schema = schema.changes(made_rows(spec))
+        self._schema = schema.changes(emitted_rows(spec))
         self.none = pa.schema([*self._schema, *PLACES]).empty_table()
 
     def output(self, changes: pa.Table) -> OperatorOutput:
