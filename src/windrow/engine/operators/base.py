@@ -273,7 +273,8 @@ class OperatorOutput:
 
     `records` are those of its streams, in the order of `windrow.model.operator_outputs`, if nodes read them.
     `late_records` and `duplicates` count its records with these verdicts, `open_windows` the windows after the
-    step, `fired_windows` and `closed_windows` those of the step. `judged` are its records if it judges them by their time.
+    step, `fired_windows` and `closed_windows` those of the step. `judged` are its records if it judges them by their
+    time.
     """
 
     changes: pa.Table = field(default_factory=lambda: schema.NO_CHANGES)
