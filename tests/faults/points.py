@@ -25,7 +25,7 @@ from windrow.connectors.sql.tables import SqlTable
 from windrow.connectors.sqlite.tables import SqliteTables
 from windrow.runtime.spark import stages
 from windrow.runtime.spark.stages import LevelStep
-from windrow.runtime.stream import query
+from windrow.runtime.stream import run
 
 Point = Literal["reading", "read", "operator", "stepped", "gathered", "inside", "committed"]
 """While records are read, when they are; before and after the operator of a key group; when all is computed and the
@@ -107,8 +107,8 @@ def installed(plan: Plan) -> Iterator[None]:
         held.callback(cloudpickle.unregister_pickle_by_value, here)
         ingest = stages.stream_ingest
         changed: list[tuple[Any, str, Any]] = [
-            (query, "stream_ingest", lambda *args, **more: _reading(plan, ingest(*args, **more))),
-            (query, "LevelStep", lambda *args, **more: _Step(plan, *args, **more)),
+            (run, "stream_ingest", lambda *args, **more: _reading(plan, ingest(*args, **more))),
+            (run, "LevelStep", lambda *args, **more: _Step(plan, *args, **more)),
             (SqliteTables, "commit", _committing(plan, SqliteTables.commit)),
             (PostgresTables, "commit", _committing(plan, PostgresTables.commit)),
             (SqlTable, "write", _within(plan, SqlTable.write)),
