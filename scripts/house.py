@@ -32,6 +32,7 @@ PIPELINE_NAMES = (
 TOUCHED = {
     "node: flat map": (r"\bFlatMapNode\b|\bflat_map\b", ""),
     "node: window": (r"\bWindowNode\b", ""),
+    "node: sample": (r"\bSampleNode\b", ""),
     "window kind: hopping": (r"\bHopping\b|\bhopping\b", ""),
     "sink: delta": (r"\bDeltaSink\b|\bdelta\b", "connectors/delta"),
     "option of a lookup: revise": (r"\brevise\b", ""),
