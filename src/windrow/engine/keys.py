@@ -51,7 +51,7 @@ def key_groups(connection: Connection, keys: pa.Table, groups: int, *, are_ids: 
 
     The hash is MD5 of the key's text, so it is the same on every machine and in every version, and state is found in
     the key group that it was written for. It is computed once for each distinct key. Keys that mostly occur once, such
-    as ids, have the hash of pandas, which is as stable: making texts of them takes longer than the rest of the step.
+    as ids, use the hash of pandas, which is equally stable: converting them to text takes longer than the whole step.
     Without a key all rows are in the first group.
     """
     if not keys.num_columns:

@@ -183,8 +183,9 @@ ID: Final = "__id"
 def record_schema(spec: AnySpec | m.SourceNode) -> pa.Schema:
     """Return the schema of good records on their way to a key group.
 
-    Time and watermark are int64 microseconds; the watermark is that at the record, as far as its own step moved it. The
-    decoded fields come first, then those that expressions compute. A source of changes of rows has `DELETED`, too.
+    Time and watermark are int64 microseconds; the watermark is the one at the record, including the movement within its
+    own step. The decoded fields come first, then those that expressions compute. A source of changes of rows has
+    `DELETED`, too.
     """
     are_changes = isinstance(spec, m.SourceNode) and spec.source.format == "debezium"
     return pa.schema(

@@ -28,7 +28,7 @@ Kind = Literal["text", "texts", "other"]
 
 @dataclass(frozen=True)
 class Value:
-    """The size of a value, and of all that is allocated to compute it, itself included if it is allocated (`made`)."""
+    """The size of a value, and of the memory allocated to compute it (with the value itself if it is `made`)."""
 
     size: Size
     made: Size

@@ -169,7 +169,7 @@ class FileSource(FollowedSource):
 
     @property
     def records(self) -> LogSource:
-        """The embedded log, which is read."""
+        """The embedded log from which records are read."""
         return LogSource(self.log, self.format)
 
     @property

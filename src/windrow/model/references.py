@@ -123,7 +123,7 @@ def _mask_default(reference: re.Match[str]) -> str:
 
 
 def _is_public(text: str) -> bool:
-    """Whether a text is a reference, without a default or a value, which may be secret, and nothing else."""
+    """Whether a text is only a reference: without a default or other text, which may be secret."""
     match = _SECRET_REFERENCE.fullmatch(text)
     return match is not None and match["default"] is None and match["given"] is None
 

@@ -285,7 +285,7 @@ class _Rows:
             self._run = connection.execute("INSERT INTO runs (seen, record) VALUES (0, 'null')").lastrowid
 
     def add(self, reports: Sequence[StepReport], record: RunRecord, alerts: Sequence[Alert] = ()) -> None:
-        """Write record, reports and alerts; sum up the oldest reports where there are too many of a size."""
+        """Write record, reports and alerts; merge the oldest reports of a size when there are too many."""
         full, sums = self._limits
         with self._connection:
             given = [(alert.raised, alert.name, json.dumps(alert.plain(), default=str)) for alert in alerts]

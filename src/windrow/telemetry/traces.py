@@ -259,7 +259,7 @@ def _of_step(report: StepReport, graph: m.Graph) -> dict[str, Any]:
 
 
 def _of_sources(graph: m.Graph, report: StepReport) -> dict[str, Any]:
-    """Return the attributes of reading; the conventions for messaging name one topic, so several are not named."""
+    """Return the attributes of a read. The messaging conventions allow one topic, so several topics are left out."""
     sources = [node.source.records for node in graph.sources]
     found: dict[str, Any] = {"messaging.batch.message_count": report.events}
     match sources:

@@ -155,7 +155,7 @@ _IN_THREADS: dict[threading.Event, Callable[[], None]] = {}
 
 @contextmanager
 def _until_the_end() -> Iterator[Callable[[Callable[[], None]], None]]:
-    """Let a run stop when the interpreter exits, which waits for it."""
+    """Stop a run when the interpreter exits, and wait until it has ended."""
     _stop_threads_at_exit()
     ended = threading.Event()
 

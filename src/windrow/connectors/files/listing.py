@@ -260,7 +260,7 @@ class FileSequence:
         )
 
     def beyond(self, files: Sequence[DataFile], at: Position) -> Position:
-        """Return the position after the files up to one, even if some have changed: none is read again."""
+        """Return the position after the files up to `at`. Files that have changed are not read again."""
         before = [file for file in files if _order(file.name) < _order(at.file)]
         same = next((file for file in files if file.name == at.file), None)
         if same is not None:

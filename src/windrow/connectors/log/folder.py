@@ -146,7 +146,7 @@ class LogFolder:
             return Position(line, end)
 
     def about_lines(self, partition: int, start: Position, end: int) -> int:
-        """Return about how many lines are between a position and a byte, judged by the first block of them."""
+        """Estimate the number of lines between a position and a byte from the first block of lines."""
 
         def look(kept: Retained) -> int:
             before, at = 0, start

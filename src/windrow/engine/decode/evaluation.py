@@ -38,7 +38,7 @@ class Evaluator:
         self._each = [_ColumnEvaluator(column.expression) for column in columns]
 
     def compute(self, fields: pa.Table) -> tuple[list[pa.Array], dict[int, str]]:
-        """Return the columns, and by row the reason of its failure; values of failed rows have no meaning."""
+        """Return the columns, and the reason for each row that failed; the values of failed rows are undefined."""
         failed: dict[int, str] = {}
         columns = []
         for column, values, unfit, reasons in self._compute_fitted(fields):
@@ -183,7 +183,7 @@ def _bad_spans(spans: pa.Array, most: int) -> Iterator[tuple[int, str]]:
 
 
 def _unfit_reasons(type_: m.DataType, rows: Mask) -> dict[int, str]:
-    """Return by row why a field cannot hold a value that `_fit` masks."""
+    """Return the reason for each row that `_fit` masks: why the field cannot hold its value."""
     reasons = {m.DoubleType: "is not a finite number", m.TimestampType: "is a time outside the years 1 to 9999"}
     why = reasons.get(type(type_), "holds U+0000")
     return dict.fromkeys(np.flatnonzero(rows).tolist(), f"the result {why}")

@@ -266,7 +266,7 @@ class LossGuard:
         return True
 
     def _find(self, offset: Offset, planned: StepOffsets | None) -> FoundLosses:
-        """Return the losses after an offset, and those in the step planned from there, which is planned anew."""
+        """Return the losses after an offset, and those in the step planned from there, which is to be planned again."""
         found = self.source.find_losses(offset, self.checkpoint.identity)
         if planned is None:
             return found
@@ -279,7 +279,7 @@ class LossGuard:
         return FoundLosses((*found.losses, *ahead), found.offset)
 
     def check_identity(self) -> None:
-        """Raise SourceError if the log is another one now; if its identity is unavailable, a later step checks it."""
+        """Raise SourceError if the log was replaced; if its identity is unavailable, a later step checks it."""
         try:
             identity = self.source.identity(_PROMPT)
         except SourceError:

@@ -108,7 +108,7 @@ def _batch(known: Checkpoint, epoch: int) -> int:
 def _states(graph: m.Graph, known: Checkpoint, epoch: int, spark: SparkOptions) -> Iterator[tuple[int, MemoryState]]:
     """Yield the state of each key group after an epoch.
 
-    A key group that no step has reached yet, which Spark does not have, has the state with which the run began.
+    Spark has no state for a key group that no step has reached; it still has the state with which the run began.
     """
     groups, batch = known.meaning["key_groups"], _batch(known, epoch)
     missing = set(range(groups))

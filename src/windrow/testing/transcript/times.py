@@ -50,7 +50,7 @@ def _midnight(date: str) -> int | None:
 
 
 def format_time(micros: int) -> str:
-    """Write a time in the shortest form that `parse_story_time` reads, on other days with the date."""
+    """Write a time in the shortest form that `parse_story_time` reads; on another day, with the date."""
     try:
         point = _EPOCH + dt.timedelta(microseconds=micros)
     except OverflowError:

@@ -479,7 +479,7 @@ _TOTALS: Final = ("pairs", "inserts", "updates", "late", "expired")
 def _expected(
     node: m.WindowNode, flow: Input, total: Mapping[str, float], state: Sequence[StateRows], doubts: Sequence[str]
 ) -> NodeExpected:
-    """Return the sums over the windows of a node (`_TOTALS`) as its rates; state of one kind is added up."""
+    """Return the rates of a node from the sums over its windows (`_TOTALS`); state of the same kind is summed."""
     changelog = total["inserts"] + total["updates"] * (2 if node.emit.mode == "retract" else 1)
     by_kind = tuple(
         StateRows(kind, *(sum(getattr(part, name) for part in state if part.kind == kind) for name in _NUMBERS))

@@ -372,7 +372,7 @@ class Prices:
 
 
 def cost(found: Capacity, prices: Prices) -> Iterator[Figure]:
-    """Yield the cost of the figures a month, of 730 hours; the last is the total."""
+    """Yield the monthly cost (730 hours) of each figure, then the total."""
     memory = (found.value("driver memory") + found.value("executor memory")) / GIB
     stored = sum(found.value(f"{name} storage") for name in ("log", "table", "changelog"))
     stored = (stored + found.value("checkpoint")) / GIB

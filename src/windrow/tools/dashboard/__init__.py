@@ -1,1 +1,1 @@
-"""A page that shows runs: their history, summed up once for all who look at it, and the tables that they write."""
+"""A page that shows runs: their history, summarized once for all viewers, and their tables."""

@@ -156,7 +156,7 @@ def _holders(status: RunStatus) -> list[dict[str, Any]]:
 
 
 def _known_counts(seen: Seen) -> dict[str, int | None] | None:
-    """Return the counts of all steps; a run that only counts offsets knows no others."""
+    """Return the counts of all steps; a run that only counts offsets has no other counts."""
     counts, last = seen.counts, seen.status.last
     if counts is None or last is None or not last.only_offsets:
         return None if counts is None else dict(counts)

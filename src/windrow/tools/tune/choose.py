@@ -74,7 +74,7 @@ class WhatIf:
 
 @dataclass(frozen=True)
 class PartitionDisorder:
-    """The records of a partition, how far behind they were at quantiles, and the delay that the goals need."""
+    """The disorder of a partition: its records, the quantiles of their lag, and the delay that meets the goals."""
 
     partition: int
     records: int

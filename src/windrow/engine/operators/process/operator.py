@@ -295,7 +295,7 @@ class FunctionCalls:
             self._fire(memory, *memory.next_timer(), is_reached=True)
 
     def end(self, memory: KeyState) -> None:
-        """Fire each timer of event time that is set at the end of the input once, in order of time."""
+        """Fire each pending event-time timer once, in order of time, because the input has ended."""
         alarms = [(alarm.due, name, alarm) for name, alarm in memory.timers.items() if alarm.kind == "event"]
         for due, name, alarm in sorted(alarms, key=lambda timer: timer[:2]):
             if memory.timers.get(name) is alarm:
