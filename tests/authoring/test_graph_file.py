@@ -589,7 +589,7 @@ def test_a_sample_reads_back_and_says_what_it_does(tmp_path: Path) -> None:
         "stream few (from readings)",
         "sample records 10, 20, 30 and so on of each sensor",
         "order by watermark: a record waits until the watermark of every partition has reached its own",
-        "keeps the number of records of each key",
+        "keeps the number of records of each key, forever",
         "rows one for each record, by source, partition and offset",
     ):
         assert line in lines, line

@@ -78,12 +78,12 @@ REPLACED: list[tuple[str, str, str]] = [
     (
         "{from: customers, table: {key: id}}",
         "{from: some, table: {key: id}}\n  some: {from: customers, where: id > 3}",
-        "warning streams.customer.table: has no `deleted`, and is made of some of the changes of rows",
+        "warning streams.customer.table: has no `deleted`, and is made of a selection of changes",
     ),
     (
         "spent: {from: bill, key: id",
         "spent: {from: orders, key: no",
-        "warning streams.spent.from: every change of a row is a record here, also an update or a deletion",
+        "warning streams.spent.from: every change of a row is a record here, including updates and deletions",
     ),
     ("key: id}}", "key: country}}", "error streams.customer.table.key.0: 'country' can be null"),
 ]

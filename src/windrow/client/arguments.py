@@ -170,9 +170,9 @@ def _fits(value: object, hint: Any) -> bool:  # noqa: ANN401, PLR0911 - an annot
         is_function = origin is Callable or getattr(origin, "__name__", "") == "Callable"
         return callable(value) if is_function else not isinstance(origin, type) or isinstance(value, origin)
     if hint is int:
-        return isinstance(value, numbers.Integral)
+        return isinstance(value, numbers.Integral) and not isinstance(value, bool)
     if hint is float:
-        return isinstance(value, numbers.Real | Decimal)
+        return isinstance(value, numbers.Real | Decimal) and not isinstance(value, bool)
     is_protocol = getattr(hint, "_is_protocol", False) and not getattr(hint, "_is_runtime_protocol", False)
     return is_protocol or not isinstance(hint, type) or hint is Any or isinstance(value, hint)
 

@@ -103,8 +103,10 @@ class _Model:
             case _:  # a row for each key
                 (flow,) = flows
                 held = self._merged_runs("keys", keys.number, min(flow.rate, keys.number / self._step))
+                doubt = f"{node.name}: its keys are taken to be those of the load (say --keys {node.name}=NUMBER)"
+                doubts = flow.doubts if node.name in self._load.keys else (*flow.doubts, doubt)
                 output = flow.rate * node.share
-                return NodeExpected(node, flow.rate, 0.0, (held,), output=output, doubts=flow.doubts)
+                return NodeExpected(node, flow.rate, 0.0, (held,), output=output, doubts=doubts, expired=flow.expired)
 
     def _input(self, stream: str, reader: str) -> Input:
         """Return the records of a stream on their way to the node `reader`."""

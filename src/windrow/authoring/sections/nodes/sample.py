@@ -59,5 +59,5 @@ SAMPLE: Final = NodeKind(
     _words,
     lambda node: f"sample by {', '.join(node.key)}, 1 in {node.every}",
     _python,
-    lambda _, __: "the number of records of each key",
+    lambda _, __: "the number of records of each key, forever",
 )
