@@ -141,7 +141,7 @@ def test_stop_ends_a_run_with_its_transactions_finished(kafka: Kafka, pipeline: 
 def test_a_run_that_died_cannot_be_stopped(pipeline: Pipeline) -> None:
     for job in open_jobs(pipeline):
         job.open().abandon()
-    with pytest.raises(RunError, match=r"has not ended after 0 s, in partition 0, 1: .* if it died before"):
+    with pytest.raises(RunError, match=r"has not ended after 0 s, in partition 0, 1: .* if it has died"):
         stop_run(as_graph(pipeline), 0)
 
 
