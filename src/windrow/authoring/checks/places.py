@@ -78,6 +78,15 @@ def condition_findings(given: Stream, text: str, where: str) -> Iterator[Finding
         yield error(where, f"{text!r} is not a condition; write one that is true or false, such as kind = 'buy'")
 
 
+def key_findings(fields: Mapping[str, m.Field], key: Sequence[str], where: str, purpose: str) -> Iterator[Finding]:
+    """Check the fields of a key; `where` names them in the file, and `purpose` says which fields to name."""
+    if not key:
+        yield error(where, f"is empty; name the fields {purpose}")
+    for index, name in enumerate(key):
+        for problem in key_problems(name, key[:index], fields):
+            yield error(f"{where}.{index}", problem)
+
+
 def key_problems(name: str, before: Sequence[str], fields: Mapping[str, m.Field]) -> Iterator[str]:
     """Yield why a field cannot be in a key, after the fields before it."""
     if name not in fields:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from windrow import model as m
-from windrow.authoring.checks.places import at, key_problems
+from windrow.authoring.checks.places import at, key_findings
 from windrow.authoring.sections.nodes.kind import NodeKind, from_key, settings
 from windrow.declare.findings import Finding, error
 from windrow.declare.spec import DURATION, NAMES, Key, Section, choice
@@ -33,11 +33,7 @@ _KEYS = settings(
 
 def _findings(graph: m.Graph, node: m.DeduplicateNode, given: Stream) -> Iterator[Finding]:  # noqa: ARG001 - as others
     fields = {field.name: field for field in given.fields}
-    if not node.key:
-        yield error(at(node, "deduplicate.by"), "is empty; name the fields that identify copies")
-    for index, name in enumerate(node.key):
-        for problem in key_problems(name, node.key[:index], fields):
-            yield error(at(node, f"deduplicate.by.{index}"), problem)
+    yield from key_findings(fields, node.key, at(node, "deduplicate.by"), "that identify copies")
     if node.within <= 0:
         yield error(at(node, "deduplicate.within"), "must be longer than 0, such as 1h")
     if given.is_changelog:

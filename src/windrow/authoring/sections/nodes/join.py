@@ -7,8 +7,16 @@ from typing import Any, Final
 
 from windrow import model as m
 from windrow.authoring.checks.places import at, is_typed, selected_from
-from windrow.authoring.sections.nodes.kind import NodeKind, from_key, settings
-from windrow.authoring.sections.nodes.pairs import Pairs, by_python, pair_findings, pair_parts, pair_words
+from windrow.authoring.sections.nodes.kind import (
+    NodeKind,
+    Pairs,
+    by_python,
+    from_key,
+    pair_findings,
+    pair_parts,
+    pair_words,
+    settings,
+)
 from windrow.declare.findings import Finding, error, too_long
 from windrow.declare.spec import DURATION, TEXT, Key, Section, choice
 from windrow.expressions import Stream, join_spans, stream_of

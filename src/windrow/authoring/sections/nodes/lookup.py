@@ -7,8 +7,16 @@ from typing import Any, Final
 
 from windrow import model as m
 from windrow.authoring.checks.places import at, is_typed
-from windrow.authoring.sections.nodes.kind import NodeKind, from_key, settings
-from windrow.authoring.sections.nodes.pairs import Pairs, by_python, pair_findings, pair_parts, pair_words
+from windrow.authoring.sections.nodes.kind import (
+    NodeKind,
+    Pairs,
+    by_python,
+    from_key,
+    pair_findings,
+    pair_parts,
+    pair_words,
+    settings,
+)
 from windrow.authoring.sections.nodes.table import are_changes
 from windrow.declare.findings import Finding, error, too_long, warning
 from windrow.declare.spec import DURATION, FLAG, TEXT, Key, Section, choice
@@ -147,8 +155,8 @@ def _python(node: m.LookupNode, streams: Sequence[str]) -> str:
 
 def _node(left: str, lookup: Mapping[str, Any]) -> m.LookupNode:
     by = lookup["by"]
-    settings = {name: lookup[name] for name in ("how", "as_of", "revise", "broadcast")}
-    return m.LookupNode("", left, lookup["table"], tuple(by), tuple(by.values()), **settings)
+    options = {name: lookup[name] for name in ("how", "as_of", "revise", "broadcast")}
+    return m.LookupNode("", left, lookup["table"], tuple(by), tuple(by.values()), **options)
 
 
 LOOKUP: Final = NodeKind(

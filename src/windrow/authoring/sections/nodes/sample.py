@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from windrow import model as m
-from windrow.authoring.checks.places import at, key_problems
+from windrow.authoring.checks.places import at, key_findings
 from windrow.authoring.sections.nodes.kind import NodeKind, from_key, settings
 from windrow.declare.findings import Finding, error
 from windrow.declare.spec import NAMES, NUMBER, Key, Section
@@ -26,11 +26,7 @@ _KEYS = settings(
 
 def _findings(graph: m.Graph, node: m.SampleNode, given: Stream) -> Iterator[Finding]:  # noqa: ARG001 - as others
     fields = {field.name: field for field in given.fields}
-    if not node.key:
-        yield error(at(node, "sample.by"), "is empty; name the fields whose records are counted together")
-    for index, name in enumerate(node.key):
-        for problem in key_problems(name, node.key[:index], fields):
-            yield error(at(node, f"sample.by.{index}"), problem)
+    yield from key_findings(fields, node.key, at(node, "sample.by"), "whose records are counted together")
     if not 1 <= node.every <= _MOST_SAMPLED:
         yield error(at(node, "sample.every"), f"must be from 1 to {_MOST_SAMPLED:,}, such as 10")
     if given.is_changelog:

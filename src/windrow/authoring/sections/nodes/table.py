@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from windrow import model as m
-from windrow.authoring.checks.places import at, condition_findings, key_problems
+from windrow.authoring.checks.places import at, condition_findings, key_findings
 from windrow.authoring.sections.nodes.kind import NodeKind, from_key, settings
 from windrow.declare.findings import Finding, error, warning
 from windrow.declare.spec import NAMES, TEXT, Key, Section
@@ -26,21 +26,17 @@ _KEYS = settings(
 
 def _findings(graph: m.Graph, node: m.TableNode, given: Stream) -> Iterator[Finding]:
     fields = {field.name: field for field in stream_of(graph, node.name).fields}
-    are_changes = any(source.source.format == "debezium" for source in given.sources)
-    if not node.key:
-        yield error(at(node, "table.key"), "is empty; name the fields that identify a row")
-    for index, name in enumerate(node.key):
-        for problem in key_problems(name, node.key[:index], fields):
-            yield error(at(node, f"table.key.{index}"), problem)
+    has_changes = any(source.source.format == "debezium" for source in given.sources)
+    yield from key_findings(fields, node.key, at(node, "table.key"), "that identify a row")
     if node.deleted is not None:
         yield from condition_findings(given, node.deleted, at(node, "table.deleted"))
-    elif are_changes and given.lacking is None:
+    elif has_changes and given.lacking is None:
         yield warning(
             at(node, "table"),
             "has no `deleted`, and is made of a selection of changes, so deleted rows can remain: make a table of the "
             "source, and select from its rows",
         )
-    elif are_changes:
+    elif has_changes:
         pass
     elif any(field.tombstones for source in given.sources for field in source.decode.fields):
         yield warning(
