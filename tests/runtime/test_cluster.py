@@ -261,7 +261,7 @@ def test_what_executors_lack_is_said_before_the_first_step(make_job: MakeJob, cl
     said = refused(checkpoint=job.checkpoint.with_name("other"))
     assert _match(rf"the executor on {hosts} cannot read the source: there is no log folder {job.folder}/log", said)
     said = refused("--conf", "spark.dynamicAllocation.enabled=true", checkpoint=job.checkpoint.with_name("other"))
-    assert "steps are too short for Spark to see an idle executor" in said
+    assert "steps are too short for Spark to detect idle executors" in said
     said = refused("--master", "spark://127.0.0.1:1", checkpoint=job.checkpoint.with_name("other"), code=1)
     assert "Spark did not start at spark://127.0.0.1:1" in said
 

@@ -127,7 +127,7 @@ def test_other_rules_are_compared_over_the_log() -> None:
     ("words", "message"),
     [
         (("--rules", "windows.yaml"), "pipeline 'w' has no rules"),
-        (("--rules", "new.yaml", "--into", "x", "--fresh"), "leave --into and --fresh out"),
+        (("--rules", "new.yaml", "--into", "x", "--fresh"), "leave out --into and --fresh"),
         (("--labels", "purchases/labels.jsonl"), "--labels is an option of a back-test: add --rules"),
         (("--rules", "new.yaml", "--labels", "none.csv"), "the labels none.csv cannot be read"),
     ],

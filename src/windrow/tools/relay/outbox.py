@@ -116,6 +116,10 @@ class Relay:
         self.sent_before = {partition: last for partition, last in self.sent_before.items() if last > rows[-1].id}
         return len(rows)
 
+    def lag(self) -> OutboxLag:
+        """Return the number of rows to send, and the age of the oldest."""
+        return self.rows.lag()
+
     def _record(self, row: OutboxRow) -> NewRecord:
         # the payload is a non-empty object: each change has an op
         return NewRecord(row.key.encode(), b"%b%d,%b" % (self._mark, row.id, row.payload[1:].encode()))
@@ -147,13 +151,13 @@ def run(
                     count = relay.send()
                     rounds, total = rounds + 1, total + count
                     if time.monotonic() >= due:
-                        on_report(total, relay.rows.lag())
+                        on_report(total, relay.lag())
                         due = time.monotonic() + report
                     if count == 0:
                         if until_empty:
                             break
                         stop.wait(every)
-                on_report(total, relay.rows.lag())
+                on_report(total, relay.lag())
                 return total
         except RunError as exc:
             pause = retries.after(rounds) if exc.passes and rounds and not stop.is_set() else None
