@@ -1,4 +1,4 @@
-"""Custom aggregates in Python: states are JSON, and a method is called for each window and key, not for each record."""
+"""Custom aggregates in Python. States are JSON, and methods are called for each window and key, not for each record."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _numbers = count()
 def custom(
     name: str, column: str, aggregate: m.CustomAggregate, names: tuple[str, ...], of: tuple[ArgumentSql, ...]
 ) -> AggregateParts:
-    """Return the SQL of a custom aggregate; records without a value for an argument are skipped."""
+    """Return the SQL of a custom aggregate, which skips records in which an argument is null."""
     number = next(_numbers)
     fields = ", ".join(f"c{place}: {argument.sql}" for place, argument in enumerate(of))
     types = ", ".join(f"c{place} {argument.type}" for place, argument in enumerate(of))
@@ -69,10 +69,10 @@ def _finish(calls: AggregateCalls, states: pa.Array) -> pa.Array:
 
 
 class AggregateCalls:
-    """Calls the methods of an aggregate; a state is JSON, which is parsed again for each call.
+    """Calls the methods of an aggregate with a state that is parsed from JSON for each call.
 
-    So it does not matter to a method whether a state comes from the previous call, or from a run that has ended. A
-    state that is not equal when it is parsed again is an error.
+    This way a method cannot tell whether a state comes from the previous call or from an earlier run. A state that
+    changes when it is written and parsed again is an error.
     """
 
     def __init__(self, name: str, aggregate: m.CustomAggregate) -> None:
@@ -83,16 +83,16 @@ class AggregateCalls:
         self._accept = value_codec(arrow_type(self.returns), "the result").accept
 
     def step(self, records: Mapping[str, pa.Array]) -> str:
-        """Return the state of some records."""
+        """Return the state of the given records."""
         state = json.loads(self._empty())
         return self._call("step", lambda: _encode(self._aggregate.step(state, records)))
 
     def merge(self, state: str, other: str) -> str:
-        """Return the state of the records of both."""
+        """Return the state of the combined records of two states."""
         return self._call("merge", lambda: _encode(self._aggregate.merge(json.loads(state), json.loads(other))))
 
     def finish(self, state: str | None) -> Any:  # noqa: ANN401 - of the type that the aggregate returns
-        """Return the result of a state; None is that of no records."""
+        """Return the result of a state; None stands for the state without records."""
         own = json.loads(self._empty() if state is None else state)
 
         def finish() -> Any:  # noqa: ANN401 - the same
@@ -104,7 +104,7 @@ class AggregateCalls:
         return self._call("finish", finish)
 
     def check_zero(self) -> None:
-        """Raise RunError if `zero` returns another state than it first did: a method has changed that object."""
+        """Raise RunError if the result of `zero` has changed since its first call: a method modified the object."""
         if self._zero is not None:
             self._call("zero", self._compare_zero)
 
@@ -144,5 +144,4 @@ _STATE: Final = "use None, booleans, finite numbers, texts, lists, and dicts who
 
 
 def _scale(column: pa.Array, of: ArgumentSql) -> pa.Array:
-    """Return the values with their scale, if they are decimals."""
     return column if of.scale is None else reinterpret(column, pa.decimal128(column.type.precision, of.scale))
