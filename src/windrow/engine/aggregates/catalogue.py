@@ -77,7 +77,7 @@ def _invert(fold: AggregateSql, function: m.Function, inputs: tuple[ArgumentSql,
             finish = f"CASE WHEN {identifier(number.column)} > 0 THEN {identifier(sum_.column)} END"
             return AggregateSql(fold.name, (sum_, number), average if isinstance(function, m.Avg) else finish)
         case _:
-            msg = f"{type(function).__name__} cannot take a row back"
+            msg = f"{type(function).__name__} cannot retract a row"
             raise TypeError(msg)
 
 

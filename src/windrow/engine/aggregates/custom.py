@@ -117,7 +117,7 @@ class AggregateCalls:
         before, now = json.loads(self._empty()), self._aggregate.zero()
         if now != before:
             texts = shorten_repr(before), shorten_repr(now)
-            msg = f"it returned {texts[0]} before, and now {texts[1]}: return a new state in each call"
+            msg = f"it returned {texts[0]} at first, but now {texts[1]}: return a new state in each call"
             raise ValueError(msg)
 
     def _call(self, method: str, call: Callable[[], T]) -> T:
@@ -131,16 +131,16 @@ def _encode(state: Any) -> str:  # noqa: ANN401 - the user's own
     try:
         text = json.dumps(state, allow_nan=False)
     except (TypeError, ValueError) as exc:
-        msg = f"the state {shorten_repr(state)} cannot be kept as JSON ({exc}): {_STATE}"
+        msg = f"the state {shorten_repr(state)} cannot be stored as JSON ({exc}): {_STATE}"
         raise TypeError(msg) from exc
     kept = json.loads(text)
     if kept != state:
-        msg = f"the state {shorten_repr(state)} would be {shorten_repr(kept)} when it is read again: {_STATE}"
+        msg = f"the state {shorten_repr(state)} would be {shorten_repr(kept)} when read back from JSON: {_STATE}"
         raise TypeError(msg)
     return text
 
 
-_STATE: Final = "use None, booleans, finite numbers, texts, lists, and dicts whose keys are texts"
+_STATE: Final = "use None, booleans, finite numbers, strings, lists, and dicts with string keys"
 
 
 def _scale(column: pa.Array, of: ArgumentSql) -> pa.Array:

@@ -72,9 +72,9 @@ class StepTime:
 class StepInput:
     """The unpacked messages that a key group receives in one step; `progress` is ordered by partition.
 
-    These are dictionaries by node: `records` from operators, `raw` records from sources, `parts` (panes of the node's
-    records that other key groups aggregated, if keys are salted), `dead` letters (under None if they belong to no
-    node), and `results` of earlier levels. `times` remain packed, ordered by partition and offset. `tick` is the
+    The following are dictionaries by node: `records` from operators, `raw` records from sources, `parts` (panes of the
+    node's records that other key groups aggregated, if keys are salted), `dead` letters (under None if they belong to
+    no node), and `results` of earlier levels. `times` remain packed, ordered by partition and offset. `tick` is the
     processing time at the end of the step, or None if there was no tick. `timers` maps each process node to the time of
     the last row that a timer emitted at the end of the input.
     """
@@ -129,7 +129,7 @@ class StepInput:
         )
 
     def with_dead(self, messages: Iterable[Message]) -> StepInput:
-        """Return the input with the dead letters that its own level produced added to it."""
+        """Return the input, extended by the dead letters that its own level produced."""
         dead = dict(self.dead)
         for letters in messages:
             if isinstance(letters, DeadLetters):

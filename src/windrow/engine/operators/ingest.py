@@ -1,4 +1,4 @@
-"""Ingest: decodes raw records and produces packets for the key groups, which carry the watermarks along.
+"""Ingest: turns raw records into packets for the key groups, with watermarks in-band.
 
 No state is kept between steps. A step yields packets of records first, then one packet for each key group with the
 progress of the partitions.

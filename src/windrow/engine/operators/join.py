@@ -1,8 +1,8 @@
 """Joins: pairs of records with the same key and nearby event times, and pairs of rows of two tables.
 
 A pair has the position of the later of its two records, and therefore the greater watermark. So the pairs up to a
-watermark are the same, whichever record was read first. A record is without a partner once the watermark proves that no
-partner can be on time any more. If a partner arrives after that, the row of the lone record is deleted.
+watermark are the same, whichever record was read first. A record is unmatched once the watermark proves that no partner
+can be on time any more. If a partner arrives after that, the row of the unmatched record is deleted.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ class JoinOperator:
     """Joins records by key within an interval of event time, or tables by key.
 
     Records are joined in the merged order, except by inner joins. Both sides are kept in runs; the records of a step
-    are joined with stored records and with each other. For each record of an outer side, the operator remembers the
-    partners that it has met as long as the record itself, because the partner may be dropped earlier. The rows of a
+    are joined with stored records and with each other. For each record of an outer side, the operator keeps a note of
+    the partners met so far for as long as it keeps the record, because a partner may be dropped earlier. The rows of a
     table are never dropped.
     """
 
@@ -97,7 +97,7 @@ class JoinOperator:
         }
 
     def process(self, step: OperatorStep, state: OperatorState) -> OperatorOutput:
-        """Run one step of one key group: pair the records, find the records without a partner, drop old records."""
+        """Run one step of one key group: pair the records, find unmatched records, drop old records."""
         summary = state.summary or {}
         records, last = step.records, summary.get(_LAST)
         if self._is_ordered and records.num_rows:
@@ -203,7 +203,7 @@ class JoinOperator:
     def _alone(
         self, number: int, own: _Rows, met: pa.Table, known: tuple[Runs, Runs], settled: tuple[int, int]
     ) -> Iterator[pa.Table]:
-        """Yield the changes of rows for records that have lost or gained their status as records without a partner.
+        """Yield the row changes for records that become unmatched, or that are no longer unmatched.
 
         `known` holds the records that met a partner before, and the records that an end of the input has settled.
         `settled` is the result of `_settled_until`.
@@ -240,7 +240,7 @@ class JoinOperator:
         return made.cast(self._paired[number])
 
     def _without_partner(self, number: int, own: _Rows, others: _Rows, records: pa.Table) -> Iterator[pa.Table]:
-        """Yield the changes of rows for table rows that have become rows without a partner, or no longer are."""
+        """Yield the row changes for rows of a table that become unmatched, or that are no longer unmatched."""
         if not self._sides[number].is_outer:
             return
         sql = self._sql.alone[number]
@@ -345,8 +345,8 @@ class _JoinSql:
     """Queries of a join.
 
     `pairs` joins lefts and rights. Rows of tables are paired if both exist at the same moment. `near` selects, from the
-    rows of one table, the rows with the keys of changes in the other. `alone` maps the number of each outer side to its
-    queries for records without a partner. `met` maps the number of each outer side to the columns of a pair that
+    rows of one table, the rows with the keys of changes in the other table. `alone` maps the number of each outer side
+    to its queries for unmatched records. `met` maps the number of each outer side to the columns of a pair that
     describe the side's record and its partner, as names with their SQL.
     """
 
@@ -402,7 +402,7 @@ class _JoinSql:
 
 
 class _AloneSql:
-    """Queries for the records of an outer side that have no partner.
+    """Queries for the unmatched records of an outer side.
 
     The input tables are `settled`, with the event time `before` up to which records were settled before the step;
     `met`, the partners that records met in the step; and `paired`, the number of partners that they met earlier. The
@@ -410,11 +410,11 @@ class _AloneSql:
 
     - `versions`: number the rows of the side; the insertion and the deletion of a row share one number.
     - `concerned`: select the rows of a table that have the key of a record of the step.
-    - `candidates`: select the rows of the side that may gain or lose the status of a record without a partner.
+    - `candidates`: select the rows of the side that may become unmatched, or may no longer be unmatched.
     - `partners`: create `met` or `paired` from candidates and the rows of the other table.
     - `changes`: turn candidates into changes.
     - `paired`: count the partners in `met`, with the columns `paired_columns`, to be stored.
-    - `fired`: select the rows that the end of the input settles, except those already known.
+    - `fired`: select the rows that the end of the input settles, except rows that it settled before.
     """
 
     def __init__(self, sql: _JoinSql, number: int) -> None:

@@ -60,7 +60,7 @@ def side_schema(side: JoinSide) -> pa.Schema:
 
 
 def stream_schema(stream: Stream, records: pa.Schema) -> pa.Schema:
-    """Return the schema of a stream's records, with those of `ID`, `DELETED` and `DIFF` that the stream has."""
+    """Return the schema of a stream's records, including `ID`, `DELETED` and `DIFF` if the stream has them."""
     if stream.has_id:
         records = records.append(pa.field(ID, pa.string()))
     if stream.is_versions:

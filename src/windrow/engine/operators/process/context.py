@@ -76,7 +76,7 @@ class CallContext:
         if rows or values.keys() != self._columns:
             takes = ", ".join(name for name, _ in self._returns)
             given = ", ".join([*(f"{type(row).__name__} without a name" for row in rows), *values])
-            msg = f"emit takes {takes}, and was given {given or 'nothing'}: write ctx.emit({self._returns[0][0]}=...)"
+            msg = f"emit takes {takes}, but was given {given or 'nothing'}: write ctx.emit({self._returns[0][0]}=...)"
             raise TypeError(msg)
         row = tuple([None if values[name] is None else accept(values[name]) for name, accept in self._returns])
         memory = self._call.memory
@@ -95,12 +95,12 @@ class CallContext:
         not later than its own, because it would be called forever.
         """
         if not self._has_timers:
-            msg = "there is no on_timer to call: give it to process(...)"
+            msg = "no on_timer is defined: pass it to process(...)"
             raise ValueError(msg)
         watermark = self._call.watermark
         due = max(micros_of(self._accept_time(at)), watermark)
         if self._call.in_timer and due == watermark:
-            msg = f"on_timer must set timers later than {self.watermark}, not at {at}: it would be called for ever"
+            msg = f"on_timer must set timers later than {self.watermark}, not at {at}: it would be called forever"
             raise ValueError(msg)
         self._call.memory.set_timer(_checked_name(name), KeyTimer("event", due))
 
@@ -110,7 +110,7 @@ class CallContext:
         A timer replaces the key's earlier timer with the same name.
         """
         if not self._has_processing_timers:
-            msg = "there is no on_processing_timer to call: give it to process(...)"
+            msg = "no on_processing_timer is defined: pass it to process(...)"
             raise ValueError(msg)
         wait = after // timedelta(microseconds=1) if isinstance(after, timedelta) else m.parse_duration(after)
         if wait <= 0:
@@ -128,7 +128,7 @@ class CallContext:
 def _checked_name(name: object) -> str:
     if isinstance(name, str):
         return name
-    msg = f"a timer's name is text, not {name!r}"
+    msg = f"a timer's name must be text, not {name!r}"
     raise TypeError(msg)
 
 
@@ -243,12 +243,12 @@ class StateHandles(SimpleNamespace):
     def __setattr__(self, name: str, value: object) -> None:
         """Raise AttributeError, because a state is written through its handle."""
         own = {name: vars(self)[name]} if name in vars(self) else vars(self)
-        msg = f"ctx.state.{name} = ... sets no state: it would be shared by all keys and lost; {_suggest_write(own)}"
+        msg = f"ctx.state.{name} = ... does not set a state: it would be shared and lost; {_suggest_write(own)}"
         raise AttributeError(msg)
 
     def __delattr__(self, name: str) -> None:
         """Raise AttributeError, because a state is cleared through its handle."""
-        msg = f"del ctx.state.{name} clears no state; write ctx.state.{name}.clear()"
+        msg = f"del ctx.state.{name} does not clear the state; write ctx.state.{name}.clear()"
         raise AttributeError(msg)
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - never returns
@@ -257,7 +257,7 @@ class StateHandles(SimpleNamespace):
         raise AttributeError(msg)
 
 
-_NO_VALUE: Final = "a value state is not its value: write ctx.state.NAME.get()"
+_NO_VALUE: Final = "a value state must be read with get(): write ctx.state.NAME.get()"
 
 
 class _Handle:

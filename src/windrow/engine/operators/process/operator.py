@@ -371,5 +371,5 @@ class FunctionCalls:
 
 def _reject_return_value(returned: object) -> None:
     """Raise TypeError for a returned value, which may be a row that should have been emitted."""
-    msg = f"it returned a value ({type(returned).__name__}), and must return nothing: a row is written by ctx.emit(...)"
+    msg = f"it returned a value ({type(returned).__name__}), but must return nothing: write a row with ctx.emit(...)"
     raise TypeError(msg)

@@ -54,7 +54,7 @@ class MergeResult:
 
 @dataclass(frozen=True)
 class ClusteredFragments:
-    """The fragments of a step, of which the first `stored` come from the state.
+    """The fragments of a step; the first `stored` fragments come from the state.
 
     `cluster` has the cluster of each fragment, and `part_of` the fragment of each record.
     """

@@ -50,14 +50,14 @@ class SessionOperator:
             msg = f"{spec.node.window} is not a session window"
             raise TypeError(msg)
         if isinstance(spec.node.emit.late, m.Records):
-            msg = "late records of sessions are not counted"
+            msg = "late records of sessions cannot be counted"
             raise TypeError(msg)
         self._spec = spec
         self._is_traced = is_traced
         early = spec.node.emit.early
         trigger = SqlTrigger(None, None, None) if early is None else sql_trigger(early)
         if trigger is None or trigger.times is not None:
-            msg = f"sessions cannot have early panes by {early}; use count, every, or any_of them"
+            msg = f"sessions do not support early panes by {early}; use count, every, or any_of them"
             raise PipelineError(msg)
         self._every = trigger.micros
         self._gap = spec.node.window.gap if spec.node.window.by is None else None

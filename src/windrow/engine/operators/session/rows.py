@@ -16,7 +16,7 @@ Cause = tuple[int, int, int]
 
 @dataclass(eq=False, slots=True)
 class SessionPart:
-    """A fragment with its number and its fields (`FRAGMENT_FIELDS`), some of which change during a step.
+    """A fragment with its number and its fields (`FRAGMENT_FIELDS`); a step changes some of the fields.
 
     The parts of a cluster are merged by `turn`, then `kind`: the on-time records of a turn precede its late record. If
     a part has a single record, `watermark` is the watermark at that record.
@@ -204,7 +204,7 @@ class SessionRows:
 
     def _write(self, op: Op, pane: PaneName, row: SessionRow) -> None:
         if row.history is None:
-            msg = "a row that is written has values"
+            msg = "a row must have values before it is written"
             raise ValueError(msg)
         self.changes.append(
             SessionChange(op, pane, row.revision, row.start, row.end, row.history, row.place, self.cause)

@@ -46,7 +46,7 @@ def on_time_for_all(window: m.Window, times: Micros, watermarks: Micros, ended: 
             starts, ends = windows_of(window, times)
             return (watermarks < ends) & (starts > ended), starts
         case _:
-            msg = "windows that have no end of their own are not determined by a record's time alone"
+            msg = "windows without a fixed end cannot be determined from the time of a record alone"
             raise TypeError(msg)
 
 
@@ -71,7 +71,7 @@ def assign(spec: WindowSpec, records: pa.Table, ended: int, forgotten_until: int
                 hops = hops_of(window, times[~sliced])
             return _judge(spec, _expand(window, records, hops), whole, forgotten_until)
         case m.Session():
-            msg = "sessions are not known by their records' times alone"
+            msg = "sessions cannot be determined from the times of records alone"
             raise TypeError(msg)
         case window:
             rows = _with_window(records, *windows_of(window, times))

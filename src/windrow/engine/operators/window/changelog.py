@@ -54,7 +54,7 @@ class ChangelogWindowOperator:
 
     def __init__(self, spec: WindowSpec, hold: int = 0, *, is_traced: bool = False) -> None:
         if not isinstance(spec.node.window, m.Tumbling | m.Sliced | m.Calendar):
-            msg = f"a changelog has no {type(spec.node.window).__name__} windows"
+            msg = f"{type(spec.node.window).__name__} windows over a changelog are not supported"
             raise TypeError(msg)
         self._spec = spec
         self._window = spec.node.window

@@ -149,7 +149,7 @@ def _append_pane_places(changes: pa.Table) -> pa.Table:
 def with_window_bounds(spec: WindowSpec, changes: pa.Table) -> pa.Table:
     """Set the start and end of each window in the result of a query, in which both columns hold the window's number."""
     if isinstance(spec.node.window, m.Session):
-        msg = "the end of a session is not known by its start"
+        msg = "the end of a session cannot be determined from its start"
         raise TypeError(msg)
     windows, places = np.unique(to_micros(changes.column("window_start")), return_inverse=True)
     for name, bounds in zip(("window_start", "window_end"), window_bounds(spec.node.window, windows), strict=True):

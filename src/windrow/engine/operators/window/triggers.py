@@ -87,7 +87,7 @@ def start_trigger(trigger: m.Trigger) -> TriggerState:
         case m.Repeat(inner, times):
             return _RepeatTrigger(inner, times)
         case m.EveryEventTime():
-            msg = "panes by event time do not depend on the panes before"
+            msg = "early panes by event time have no trigger state"
             raise TypeError(msg)
         case _:
             assert_never(trigger)
@@ -122,7 +122,7 @@ def _evaluate_predicate(predicate: Callable[[m.PaneSoFar], object], pane: m.Pane
     try:
         fires = predicate(pane)
         if not isinstance(fires, bool | np.bool_):
-            msg = f"it returned {type(fires).__name__}, and must return True or False: convert it with bool(...)"
+            msg = f"it returned {type(fires).__name__}, but must return True or False: convert it with bool(...)"
             raise TypeError(msg)  # noqa: TRY301 - reported with the place, as an error of its own
     except BaseException as exc:  # noqa: BLE001 - the same
         raise_user_code_error(exc, f"the trigger {qualified_name(predicate)} failed {place()}, {pane}")
