@@ -37,8 +37,8 @@ class DeduplicateOperator:
     """Accepts the first record of each key within a span of event time; the other records are duplicates.
 
     Only records whose key occurs twice, in the step or in the state, are examined one by one. `lateness` is the
-    greatest distance of a record behind the watermark in microseconds, or None if it is unlimited. A key is forgotten
-    when no record can arrive within the span of it any more.
+    greatest distance of a record behind the watermark in microseconds, or None if it is unlimited. An accepted key is
+    forgotten when no record within the span can arrive any more.
     """
 
     state: Final[Mapping[str, StoreKind]] = {_KIND: "runs"}

@@ -92,7 +92,7 @@ class SettledOperator:
 
 
 class NetOperator:
-    """Merges the changes that an operator makes at one position to their net effect, for streams.
+    """Reduces the changes that an operator makes at one position to their net effect, for streams.
 
     When a session fires, late records that waited for it extend its row at once. The shorter row is then inserted and
     deleted at the same position.

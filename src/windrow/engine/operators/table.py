@@ -133,8 +133,8 @@ class TableOperator:
     def _compaction(self, low: int) -> Compaction:
         """Return the compaction that keeps the last version of each key.
 
-        A version that removes a row is kept while another run may contain the row, or while an earlier version can
-        arrive.
+        A version that removes a row is kept while another run of the state may contain the row, or while an earlier
+        version can arrive.
         """
 
         def compact(rows: pa.Table, is_all: bool) -> pa.Table:  # noqa: FBT001 - as `Compaction` has it
@@ -362,7 +362,10 @@ class LookupOperator:
 
 @dataclass(frozen=True)
 class _Moves:
-    """Changes of rows: the records, the numbers in the step, the versions (-1 for no version), and the differences."""
+    """Changes of rows, as arrays: the records, the row numbers of the causes, the versions, and the differences.
+
+    A version of -1 means that the record has no version.
+    """
 
     rows: Micros
     at: Micros

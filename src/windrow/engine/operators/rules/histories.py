@@ -89,8 +89,8 @@ class OrderedRecords:
         """Return, for each record, the index of the nearest record of its series that was read before a moment, or -1.
 
         The nearest record is before (`step` is -1) or after (1) the given record in event time, by at most `within`.
-        Few records are skipped: records that were read after the moment, with times between those of two records read
-        before it.
+        The search skips only records that were read after the moment although their time lies between the two, which
+        are few.
         """
         found = np.full(len(records), -1)
         open_, places = np.arange(len(records)), records + step

@@ -86,7 +86,11 @@ class Judge:
         self._shown = [_projection([sql for _, sql in (*rule.evidence, *rule.values)]) for rule in self._rules]
 
     def judge(self, records: pa.Table, order: Places, judged: Places, histories: Histories) -> Verdicts:
-        """Judge records; they must have `fields`, partition, offset and `TIME`, and are numbered as in `order`."""
+        """Evaluate the rules for each judgement, and return the findings and failures.
+
+        `records` must have `fields`, partition, offset and `TIME`. `order` maps the record numbers in `judged` and
+        `histories` to rows of `records`.
+        """
         failed: dict[int, str] = {}
         table = self._columns_of(_Sight(records, self._struct, order, judged, histories), failed)
         holds = self._conditions_of(table, failed)

@@ -4,14 +4,13 @@ It keeps two kinds of rows in runs (`windrow.engine.state.runs`): records, each 
 and the alerts that a late record can still revise. Each run is sorted by the hash of the series (`SERIES`), which
 consists of the records of a key in a partition. So a step reads and writes little more than the rows of its own series.
 
-Rows that are kept longer than needed have no effect. Let F be the partition's watermark less the lateness: every record
+Rows that are kept longer than needed have no effect. Let F be the partition's watermark less the lateness. Every record
 that is still to come and does not expire has an event time after F, so no record up to F is judged again. Of the
-records up to F, a series needs only the newest `last`, and none of those that are `within` or more before F.
+records up to F, a series needs only the newest `last` records that are less than `within` before F.
 
-If a rule uses `next`, the newest record up to F is judged again as long as a record after it can arrive, which is
-`within` longer. Then a series also needs the `last` records before that record, and alerts are kept for `within`
-longer. The same holds for ids, because another record with the id of a record that is still judged would share its
-alert.
+If a rule uses `next`, the newest record up to F is judged again for as long as a record after it can arrive, which
+extends the period by `within`. Then a series also needs the `last` records before that record, and alerts are kept for
+that much longer. So are ids, because another record with the id of a record that is still judged would share its alert.
 """
 
 from __future__ import annotations

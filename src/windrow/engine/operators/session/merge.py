@@ -314,7 +314,7 @@ class SessionMerger:
             self._hide(self.table.find_touching(part.first, part.last + self.gap))
 
     def add_traced(self, part: SessionPart) -> None:
-        """Add a record to traced sessions, as the cause of the changes that follow from it."""
+        """Add a record to traced sessions; the record is the cause of all changes that result."""
         self.fire(part.watermark)
         self.table.cause = part.cause
         start, end = part.first, part.last + self.gap
@@ -328,7 +328,7 @@ class SessionMerger:
         self.waiting += [self.table.take(row) for row in self.table.find_touching(start, end)]
 
     def _open(self, parts: Iterable[SessionPart]) -> None:
-        """Open a session for each part, and merge a session into the next one if that one covers its end."""
+        """Open a session for each part; merge sessions if a later one covers the end of an earlier one."""
         merged: list[SessionSegment] = []
         for segment in sorted([*self.open, *(_segment_of([part]) for part in parts)], key=lambda opened: opened.last):
             while merged and (merged[-1].last > segment.cover or merged[-1].last == segment.last):

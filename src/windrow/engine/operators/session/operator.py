@@ -153,7 +153,7 @@ class SessionOperator:
         )
 
     def _ends(self, records: pa.Table) -> Micros:
-        """Return the end of each record's own window, which has only this record."""
+        """Return, for each record, the end of the session that contains only this record."""
         gap = to_micros(records.column(GAP)) if self._gap is None else self._gap
         ends: Micros = to_micros(records.column(TIME)) + gap
         return ends

@@ -77,7 +77,7 @@ class AccumulatorTable:
         return AccumulatorTable(table, numbers[order], order)
 
     def take(self, numbers: Numbers) -> pa.Table:
-        """Return the accumulators with the given numbers, in this order."""
+        """Return the accumulators with the given numbers, in the order of these numbers."""
         return self.table.drop_columns(FRAGMENT).take(pa.array(self.order[np.searchsorted(self.numbers, numbers)]))
 
 

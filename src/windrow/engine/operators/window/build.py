@@ -1,4 +1,4 @@
-"""Choice of the operator for a window node, by its window, its input, and whether other nodes read its rows."""
+"""Selection of the operator for a window node by its window, its input, and whether other nodes read its rows."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Windows over a changelog, such as the rows of other windows, which are inserted, retracted and inserted again.
+"""Windows over a changelog, whose rows are inserted, retracted and inserted again. They can be rows of other windows.
 
 The rows of a window are kept, and the aggregates of the groups that a step touches are recomputed from these rows, so
-every aggregate is exact. Changes come in the merged order. Changes with the same record come together: they have one
-cause and make one revision.
+every aggregate is exact. Changes come in the merged order. Changes caused by the same record come together and make one
+revision.
 """
 
 from __future__ import annotations

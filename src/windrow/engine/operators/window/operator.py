@@ -38,7 +38,7 @@ class WindowOperator:
 
     With `is_traced`, records come in the merged order, and the rows are also emitted as a changelog. With `has_id`,
     records have an `ID`. With `is_settled`, records come in the merged order even if they are not traced, and revise in
-    that order, since partition and offset do not order records at the same log position, such as rows emitted by
+    that order. Partition and offset alone do not order records at the same log position, such as rows emitted by
     timers.
     """
 

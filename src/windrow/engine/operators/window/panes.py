@@ -1,8 +1,8 @@
 """Panes that only the watermark fires, and batches of revisions for late records.
 
 `WatermarkPanes` writes the on-time pane of each window and key, followed by a revision for each late record or for all
-late records of a step. `EarlyPanes` (see `early`) could do the same work. This class exists because it needs fewer and
-cheaper queries in each step.
+late records of a step. `EarlyPanes` (see `early`) could do the same work, but `WatermarkPanes` needs fewer and cheaper
+queries in each step.
 """
 
 from __future__ import annotations

@@ -237,7 +237,7 @@ class RunningRowsOperator:
         return cast_table(duckdb_sql.query(self._duck, self._near, stored=stored, records=records), rows)
 
     def _net(self, rows: pa.Table, is_all: bool) -> pa.Table:  # noqa: FBT001, ARG002 - as `Compaction` has it
-        """Merge the changes of equal rows to their net effect."""
+        """Reduce the changes of equal rows to their net effect."""
         kept = duckdb_sql.query(self._duck, self._sql.kept, rows=rows)
         return cast_table(kept.select(rows.column_names), rows.schema)
 

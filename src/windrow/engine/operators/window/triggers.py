@@ -164,7 +164,7 @@ class _CombinedTrigger:
 
 
 class _RepeatTrigger:
-    """Fires at most `times` times; only panes before which its own trigger has fired are counted."""
+    """Fires at most `times` times. A pane counts only if the inner trigger has fired since the previous pane."""
 
     def __init__(self, trigger: m.Trigger, times: int) -> None:
         self._trigger = start_trigger(trigger)
