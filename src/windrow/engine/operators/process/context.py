@@ -243,7 +243,10 @@ class StateHandles(SimpleNamespace):
     def __setattr__(self, name: str, value: object) -> None:
         """Raise AttributeError, because a state is written through its handle."""
         own = {name: vars(self)[name]} if name in vars(self) else vars(self)
-        msg = f"ctx.state.{name} = ... does not set a state: it would be shared and lost; {_suggest_write(own)}"
+        msg = (
+            f"ctx.state.{name} = ... does not set a state: the value would be shared by all keys and lost;"
+            f" {_suggest_write(own)}"
+        )
         raise AttributeError(msg)
 
     def __delattr__(self, name: str) -> None:
