@@ -321,19 +321,19 @@ def test_a_result_of_an_aggregate_may_be_a_scalar_of_arrow() -> None:
     assert aggregated(Own(end=pa.scalar)) == [3]
 
 
-JSON = "use None, booleans, finite numbers, texts, lists, and dicts whose keys are texts"
+JSON = "use None, booleans, finite numbers, strings, lists, and dicts with string keys"
 STATES: list[tuple[object, str]] = [
-    ((1, 2), "(1, 2) would be [1, 2] when it is read again"),
-    ({"a": [(1,)]}, "{'a': [(1,)]} would be {'a': [[1]]} when it is read again"),
-    ({1: 2}, "{1: 2} would be {'1': 2} when it is read again"),
-    ({None: 2}, "{None: 2} would be {'null': 2} when it is read again"),
-    ({1, 2}, "{1, 2} cannot be kept as JSON (Object of type set is not JSON serializable)"),
-    (b"a", "b'a' cannot be kept as JSON (Object of type bytes is not JSON serializable)"),
+    ((1, 2), "(1, 2) would be [1, 2] when read back from JSON"),
+    ({"a": [(1,)]}, "{'a': [(1,)]} would be {'a': [[1]]} when read back from JSON"),
+    ({1: 2}, "{1: 2} would be {'1': 2} when read back from JSON"),
+    ({None: 2}, "{None: 2} would be {'null': 2} when read back from JSON"),
+    ({1, 2}, "{1, 2} cannot be stored as JSON (Object of type set is not JSON serializable)"),
+    (b"a", "b'a' cannot be stored as JSON (Object of type bytes is not JSON serializable)"),
     (datetime(2026, 1, 1, tzinfo=UTC), "datetime.datetime(2026, 1, 1, 0, 0, tzinfo=datetime.timezone.utc) cannot be"),
-    (Decimal("1.5"), "Decimal('1.5') cannot be kept as JSON (Object of type Decimal is not JSON serializable)"),
-    (float("nan"), "nan cannot be kept as JSON (Out of range float values are not JSON compliant"),
-    ({"a": float("inf")}, "{'a': inf} cannot be kept as JSON (Out of range float values are not JSON compliant"),
-    (np.int64(3), "np.int64(3) cannot be kept as JSON (Object of type int64 is not JSON serializable)"),
+    (Decimal("1.5"), "Decimal('1.5') cannot be stored as JSON (Object of type Decimal is not JSON serializable)"),
+    (float("nan"), "nan cannot be stored as JSON (Out of range float values are not JSON compliant"),
+    ({"a": float("inf")}, "{'a': inf} cannot be stored as JSON (Out of range float values are not JSON compliant"),
+    (np.int64(3), "np.int64(3) cannot be stored as JSON (Object of type int64 is not JSON serializable)"),
 ]
 
 
@@ -382,7 +382,7 @@ def test_a_zero_that_has_changed_is_refused(called: str) -> None:
         return 1
 
     own = Own(new=lambda: shared, add=lambda _, columns: len(columns["amount"]))
-    said = "ValueError: it returned [] before, and now [7"
+    said = "ValueError: it returned [] at first, but now [7"
     with failing(f"key user='A': the aggregate 'n' failed in zero(): {said}"):
         aggregated(own, **{called: changes})
 
@@ -392,21 +392,21 @@ def test_a_zero_that_has_changed_is_refused(called: str) -> None:
     [
         (
             lambda ctx, _: ctx.emit(5),
-            "TypeError: emit takes n, and was given int without a name: write ctx.emit(n=...)",
+            "TypeError: emit takes n, but was given int without a name: write ctx.emit(n=...)",
         ),
         (
             lambda ctx, _: ctx.emit({"n": 5}),
-            "TypeError: emit takes n, and was given dict without a name: write ctx.emi",
+            "TypeError: emit takes n, but was given dict without a name: write ctx.emi",
         ),
         (
             lambda ctx, _: ctx.emit(5, n=5),
-            "TypeError: emit takes n, and was given int without a name, n: write ctx.emi",
+            "TypeError: emit takes n, but was given int without a name, n: write ctx.emi",
         ),
-        (lambda ctx, _: ctx.emit(), "TypeError: emit takes n, and was given nothing: write ctx.emit(n=...)"),
-        (lambda ctx, _: ctx.emit(m=5), "TypeError: emit takes n, and was given m: write ctx.emit(n=...)"),
+        (lambda ctx, _: ctx.emit(), "TypeError: emit takes n, but was given nothing: write ctx.emit(n=...)"),
+        (lambda ctx, _: ctx.emit(m=5), "TypeError: emit takes n, but was given m: write ctx.emit(n=...)"),
         (lambda ctx, _: ctx.emit(n=NoRepr()), "ValueError: no repr"),
-        (lambda *_: 5, "TypeError: it returned a value (int), and must return nothing"),
-        (lambda *_: False, "TypeError: it returned a value (bool), and must return nothing"),
+        (lambda *_: 5, "TypeError: it returned a value (int), but must return nothing"),
+        (lambda *_: False, "TypeError: it returned a value (bool), but must return nothing"),
         (lambda _, given: given["m"], "KeyError: \"a record has no field 'm'; it has user, t, amount"),
         (
             lambda _, given: given.__setitem__("user", "B"),
@@ -426,7 +426,7 @@ def test_a_function_that_is_called_or_calls_wrongly_is_told(function: Any, said:
 @pytest.mark.parametrize(("value", "name"), [(None, "NoneType"), ("no", "str"), (1, "int"), ([], "list")])
 def test_a_trigger_says_true_or_false(value: object, name: str) -> None:
     pipeline = main(emit=replace(MAIN.emit, early=When(lambda _: value)))  # type: ignore[arg-type,return-value]
-    with pytest.raises(RunError, match=rf"TypeError: it returned {name}, and must return True or False"):
+    with pytest.raises(RunError, match=rf"TypeError: it returned {name}, but must return True or False"):
         play(pipeline, STEPS, "fire")
 
 

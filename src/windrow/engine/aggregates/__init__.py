@@ -1,1 +1,1 @@
-"""Aggregates: how an accumulator begins, merges and finishes, as SQL that operators compose."""
+"""Aggregates: the SQL that creates, merges and finishes accumulators, for operators to compose."""

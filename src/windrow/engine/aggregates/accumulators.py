@@ -1,8 +1,9 @@
-"""Accumulators: the state columns of an aggregate, with SQL that begins, merges and finishes them.
+"""Accumulators: the state columns of an aggregate, with the SQL that creates, merges and finishes them.
 
-Windows, slices, sessions, salted keys and state migration share the algebra: `begin` makes an accumulator of records,
-`merge` makes an accumulator of several, in any order and grouping, and `finish` makes the result. A decimal is its
-unscaled whole number in all of them, which keeps every division exact; results get its scale back (`rescale`).
+Windows, slices, sessions, salted keys and state migration use the same three operations: `begin` turns records into an
+accumulator, `merge` combines accumulators in any order and grouping, and `finish` computes the result. Throughout, a
+decimal is represented by its unscaled integer, which keeps every division exact; `rescale` restores the scale of
+results.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from windrow.expressions.engine import sql_type
 
 @dataclass(frozen=True)
 class Accumulator:
-    """A column of state: `begin` is the SQL over records, `merge` the function over accumulators.
+    """A state column: `begin` is SQL over records, `merge` the name of a function over accumulators.
 
-    `around` is the SQL around a call of `merge`, which replaces the ``{}`` in it.
+    `around` is a template for the SQL around a call of `merge`: the call replaces its ``{}``.
     """
 
     column: str
@@ -28,7 +29,7 @@ class Accumulator:
     around: str = "{}"
 
     def merge_sql(self, over: str = "") -> str:
-        """Return the SQL that merges the column, over a window of rows if `over` names it."""
+        """Return the SQL that merges the column; `over` is an optional OVER clause that makes it a window function."""
         return self.around.replace("{}", f"{self.merge}({identifier(self.column)}){over}")
 
 
@@ -47,9 +48,9 @@ class AggregateSql:
 
 @dataclass(frozen=True)
 class ArgumentSql:
-    """The argument of an aggregate: a column as SQL, and its DuckDB type with decimals unscaled.
+    """The argument of an aggregate: the SQL of a column, and its DuckDB type with decimals unscaled.
 
-    `scale` is the number of digits of a decimal after the point, None for other types.
+    `scale` is the number of decimal places of a decimal, or None for other types.
     """
 
     sql: str
@@ -65,16 +66,16 @@ class ArgumentSql:
 
     @property
     def is_double(self) -> bool:
-        """Whether it is a double, so that sums are inexact."""
+        """Whether the argument is a double, which makes its sums inexact."""
         return self.type == "DOUBLE"
 
 
 def not_null(*arguments: ArgumentSql) -> str:
-    """Return the filter clause that skips records without a value for an argument."""
+    """Return the FILTER clause that skips records in which an argument is null."""
     conditions = [f"{argument.sql} IS NOT NULL" for argument in arguments if argument.nullable]
     return f" FILTER (WHERE {' AND '.join(conditions)})" if conditions else ""
 
 
 def unscaled_sql_type(type_: m.DataType) -> str:
-    """Return DuckDB's name of a type, with decimals unscaled."""
+    """Return the DuckDB name of a type, with decimals unscaled."""
     return sql_type(m.DecimalType(type_.precision, 0) if isinstance(type_, m.DecimalType) else type_)

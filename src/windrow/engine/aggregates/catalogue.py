@@ -1,22 +1,22 @@
-"""Catalogue of aggregates: for each function its accumulators and their SQL.
+"""Catalogue of aggregates: the accumulators of each function and their SQL.
 
 - Counts, sums and means of exact numbers are exact; a mean is rounded half away from zero.
-- Least and greatest values, and whether all or any are true, merge by the function that begins them.
-- Sets keep distinct values, sorted. The estimate of their size is KMV (Bar-Yossef et al., Counting Distinct Elements in
-  a Data Stream, 2002; Beyer et al., On Synopses for Distinct-Value Estimation Under Multiset Operations, 2007): of
-  random hashes in [0, 1) the k-th least is near k / n. The least hashes of a union are the least of the least, so
-  merges are exact in any order.
+- Minimum, maximum, and the logical AND and OR are merged by the same function that creates them.
+- Sets keep the distinct values, sorted. Their size is estimated by KMV (Bar-Yossef et al., Counting Distinct Elements
+  in a Data Stream, 2002; Beyer et al., On Synopses for Distinct-Value Estimation Under Multiset Operations, 2007): of n
+  random hashes in [0, 1), the k-th smallest is near k / n. The smallest hashes of a union are the smallest among the
+  smallest hashes of its parts, so merges are exact in any order.
 - Quantiles and the most frequent values keep distinct values with their counts. An approximate quantile counts buckets
-  in the place of values: a double's sign, exponent and first bits, so that a bucket's middle is within
-  `1 / 2**(BITS + 1)` of all its values. Counts add up, in any order.
-- First, last and collected values, and those by a measure, are kept with their record's place in the order, which is
-  unique.
-- Variance of exact numbers is made of exact sums of values and squares, so it does not depend on any order: a square
-  can have 56 digits, so a value is cut into two halves and the squares' parts are summed. For doubles the state is
-  (count, mean, squared distances from it), merged as in Chan, Golub and LeVeque, Updating Formulae and a Pairwise
-  Algorithm for Computing Sample Variances, 1979.
+  instead of values: the sign, exponent and first bits of a double, so that the middle of a bucket is within
+  `1 / 2**(BITS + 1)` of all its values. Counts can be added in any order.
+- First, last and collected values, and values chosen by a measure, are kept with the position of their record in the
+  order, which is unique.
+- The variance of exact numbers is computed from exact sums of values and squares, so it does not depend on the order of
+  records. A square can have 56 digits, so each value is split into two halves and the parts of the squares are summed.
+  For doubles the state is (count, mean, sum of squared distances from the mean), merged as in Chan, Golub and LeVeque,
+  Updating Formulae and a Pairwise Algorithm for Computing Sample Variances, 1979.
 
-Values in JSON are written as the late output writes them: decimals as text with all digits, times in ISO 8601.
+Values in JSON have the format of the late output: decimals are text with all digits, times are in ISO 8601.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from windrow.expressions.results import MEAN_DIGITS
 
 
 def compile_aggregates(spec: WindowSpec) -> tuple[AggregateSql, ...]:
-    """Return the pipeline's aggregates in their order."""
+    """Return the aggregates of the pipeline in declaration order."""
     declared = enumerate(zip(spec.node.aggregates, arguments(spec), results(spec), strict=True))
     return tuple(
         AggregateSql(aggregate.name, *_compile(f"__a{number}", aggregate, tuple(map(ArgumentSql.of, of)), result.type))
@@ -47,9 +47,9 @@ def compile_aggregates(spec: WindowSpec) -> tuple[AggregateSql, ...]:
 
 
 def compile_running(spec: WindowSpec, *, is_changelog: bool) -> tuple[AggregateSql, ...]:
-    """Return the aggregates of rows that are merged one after the other, in a changelog by `DIFF`.
+    """Return the aggregates for rows that are merged one after the other; in a changelog, `DIFF` adds or removes rows.
 
-    The pipeline does not need its rows (`needs_rows`).
+    The aggregates of the pipeline must not require that all rows are kept (`needs_rows`).
     """
     compiled = compile_aggregates(spec)
     if not is_changelog:
@@ -61,7 +61,7 @@ def compile_running(spec: WindowSpec, *, is_changelog: bool) -> tuple[AggregateS
 
 
 def _invert(fold: AggregateSql, function: m.Function, inputs: tuple[ArgumentSql, ...]) -> AggregateSql:
-    """Return an aggregate over rows that are added and taken back."""
+    """Return an aggregate from which rows can be subtracted again; raise TypeError if it does not allow that."""
     match function:
         case m.Formula():
             return fold
@@ -70,19 +70,19 @@ def _invert(fold: AggregateSql, function: m.Function, inputs: tuple[ArgumentSql,
             return replace(fold, accumulators=(replace(rows, begin=_net(inputs[0].sql if inputs else None)),))
         case m.Sum() | m.Avg():
             (of,) = inputs
-            # a sum of no values is null, so it needs their number, too
+            # a sum of no values is null, so the number of values is needed too
             (sum_, number), average = mean(fold.accumulators[0].column.removesuffix("_sum"), of)
             sum_ = replace(sum_, begin=f"CAST(coalesce(sum({of.sql}::HUGEINT * {DIFF}), 0) AS {_WHOLE})")
             number = replace(number, begin=_net(f"{of.sql} IS NOT NULL" if of.nullable else None))
             finish = f"CASE WHEN {identifier(number.column)} > 0 THEN {identifier(sum_.column)} END"
             return AggregateSql(fold.name, (sum_, number), average if isinstance(function, m.Avg) else finish)
         case _:
-            msg = f"{type(function).__name__} cannot take a row back"
+            msg = f"{type(function).__name__} cannot retract a row"
             raise TypeError(msg)
 
 
 def _net(condition: str | None) -> str:
-    """Return the SQL of the net number of added rows, all or those for which a condition is true."""
+    """Return the SQL of the net number of rows, counting all rows or those that satisfy a condition."""
     rows = DIFF if condition is None else f"CASE WHEN {condition} THEN {DIFF} ELSE 0 END"
     return f"CAST(sum({rows}) AS BIGINT)"
 
@@ -114,7 +114,7 @@ _CALLS: Mapping[type[m.UnaryFunction], Literal["min", "max", "bool_and", "bool_o
     m.BottomKBy: "min",
     m.TopKBy: "max",
 }
-"""The function of SQL that begins an accumulator."""
+"""The SQL function that creates the accumulator."""
 
 
 def _compile_unary(  # noqa: C901, PLR0911, PLR0912 - a case for each of them
@@ -160,18 +160,18 @@ _WHOLE = "DECIMAL(38,0)"
 
 
 def count(column: str, condition: str | None) -> AggregateParts:
-    """Count all records, or those for which a condition is true."""
+    """Return the SQL that counts all records, or the records that satisfy a condition."""
     begin = "count(*)" if condition is None else f"count(*) FILTER (WHERE {condition})"
     return (_count(column, begin),), identifier(column)
 
 
 def total(column: str, of: ArgumentSql) -> AggregateParts:
-    """Sum a number."""
+    """Return the SQL that sums a number."""
     return (_sum(column, of),), _finite_sum(column, of)
 
 
 def mean(column: str, of: ArgumentSql) -> AggregateParts:
-    """Divide the sum by the count, with `MEAN_DIGITS` more digits than the number has."""
+    """Return the SQL of a mean, with `MEAN_DIGITS` more decimal places than the argument."""
     begin = f"count({of.sql})" if of.nullable else "count(*)"
     parts = _sum(f"{column}_sum", of), _count(f"{column}_count", begin)
     dividend, divisor = _finite_sum(parts[0].column, of), identifier(parts[1].column)
@@ -186,10 +186,10 @@ def _sum(column: str, of: ArgumentSql) -> Accumulator:
 
 
 def _finite_sum(column: str, of: ArgumentSql) -> str:
-    """Return the SQL of a sum, with plus infinity in the place of NaN, the sum of infinities of both signs.
+    """Return the SQL of a sum; NaN, which is the sum of infinities of both signs, becomes plus infinity.
 
-    A sum of doubles that is too large is infinite, and whether both signs occur depends on the steps. NaN would be null
-    in SQLite.
+    A sum of doubles that is too large is infinite, and whether both signs occur depends on how the log is cut into
+    steps. NaN would be null in SQLite.
     """
     sum_ = identifier(column)
     return f"CASE WHEN isnan({sum_}) THEN CAST('inf' AS DOUBLE) ELSE {sum_} END" if of.is_double else sum_
@@ -200,28 +200,31 @@ def _count(column: str, begin: str) -> Accumulator:
 
 
 def _mean(dividend: str, divisor: str) -> str:
-    """Round half away from zero."""
+    """Return the SQL of a quotient, rounded half away from zero."""
     whole, by = f"abs({dividend}::HUGEINT)", f"{divisor}::HUGEINT"
     tail = f"(({whole} % {by}) * {2 * 10**MEAN_DIGITS} + {by}) // (2 * {by})"
     return f"(sign({dividend}::HUGEINT) * (({whole} // {by}) * {10**MEAN_DIGITS} + {tail}))::{_WHOLE}"
 
 
 HASHES = 1024
-"""Number of least hashes to keep; the estimate's standard error is 1 / sqrt(HASHES - 2), 3.1 %."""
+"""Number of smallest hashes to keep. The standard error of the estimate is 1 / sqrt(HASHES - 2), or 3.1 %."""
 
 
 def count_distinct(column: str, of: ArgumentSql) -> AggregateParts:
-    """Keep every value once."""
+    """Return the SQL of an exact distinct count, which keeps all distinct values."""
     return (_set(column, of.sql, not_null(of)),), f"coalesce(len({identifier(column)}), 0)"
 
 
 def collect_set(column: str, of: ArgumentSql, most: int) -> AggregateParts:
-    """Keep the least `most` of the values."""
+    """Return the SQL that collects the `most` smallest distinct values."""
     return (_set(column, of.sql, not_null(of), most),), json_array(identifier(column), of)
 
 
 def approx_count_distinct(column: str, of: ArgumentSql) -> AggregateParts:
-    """Keep the least `HASHES` of the values' hashes; they are 64 bits of the MD5 of the value's text."""
+    """Return the SQL of an approximate distinct count, which keeps the `HASHES` smallest hashes of the values.
+
+    A hash is 64 bits of the MD5 of the value's text.
+    """
     hashed = f"md5_number_lower({of.sql}::VARCHAR)"
     kept = identifier(column)
     estimate = f"round({HASHES - 1} / (({kept}[{HASHES}]::DOUBLE + 1) / {float(2**64)!r}))::BIGINT"
@@ -240,12 +243,12 @@ def _set(column: str, sql: str, given: str, most: int | None = None) -> Accumula
 
 
 def quantile(column: str, of: ArgumentSql, at: float) -> AggregateParts:
-    """Count every value."""
+    """Return the SQL of an exact quantile, which counts the occurrences of each value."""
     return (_counts(column, of.sql, not_null(of), of.type),), _value_at(column, of.type, at)
 
 
 def approx_quantile(column: str, of: ArgumentSql, at: float) -> AggregateParts:
-    """Count buckets of values."""
+    """Return the SQL of an approximate quantile, which counts the values in each bucket."""
     bucket, middle = kernels.bucket(), kernels.middle()
     scale = "" if of.scale is None else f" / {float(10**of.scale)!r}"
     finish = f"{middle}({_value_at(column, 'BIGINT', at)}){scale}"
@@ -253,7 +256,7 @@ def approx_quantile(column: str, of: ArgumentSql, at: float) -> AggregateParts:
 
 
 def top_k(column: str, of: ArgumentSql, k: int) -> AggregateParts:
-    """Count every value; show the `k` most frequent as [value, count], equal counts in the order of the values."""
+    """Return the SQL of the `k` most frequent values as [value, count] pairs; ties are ordered by value."""
     ranked = f"list_sort(list_transform({identifier(column)}, lambda e: {{c: -e.n, v: e.v}}))[:{k}]"
     pair = f"[to_json({as_json('e.v', of)}), to_json(-e.c)]"
     finish = (
@@ -278,19 +281,25 @@ _PLACES = {
 
 
 def first_or_last(column: str, of: ArgumentSql, *, by: Literal["time", "log"], call: str) -> AggregateParts:
-    """Keep the value of the first (min) or last (max) record."""
+    """Return the SQL of the value in the first (`call` is min) or last (max) record."""
     begin = f"{call}({{{_PLACES[by]}, v: {of.sql}}}){not_null(of)}"
     return (Accumulator(column, begin, call),), f"{identifier(column)}.v"
 
 
 def by_measure(column: str, of: ArgumentSql, measure: ArgumentSql, *, call: str) -> AggregateParts:
-    """Keep the value of the record with the least (min) or greatest (max) measure, the first if several have it."""
+    """Return the SQL of the value with the smallest (`call` is min) or greatest (max) measure.
+
+    If several records have this measure, the value is that of the first record.
+    """
     row, given = _row_by_measure(of, measure, call)
     return (Accumulator(column, f"{call}({row}){given}", call),), f"{identifier(column)}.v"
 
 
 def rank_by_measure(column: str, of: ArgumentSql, measure: ArgumentSql, *, call: str, k: int) -> AggregateParts:
-    """Keep the `k` records with the least (min) or greatest (max) measures, in their order; show [value, measure]."""
+    """Return the SQL of the `k` values with the smallest (`call` is min) or greatest (max) measures, in order.
+
+    The result is a JSON array of [value, measure] pairs.
+    """
     row, given = _row_by_measure(of, measure, call)
     order = "ASC" if call == "min" else "DESC"
     kept = Accumulator(column, f"{call}({row}, {k}){given}", "list", f"list_sort(flatten({{}}), '{order}')[:{k}]")
@@ -300,14 +309,14 @@ def rank_by_measure(column: str, of: ArgumentSql, measure: ArgumentSql, *, call:
 
 
 def _row_by_measure(of: ArgumentSql, measure: ArgumentSql, call: str) -> tuple[str, str]:
-    """Return the SQL of a record by its measure, and the filter clause that skips records without measure or value."""
+    """Return the SQL of a struct that sorts records by measure, and the FILTER clause for a null measure or value."""
     sign = "" if call == "min" else "-"
     place = f"t: {sign}{TIME}, p: {sign}{PARTITION}, o: {sign}{OFFSET}"
     return f"{{m: {measure.sql}, {place}, v: {of.sql}}}", not_null(of, measure)
 
 
 def collect_list(column: str, of: ArgumentSql, most: int, *, by: Literal["time", "log"]) -> AggregateParts:
-    """Keep the first `most` values in the order of event time, or of the log."""
+    """Return the SQL of the first `most` values, ordered by event time or by their position in the log."""
     begin = f"min({{{_PLACES[by]}, v: {of.sql}}}, {most}){not_null(of)}"
     merge = Accumulator(column, begin, "list", f"list_sort(flatten({{}}))[:{most}]")
     values = f"list_transform({identifier(column)}, lambda e: e.v)"
@@ -315,7 +324,7 @@ def collect_list(column: str, of: ArgumentSql, most: int, *, by: Literal["time",
 
 
 def variance(column: str, of: ArgumentSql) -> AggregateParts:
-    """Square the distances from the mean."""
+    """Return the SQL of the sample variance, which is null for fewer than two values."""
     if of.is_double:
         state = identifier(column)
         return (_moments(column, of),), f"CASE WHEN {state}.n > 1 THEN {state}.d / ({state}.n - 1) END"
@@ -325,7 +334,7 @@ def variance(column: str, of: ArgumentSql) -> AggregateParts:
 
 
 def stddev(column: str, of: ArgumentSql) -> AggregateParts:
-    """Take the square root of the variance."""
+    """Return the SQL of the sample standard deviation, the square root of the variance."""
     accumulators, finish = variance(column, of)
     return accumulators, f"sqrt({finish})"
 
@@ -345,7 +354,10 @@ def _moments(column: str, of: ArgumentSql) -> Accumulator:
 
 
 def _sums_of_squares(column: str, of: ArgumentSql) -> tuple[Accumulator, ...]:
-    """Count, sum, and sum the squares of the high halves, the products of the halves, the squares of the low halves."""
+    """Return accumulators for the count, the sum, and the parts of the sum of squares.
+
+    Each value is split into a high and a low half; the parts are the sums of high * high, high * low and low * low.
+    """
     value, half = f"{of.sql}::HUGEINT", f"{kernels.HALF}::HUGEINT"
     high, low = f"({value} // {half})", f"({value} % {half})"
     sums = {"s": value, "hh": f"{high} * {high}", "hl": f"{high} * {low}", "ll": f"{low} * {low}"}
@@ -360,14 +372,14 @@ def _sums_of_squares(column: str, of: ArgumentSql) -> tuple[Accumulator, ...]:
 
 
 def json_array(values: str, of: ArgumentSql) -> str:
-    """Return the SQL of a list's JSON array; null if it is empty."""
+    """Return the SQL of a JSON array of the values in a list; null if the list is empty."""
     return (
         f"CASE WHEN len({values}) > 0 THEN to_json(list_transform({values}, lambda v: {as_json('v', of)}))::VARCHAR END"
     )
 
 
 def as_json(value: str, of: ArgumentSql) -> str:
-    """Return the SQL of a value as `to_json` should write it."""
+    """Return the SQL that prepares a value for `to_json`: decimals and times become text."""
     if of.scale is not None:
         return _decimal_text(value, of.scale)
     if of.type == "TIMESTAMPTZ":
@@ -376,7 +388,7 @@ def as_json(value: str, of: ArgumentSql) -> str:
 
 
 def _decimal_text(value: str, scale: int) -> str:
-    """Return the SQL of a decimal's text, given its unscaled whole number."""
+    """Return the SQL that formats a decimal as text, given its unscaled integer."""
     if scale == 0:
         return f"{value}::VARCHAR"
     digits = f"abs({value})::VARCHAR"

@@ -1,4 +1,4 @@
-"""Custom aggregates in Python: states are JSON, and a method is called for each window and key, not for each record."""
+"""Custom aggregates in Python. States are JSON, and methods are called for each window and key, not for each record."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _numbers = count()
 def custom(
     name: str, column: str, aggregate: m.CustomAggregate, names: tuple[str, ...], of: tuple[ArgumentSql, ...]
 ) -> AggregateParts:
-    """Return the SQL of a custom aggregate; records without a value for an argument are skipped."""
+    """Return the SQL of a custom aggregate, which skips records in which an argument is null."""
     number = next(_numbers)
     fields = ", ".join(f"c{place}: {argument.sql}" for place, argument in enumerate(of))
     types = ", ".join(f"c{place} {argument.type}" for place, argument in enumerate(of))
@@ -69,10 +69,10 @@ def _finish(calls: AggregateCalls, states: pa.Array) -> pa.Array:
 
 
 class AggregateCalls:
-    """Calls the methods of an aggregate; a state is JSON, which is parsed again for each call.
+    """Calls the methods of an aggregate with a state that is parsed from JSON for each call.
 
-    So it does not matter to a method whether a state comes from the previous call, or from a run that has ended. A
-    state that is not equal when it is parsed again is an error.
+    This way a method cannot tell whether a state comes from the previous call or from an earlier run. A state that
+    changes when it is written and parsed again is an error.
     """
 
     def __init__(self, name: str, aggregate: m.CustomAggregate) -> None:
@@ -83,16 +83,16 @@ class AggregateCalls:
         self._accept = value_codec(arrow_type(self.returns), "the result").accept
 
     def step(self, records: Mapping[str, pa.Array]) -> str:
-        """Return the state of some records."""
+        """Return the state of the given records."""
         state = json.loads(self._empty())
         return self._call("step", lambda: _encode(self._aggregate.step(state, records)))
 
     def merge(self, state: str, other: str) -> str:
-        """Return the state of the records of both."""
+        """Return the state of the combined records of two states."""
         return self._call("merge", lambda: _encode(self._aggregate.merge(json.loads(state), json.loads(other))))
 
     def finish(self, state: str | None) -> Any:  # noqa: ANN401 - of the type that the aggregate returns
-        """Return the result of a state; None is that of no records."""
+        """Return the result of a state; None stands for the state without records."""
         own = json.loads(self._empty() if state is None else state)
 
         def finish() -> Any:  # noqa: ANN401 - the same
@@ -104,7 +104,7 @@ class AggregateCalls:
         return self._call("finish", finish)
 
     def check_zero(self) -> None:
-        """Raise RunError if `zero` returns another state than it first did: a method has changed that object."""
+        """Raise RunError if the result of `zero` has changed since its first call: a method modified the object."""
         if self._zero is not None:
             self._call("zero", self._compare_zero)
 
@@ -117,7 +117,7 @@ class AggregateCalls:
         before, now = json.loads(self._empty()), self._aggregate.zero()
         if now != before:
             texts = shorten_repr(before), shorten_repr(now)
-            msg = f"it returned {texts[0]} before, and now {texts[1]}: return a new state in each call"
+            msg = f"it returned {texts[0]} at first, but now {texts[1]}: return a new state in each call"
             raise ValueError(msg)
 
     def _call(self, method: str, call: Callable[[], T]) -> T:
@@ -131,18 +131,17 @@ def _encode(state: Any) -> str:  # noqa: ANN401 - the user's own
     try:
         text = json.dumps(state, allow_nan=False)
     except (TypeError, ValueError) as exc:
-        msg = f"the state {shorten_repr(state)} cannot be kept as JSON ({exc}): {_STATE}"
+        msg = f"the state {shorten_repr(state)} cannot be stored as JSON ({exc}): {_STATE}"
         raise TypeError(msg) from exc
     kept = json.loads(text)
     if kept != state:
-        msg = f"the state {shorten_repr(state)} would be {shorten_repr(kept)} when it is read again: {_STATE}"
+        msg = f"the state {shorten_repr(state)} would be {shorten_repr(kept)} when read back from JSON: {_STATE}"
         raise TypeError(msg)
     return text
 
 
-_STATE: Final = "use None, booleans, finite numbers, texts, lists, and dicts whose keys are texts"
+_STATE: Final = "use None, booleans, finite numbers, strings, lists, and dicts with string keys"
 
 
 def _scale(column: pa.Array, of: ArgumentSql) -> pa.Array:
-    """Return the values with their scale, if they are decimals."""
     return column if of.scale is None else reinterpret(column, pa.decimal128(column.type.precision, of.scale))

@@ -1,6 +1,7 @@
-"""Aggregate kernels: functions over Arrow columns that DuckDB calls, with many rows at once, for aggregates not in SQL.
+"""Aggregate kernels: functions over Arrow columns that compute what SQL cannot.
 
-Each is registered with the process's DuckDB when it is first used, by a name that contains its types.
+DuckDB calls a kernel with many rows at once. Each kernel is registered with the process's DuckDB when it is first used,
+under a name that contains its argument types.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ from windrow.engine.duckdb_sql import QUERIES
 Longs = npt.NDArray[np.int64]
 
 HALF = 10**14
-"""The power of ten at which `variance` splits a number of up to 28 digits in two."""
+"""The power of ten at which `variance` splits a number of up to 28 digits into two halves."""
 BITS = 6
-"""Bits of a double after the first that its bucket keeps: its values are within 0.8 % of its middle."""
+"""Number of mantissa bits that a bucket keeps. All values of a bucket are within 0.8 % of its middle."""
 _SHIFT = 52 - BITS
 
 
 def register(name: str, function: Callable[..., pa.Array], given: list[str], gives: str) -> str:
-    """Register a function over columns and return its name; it receives nulls, too."""
+    """Register a function over columns, which also receives nulls, and return its name."""
     QUERIES.set_up(
         lambda opened: opened.create_function(
             name,
@@ -46,19 +47,22 @@ def register(name: str, function: Callable[..., pa.Array], given: list[str], giv
 
 @lru_cache(maxsize=64)
 def count(type_: str) -> str:
-    """Return the name of: values of a type -> the distinct values in order, with their counts."""
+    """Return the name of the function that turns a list of values into its sorted distinct values with their counts."""
     return register(_name("count", type_), _count, [f"{type_}[]"], _counts_type(type_))
 
 
 @lru_cache(maxsize=64)
 def add(type_: str) -> str:
-    """Return the name of: lists that `count` made -> the list that it makes of all their values."""
+    """Return the name of the function that merges results of `count`, adding up the counts of equal values."""
     return register(_name("add", type_), _add, [f"{_counts_type(type_)}[]"], _counts_type(type_))
 
 
 @lru_cache(maxsize=64)
 def rank(type_: str, at: Fraction) -> str:
-    """Return the name of: a list that `count` made -> the least value that at least the fraction `at` do not exceed."""
+    """Return the name of the function that finds the quantile `at` in a result of `count`.
+
+    The quantile is the smallest value such that at least the fraction `at` of all values are not greater than it.
+    """
 
     def function(counted: pa.Array) -> pa.Array:
         return _rank(counted, at)
@@ -68,19 +72,22 @@ def rank(type_: str, at: Fraction) -> str:
 
 @lru_cache(maxsize=1)
 def bucket() -> str:
-    """Return the name of: doubles -> the numbers of their buckets, in the order of the doubles."""
+    """Return the name of the function that maps doubles to bucket numbers, which sort like the doubles."""
     return register("__bucket", _bucket, ["DOUBLE"], "BIGINT")
 
 
 @lru_cache(maxsize=1)
 def middle() -> str:
-    """Return the name of: the numbers of buckets -> their middles."""
+    """Return the name of the function that maps bucket numbers to the middle of each bucket."""
     return register("__middle", _middle, ["BIGINT"], "DOUBLE")
 
 
 @lru_cache(maxsize=64)
 def variance(scale: int) -> str:
-    """Return the name of: count and sums over unscaled numbers (see `spread`) -> the variance, rounded once."""
+    """Return the name of the function that computes the variance from the count and sums of unscaled numbers.
+
+    The sums are those of `catalogue.variance`. The result is rounded once.
+    """
 
     def function(number: pa.Array, total: pa.Array, high: pa.Array, mixed: pa.Array, low: pa.Array) -> pa.Array:
         rows = zip(*(column.to_pylist() for column in (number, total, high, mixed, low)), strict=True)
@@ -112,7 +119,7 @@ def _add(counted: pa.Array) -> pa.Array:
 
 
 def _sum_counts(lists: pa.Array, rows: Longs, values: pa.Array, counts: pa.Array) -> pa.Array:
-    """Add up the counts of equal values in each row."""
+    """Add up the counts of equal values in each list."""
     table = pa.table({"row": rows, "v": values, "n": counts})
     added = table.group_by(["row", "v"], use_threads=False).aggregate([("n", "sum")])
     added = added.sort_by([("row", "ascending"), ("v", "ascending")]).combine_chunks()
@@ -130,7 +137,7 @@ def _rank(counted: pa.Array, at: Fraction) -> pa.Array:
     starts = np.concatenate([[0], ends[:-1]])
     reached = np.concatenate([[0], np.cumsum(entries.field("n").to_numpy())])
     numbers = reached[ends] - reached[starts]
-    # exact in Python's whole numbers
+    # exact, as Python integers
     wanted = [max(1, -(-number * at.numerator // at.denominator)) for number in numbers.tolist()]
     places = np.searchsorted(reached, reached[starts] + np.array(wanted, dtype=np.int64)) - 1
     return entries.field("v").take(pa.array(places, mask=numbers == 0))
@@ -160,7 +167,7 @@ def _variance(scale: int, number: int, *sums: int | None) -> float | None:
 
 
 def _rows(lists: pa.Array) -> Longs:
-    """Return the index of the list of each flattened value."""
+    """Return, for each flattened value, the index of its list."""
     return np.repeat(np.arange(len(lists)), lists.value_lengths().fill_null(0).to_numpy())
 
 

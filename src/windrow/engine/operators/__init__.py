@@ -1,1 +1,1 @@
-"""Operators: the computations of a pipeline that run in key groups."""
+"""Operators: the computations of a pipeline that run in each key group."""

@@ -1,4 +1,4 @@
-"""The operator contract: the input and output of an operator in a step of one key group, and its state."""
+"""The operator contract: what an operator receives and returns in a step of one key group, and its state."""
 
 from __future__ import annotations
 
@@ -44,15 +44,17 @@ M = TypeVar("M", bound=Message)
 
 @dataclass(frozen=True)
 class StepTime:
-    """Time of an operator in a step, the same in every key group; event times are microseconds.
+    """Time in a step of an operator, identical in every key group. Event times are in microseconds.
 
-    The low watermark of its sources is `before` before the step, and `low` after it. `now` is the processing time after
-    the step if it had a tick, `latest` that of the last tick so far; None before the first tick. `reached` is the
-    greatest event time in any of their partitions, or the low watermark if that is greater. `end` is true if the input
-    ended with the step. `ended` is the greatest event time at the last end of the input before the step (`MIN_TIME` if
-    none), and `fired_until` that of the operator's own input, which can be ahead: a window that began by then has
-    fired, whether or not the key group had records of it. Records whose watermark is `low` are settled in the
-    partitions up to `last_settled`.
+    The low watermark of the operator's sources is `before` before the step and `low` after it. `now` is the processing
+    time after the step if the step had a tick; `latest` is the processing time of the latest tick so far. Both are None
+    if there was no tick. `reached` is the greatest event time in any partition of the sources, or the low watermark if
+    that is greater. `end` is true if the input ended with the step.
+
+    `ended` is the greatest event time at the last end of the input before the step (`MIN_TIME` if the input has not
+    ended before). `fired_until` is the same for the input of the operator itself, which can be ahead: a window that
+    starts at or before this time has fired, whether or not the key group had records in it. Records whose watermark is
+    `low` are settled in the partitions up to `last_settled`.
     """
 
     before: int
@@ -68,13 +70,13 @@ class StepTime:
 
 @dataclass(frozen=True)
 class StepInput:
-    """A key group's messages of one step, unpacked; `progress` is ordered by partition.
+    """The unpacked messages that a key group receives in one step; `progress` is ordered by partition.
 
-    By node: `records` of operators, `raw` records of sources, `parts` (panes of its records that other key groups
-    aggregated, where keys are salted), dead letters (`dead`; under None those without a node), and `results` of earlier
-    levels. `times` stay packed, and are ordered by partition and offset. `tick` is the processing time at the end of
-    the step, None if there was no tick. `timers` has by process node the time of the last row that a timer emitted at
-    the end of the input.
+    The following are dictionaries by node: `records` from operators, `raw` records from sources, `parts` (panes of the
+    node's records that other key groups aggregated, if keys are salted), `dead` letters (under None if they belong to
+    no node), and `results` of earlier levels. `times` remain packed, ordered by partition and offset. `tick` is the
+    processing time at the end of the step, or None if there was no tick. `timers` maps each process node to the time of
+    the last row that a timer emitted at the end of the input.
     """
 
     records: dict[str, pa.Table]
@@ -92,7 +94,7 @@ class StepInput:
 
     @staticmethod
     def of(nodes: Mapping[str, NodeInput], messages: Iterable[Message]) -> StepInput:
-        """Return messages by kind; `nodes` are those of the level."""
+        """Group messages by kind; `nodes` are the nodes of the level."""
         received = list(messages)
 
         def all_of(kind: type[M]) -> list[M]:
@@ -127,7 +129,7 @@ class StepInput:
         )
 
     def with_dead(self, messages: Iterable[Message]) -> StepInput:
-        """Return the input with the dead letters among messages of the level itself."""
+        """Return the input, extended by the dead letters that its own level produced."""
         dead = dict(self.dead)
         for letters in messages:
             if isinstance(letters, DeadLetters):
@@ -137,7 +139,7 @@ class StepInput:
 
 @dataclass(frozen=True)
 class NodeInput:
-    """The schema of the records of a node, and whether its results depend on their order."""
+    """The schema of a node's records, and whether the node's results depend on their order."""
 
     schema: pa.Schema
     is_ordered: bool
@@ -148,7 +150,7 @@ class NodeInput:
 
     @staticmethod
     def of(spec: AnySpec, records: pa.Schema) -> NodeInput:
-        """Return the input of a node: sums of doubles depend on the order of records, and Python code may."""
+        """Return the input of a node. Order matters to sums of doubles, and it may matter to Python code."""
         has_code = is_window_spec(spec) and any(
             isinstance(aggregate.function, m.Custom) for aggregate in spec.node.aggregates
         )
@@ -156,11 +158,11 @@ class NodeInput:
         return NodeInput(records, has_code or (has_doubles and isinstance(spec.node, m.ResultNode)))
 
     def join(self, tables: Iterable[pa.Table]) -> pa.Table:
-        """Return the records of some tables, in the order of the log if results depend on it.
+        """Concatenate tables of records, in log order if results depend on the order.
 
-        Columns that a table lacks, those of the other side of a join, are null.
+        Columns that a table lacks are null, such as the fields of the other side of a join.
         """
-        # most calls are of small steps without records, so they must be cheap
+        # most calls come from small steps without records, so they must be cheap
         given = [table for table in tables if table.num_rows]
         if len(given) == 1 and given[0].schema.equals(self.schema):
             (records,) = given
@@ -175,17 +177,18 @@ class NodeInput:
 
 
 def _ascends(records: pa.Table) -> bool:
-    """Whether records ascend strictly by partition and offset."""
+    """Return True if records are strictly ascending by partition and offset."""
     columns = [to_micros(records.column(name)) for name in (PARTITION, OFFSET)]
     return bool(are_before([column[:-1] for column in columns], [column[1:] for column in columns]).all())
 
 
 @dataclass(frozen=True)
 class GroupStats:
-    """Counts of a step in one key group, and the clocks after it.
+    """Counts of a step in one key group, and the clocks after the step.
 
-    `watermarks` and next `offsets` are those of the partitions, `idle` the partitions that no longer hold the low
-    watermark `low` back: these three are set in key group 0 only, as they are the same in all.
+    `watermarks` and `offsets` (the next offset to read) are by partition, and `idle` lists the partitions that no
+    longer hold back the low watermark `low`. These clocks are set in key group 0 only, because they are identical in
+    all groups.
     """
 
     records: int
@@ -204,9 +207,9 @@ class GroupStats:
 
 @dataclass(frozen=True)
 class GroupOutput:
-    """The output of a key group in a step: rows by sink, and packets for the next level, if there is one.
+    """The output of a key group in a step: rows by sink, and packets for the next level if there is one.
 
-    `observed` are the blobs of probes, of this level and those before it.
+    `observed` are the blobs of probes from this level and earlier ones.
     """
 
     by_sink: Mapping[str, StepOutput]
@@ -216,16 +219,16 @@ class GroupOutput:
 
     @property
     def rows(self) -> StepOutput:
-        """The rows of the only sink."""
+        """The rows of the sink, in a pipeline with a single sink."""
         (rows,) = self.by_sink.values()
         return rows
 
 
 @dataclass(frozen=True)
 class OperatorStep:
-    """The input of an operator in a step of the key group `group`; WATERMARK has the final watermark at each record.
+    """The input of an operator in a step of key group `group`. WATERMARK is the final watermark at each record.
 
-    `parts` are panes that other key groups aggregated of its records, where keys are salted.
+    `parts` are panes of the operator's records that other key groups aggregated, if keys are salted.
     """
 
     group: int
@@ -239,10 +242,11 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Judged:
-    """Records with the verdicts of an operator, a row for each record, or record and window; all other rows are late.
+    """Records with an operator's verdicts, one row per record or per record and window. All other rows are late.
 
-    `records` have at least PARTITION, OFFSET, TIME and WATERMARK, the watermark by which they were judged. If they have
-    WINDOW (its number) and END, the verdict is for that window, else for all windows of the record.
+    `records` have at least PARTITION, OFFSET, TIME and WATERMARK, which is the watermark that the verdict is based on.
+    If they have WINDOW (a window number) and END, the verdict applies to that window; otherwise it applies to all
+    windows of the record.
     """
 
     records: pa.Table
@@ -257,12 +261,12 @@ class Judged:
 
     @property
     def places(self) -> tuple[Micros, Micros]:
-        """The partitions and the offsets."""
+        """The partitions and offsets of the records."""
         return to_micros(self.records.column(PARTITION)), to_micros(self.records.column(OFFSET))
 
 
 def add_own_windows(expired: pa.Table) -> pa.Table:
-    """Add WINDOW and END to expired records that have no windows: the microsecond of each."""
+    """Add WINDOW and END to expired records that have no windows: each gets a window of one microsecond."""
     times = to_micros(expired.column(TIME))
     return expired.append_column(WINDOW, pa.array(times)).append_column(END, pa.array(times + 1))
 
@@ -271,10 +275,10 @@ def add_own_windows(expired: pa.Table) -> pa.Table:
 class OperatorOutput:
     """The output of an operator in a step: rows for its sinks, or packets for the key groups of the next level.
 
-    `records` are those of its streams, in the order of `windrow.model.operator_outputs`, if nodes read them.
-    `late_records` and `duplicates` count its records with these verdicts, `open_windows` the windows after the
-    step, `fired_windows` and `closed_windows` those of the step. `judged` are its records if it judges them by their
-    time.
+    `records` holds one table for each stream of the operator, in the order of `windrow.model.operator_outputs`, if
+    other nodes read the streams. `late_records` and `duplicates` count records with these verdicts. `open_windows` is
+    the number of open windows after the step; `fired_windows` and `closed_windows` count windows that fired and closed
+    in the step. `judged` holds the operator's records if it judges records by their time.
     """
 
     changes: pa.Table = field(default_factory=lambda: schema.NO_CHANGES)
@@ -292,14 +296,14 @@ class OperatorOutput:
 class Operator(Protocol):
     """A computation in a key group.
 
-    It has no state of its own: everything that later steps need is in the state passed to a step, so one object serves
-    all key groups. The output is the same for every cut of the log into steps, except for the order of rows of
-    different partitions. It reads no clock: time is part of the step.
+    An operator object is stateless: everything that later steps need is in the state passed to a step, so one object
+    serves all key groups. The output does not depend on how the log is cut into steps, except for the order of rows
+    from different partitions. An operator never reads a clock, because time is part of the step.
     """
 
     @property
     def state(self) -> Mapping[str, StoreKind]:
-        """The kinds of blobs that it stores, and how."""
+        """Maps each kind of blob that the operator stores to the way it is stored."""
         ...
 
     def process(self, step: OperatorStep, state: OperatorState) -> OperatorOutput:
@@ -307,8 +311,8 @@ class Operator(Protocol):
         ...
 
     def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:
-        """Return the initial states of all key groups from those of a run whose pipeline differed by `change`.
+        """Return the initial states of all key groups, given the states of a run whose pipeline differed by `change`.
 
-        The low watermark of the run was `low`.
+        `low` is the low watermark of that run.
         """
         ...

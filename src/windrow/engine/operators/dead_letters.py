@@ -1,9 +1,9 @@
-"""Dead letters of records and rows that a node rejects, in `windrow.engine.schema.DEAD`.
+"""Dead letters for the records and rows that a node rejects, in the schema `windrow.engine.schema.DEAD`.
 
-The dead letter of a log's record has its place in the log, and its bytes or, behind an operator, its fields as a JSON
-object. A result of an operator, such as the row of a window, has no place in a log: its dead letter has null as
-partition and offset, the name of the stream as source, and the row as a JSON object; the reason ends with the window
-and the key.
+The dead letter of a log record holds the record's partition and offset. It also holds the record's bytes or, after an
+operator, its fields as a JSON object. A result of an operator, such as the row of a window, has no position in a log.
+Its dead letter has a null partition and offset, the name of the stream as source, and the row as a JSON object, and its
+reason ends with the window and key.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from windrow.engine.schema import DIFF, ID, OFFSET, PARTITION
 from windrow.expressions import spec_of, stream_of
 
 DeadLetterTable = Callable[[pa.Table, Sequence[str]], pa.Table]
-"""Makes dead letters (`windrow.engine.schema.DEAD`) of records and their reasons."""
+"""Creates dead letters (`windrow.engine.schema.DEAD`) for records, given a reason for each."""
 
 _REASON = "__reason"
 _NUMBER = "__number"
@@ -31,13 +31,13 @@ _NUMBER = "__number"
 
 @dataclass(frozen=True)
 class SourceDeadLetters:
-    """Makes dead letters of a source's records from the batch that they were decoded from."""
+    """Creates dead letters for records of a source from the batch that the records were decoded from."""
 
     table: Callable[[pa.RecordBatch, np.ndarray, Sequence[str]], pa.Table]
     raw: pa.RecordBatch
 
     def __call__(self, records: pa.Table, reasons: Sequence[str]) -> pa.Table:
-        """Return the dead letters."""
+        """Return the dead letters of records, given a reason for each."""
         partitions, offsets = (to_micros(self.raw.column(name)) for name in ("partition", "offset"))
         own_partitions, own_offsets = (to_micros(records.column(name)) for name in (PARTITION, OFFSET))
         found = np.empty(records.num_rows, dtype=np.int64)
@@ -49,17 +49,17 @@ class SourceDeadLetters:
 
 
 class RowDeadLetters:
-    """Makes dead letters of the rows of a stream, from all of its columns; a stream without name has the pipeline's.
+    """Creates dead letters for rows of a stream from all of its columns. An unnamed stream uses the pipeline's name.
 
-    `fields` are those of the JSON object, `key` names the fields that identify a row or help to find it. In a changelog
-    only insertions become dead letters; the deletion of a row fails as its insertion did.
+    `fields` become the members of the JSON object. `key` lists the fields that identify a row or help to find it. In a
+    changelog only insertions become dead letters, since the deletion of a row fails exactly if its insertion did.
     """
 
     def __init__(self, graph: m.Graph, stream: str, fields: Sequence[m.Field], key: Sequence[str]) -> None:
         made = stream_of(graph, stream)
         self._duck = duckdb_sql.Connection()
         values = ", ".join(f"{literal(field.name)}: {_json(field)}" for field in fields)
-        # an aggregate over all rows so far has the window of all time
+        # the window of a running aggregate is all time
         has_window = made.rows_of == "windows" or isinstance(graph.producer(stream), m.WindowNode)
         source, partition, offset, at = made.sources[0].source.label, PARTITION, OFFSET, ""
         if not m.is_of_log(graph, stream):
@@ -73,13 +73,13 @@ class RowDeadLetters:
         """
 
     def __call__(self, records: pa.Table, reasons: Sequence[str]) -> pa.Table:
-        """Return the dead letters."""
+        """Return the dead letters of records, given a reason for each."""
         records = records.append_column(_REASON, pa.array(reasons, pa.string()))
         return duckdb_sql.query(self._duck, self._sql, records=records).cast(schema.DEAD)
 
 
 def _identity(fields: Sequence[m.Field], key: Sequence[str], *, has_window: bool) -> str:
-    """Return the SQL of the text that identifies a row: its window and key, or its key and `ID`."""
+    """Return the SQL of a text that identifies a row: its window and key, or its key and `ID` if it has no window."""
     by_name = {field.name: field for field in fields}
     parts = []
     if has_window:
@@ -105,9 +105,10 @@ def _json(field: m.Field) -> str:
 
 
 class ResultDeadLetters(RowDeadLetters):
-    """Makes dead letters of an operator's results with all their fields, though selections drop some of them.
+    """Creates dead letters for an operator's results with all of their fields, including fields that selections drop.
 
-    To find the results again, rows have numbers on their way to the nodes below (`numbered`).
+    Rows carry a number on their way to the nodes below, so that the original results can be found again (see
+    `numbered`).
     """
 
     def __init__(self, graph: m.Graph, node: m.KeyedNode) -> None:
@@ -115,9 +116,9 @@ class ResultDeadLetters(RowDeadLetters):
         super().__init__(graph, node.name, stream_of(graph, node.name).fields, key)
 
     def numbered(self, streams: Mapping[str, pa.Table]) -> tuple[dict[str, pa.Table], DeadLetterTable]:
-        """Return the operator's streams with numbered rows, and the function that makes dead letters of them.
+        """Return the operator's streams with numbered rows, and a function that creates dead letters for such rows.
 
-        All of its streams have the same columns.
+        All streams must have the same columns.
         """
         rows = pa.concat_tables([table.select(next(iter(streams.values())).column_names) for table in streams.values()])
         ends = np.cumsum([table.num_rows for table in streams.values()]).tolist()

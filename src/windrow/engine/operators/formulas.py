@@ -1,12 +1,13 @@
-"""Formulas over results, which are computed on the rows that leave the operator of a window.
+"""Formulas over results, computed for the rows that leave a window operator.
 
-A row for which a formula fails is a dead letter, and in no table and no stream: its earlier revision is deleted, and a
-later revision that does not fail is inserted. Whether it fails is a function of the row's results, so every change
-shows by itself, without state and in every cut of the log, whether the row before it exists. A double that is not
-finite is null, and no failure: a ratio may divide by zero, and a sum of doubles may be infinite.
+A row for which a formula fails becomes a dead letter and appears in no table or stream. Its earlier revision is
+deleted, and the next revision that does not fail is inserted. Whether a formula fails is a function of the results in
+the row. So every change shows whether the previous row exists, without state and however the log is cut into steps. A
+double that is not finite becomes null and is not a failure: a ratio may divide by zero, and a sum of doubles may be
+infinite.
 
-Earlier versions wrote null where a formula failed. Their states, and those of runs without formulas, resume with that
-rule for the windows that had begun by then: their rows exist, and must be deleted.
+Earlier versions wrote null where a formula failed. States of those versions, and of runs without formulas, keep that
+rule for the windows that had begun before the resume, because the rows of those windows exist and must be deleted.
 """
 
 from __future__ import annotations
@@ -34,25 +35,25 @@ from windrow.engine.state.widening import StateChange
 from windrow.expressions import Computed, WindowSpec, formulas, results
 
 _NULL_UNTIL: Final = "null_until"
-"""Key of the summary: the latest window start for which a formula that fails is null."""
+"""Key in the summary of the latest window start for which a formula that fails is null."""
 
 
 def has_formulas(spec: WindowSpec) -> bool:
-    """Return whether a result of a pipeline is a formula over others."""
+    """Return True if a result of the pipeline is a formula over other results."""
     return any(isinstance(aggregate.function, m.Formula) for aggregate in spec.node.aggregates)
 
 
 def inner_spec(spec: WindowSpec) -> WindowSpec:
-    """Return the spec of a window's operator: formulas need each revision with the row that it replaces."""
+    """Return the spec of the inner window operator. Formulas need each revision with the row that it replaces."""
     if has_formulas(spec) and spec.node.emit.mode == "accumulate":
         return replace(spec, node=replace(spec.node, emit=replace(spec.node.emit, mode="retract")))
     return spec
 
 
 class FormulaOperator:
-    """Computes the formulas of a pipeline in the rows of an operator with its `inner_spec`.
+    """Computes the formulas of a pipeline in the rows of an inner operator, which is built from `inner_spec`.
 
-    The operator returns null for formulas, and each `update_after` directly behind its `update_before`.
+    The inner operator returns null for each formula, and places each `update_after` directly after its `update_before`.
     """
 
     def __init__(self, graph: m.Graph, spec: WindowSpec, operator: Operator) -> None:
@@ -66,7 +67,7 @@ class FormulaOperator:
 
     @property
     def state(self) -> Mapping[str, StoreKind]:
-        """The kinds of the operator."""
+        """The kinds of blobs of the inner operator."""
         return self._operator.state
 
     def process(self, step: OperatorStep, state: OperatorState) -> OperatorOutput:
@@ -79,7 +80,7 @@ class FormulaOperator:
         return self._add_formulas(output, until, step.group) if output.changes.num_rows else output
 
     def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:
-        """Migrate the state of the operator."""
+        """Migrate the state of the inner operator."""
         known = [dict(summary) for summary, _ in states]
         bounds = [fields.pop(_NULL_UNTIL, None) for fields in known]
         inner = [(fields, state) for fields, (_, state) in zip(known, states, strict=True)]
@@ -88,7 +89,7 @@ class FormulaOperator:
         return [({**summary, **own}, state) for summary, state in migrated]
 
     def _add_formulas(self, output: OperatorOutput, until: int, group: int) -> OperatorOutput:
-        """Return output with formulas, and with dead letters in place of the rows for which they fail."""
+        """Return the output with formulas computed; rows for which a formula fails are replaced by dead letters."""
         columns, failed = self._evaluator.compute_nulls(output.changes)
         by_name = dict(zip((formula.name for formula in self._formulas), columns, strict=True))
         changes, *records = (_set_columns(table, by_name) for table in (output.changes, *output.records))
@@ -110,7 +111,6 @@ class FormulaOperator:
 
 
 def _set_columns(table: pa.Table, columns: Mapping[str, pa.Array]) -> pa.Table:
-    """Replace columns of a table."""
     for name, values in columns.items():
         at = table.schema.get_field_index(name)
         table = table.set_column(at, table.schema.field(at), values)
@@ -118,10 +118,10 @@ def _set_columns(table: pa.Table, columns: Mapping[str, pa.Array]) -> pa.Table:
 
 
 def _drop_failed(changes: pa.Table, failed: Mask, *, retracts: bool) -> tuple[pa.Table, Mask]:
-    """Return changes without the failed rows, and the mask of the changes that are kept.
+    """Return the changes without failed rows, and the mask of the changes that are kept.
 
-    A revision of a failed row becomes an insertion, and a row whose next revision fails is deleted. Other rows of
-    `update_before` are kept if the pipeline `retracts`.
+    A revision of a failed row becomes an insertion, and a row whose next revision fails is deleted. All other
+    `update_before` rows are kept only if the pipeline `retracts`.
     """
     ops = changes.column("op")
     is_before, is_after = (pc.equal(ops, op).to_numpy() for op in ("update_before", "update_after"))

@@ -1,6 +1,6 @@
-"""Ingest: raw records in; packets for the key groups out, with watermarks in band.
+"""Ingest: turns raw records into packets for the key groups, with watermarks in-band.
 
-It is stateless between steps. A step yields packets of records first, then for each key group one packet with the
+No state is kept between steps. A step yields packets of records first, then one packet for each key group with the
 progress of the partitions.
 """
 
@@ -32,7 +32,7 @@ NO_OFFSETS: Mapping[int, int] = MappingProxyType({})
 
 @dataclass
 class _Partition:
-    """Progress of one partition in this step."""
+    """Progress of one partition in the step."""
 
     watermark: StepWatermark
     first: int
@@ -42,7 +42,7 @@ class _Partition:
 
 
 class _Source:
-    """Decodes the records of a source, and routes them."""
+    """Decodes and routes the records of one source."""
 
     def __init__(
         self, graph: m.Graph, node: m.SourceNode, packed: Callable[[pa.Table], bytes], since: Mapping[int, int]
@@ -58,11 +58,11 @@ class _Source:
 
 
 class Ingest:
-    """Decodes a step's records of some partitions, in offset order, and splits them by node and key group.
+    """Decodes the records of a step, in offset order within each partition, and splits them by node and key group.
 
-    The records of a batch are from one source. `bounds` are lower bounds of watermarks, from the clock journal of the
-    replayed run. `packed` packs records. `decoded_since` is the first offset, by partition, that is decoded with the
-    pipeline's settings; 0 where it is missing.
+    All records of a batch come from the same source. `bounds` are lower bounds of watermarks, taken from the clock
+    journal of a replayed run. `packed` is the function that packs records. `decoded_since` maps each partition to the
+    first offset that is decoded with the pipeline's settings; the default is 0.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Ingest:
         self._sources = {node.name: _Source(graph, node, packed, decoded_since) for node in graph.sources}
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Packet]:
-        """Yield the step's packets; those about partitions come last."""
+        """Yield the packets of the step; packets about partitions come last."""
         partitions: dict[int, _Partition] = {}
         probe = self._probe()
         for batch in batches:
@@ -118,7 +118,7 @@ class Ingest:
     def _with_watermarks(
         self, source: _Source, batch: pa.RecordBatch, decoded: DecodedBatch, partitions: dict[int, _Partition]
     ) -> pa.Table:
-        """Return the good records with their watermarks, and update the progress of their partitions."""
+        """Return the valid records with their watermarks, and update the progress of their partitions."""
         numbers = batch.column("partition").to_numpy(zero_copy_only=False)
         # by position: a field may have any name
         good = _name_places(decoded.good)
@@ -146,7 +146,7 @@ class Ingest:
         return with_schema(good.append_column(WATERMARK, pa.array(watermarks)), source.schema)
 
     def _times(self, records: pa.Table) -> Iterator[Packet]:
-        """Yield the event times of each partition for every key group."""
+        """Yield packets with the event times of each partition, addressed to every key group."""
         numbers = records.column(PARTITION).to_numpy()
         offsets, times = (to_micros(records.column(name)) for name in (OFFSET, TIME))
         for number in distinct(numbers):
@@ -159,12 +159,12 @@ class Ingest:
 
 
 def _name_places(good: pa.Table) -> pa.Table:
-    """Name the first columns of good records, by position: a field may have any name."""
+    """Name the leading columns of valid records by position, because a field may have any name."""
     return good.rename_columns([PARTITION, OFFSET, TIME, *good.column_names[3:]])
 
 
 def _with_replaced(records: pa.Table, replaced: pa.Table) -> pa.Table:
-    """Insert replaced rows, marked by `REPLACED`, before the records that replace them at the same places."""
+    """Insert the replaced rows, marked by `REPLACED`, each directly before the record that replaces it."""
     if not replaced.num_rows:
         return records
     old, places = _name_places(replaced), (PARTITION, OFFSET)

@@ -1,8 +1,8 @@
-"""Joins: pairs of records with the same key that are near each other in event time, and pairs of rows of two tables.
+"""Joins: pairs of records with the same key and nearby event times, and pairs of rows of two tables.
 
-A pair has the place of the later of its two records, with the greater watermark. So the pairs up to a watermark are the
-same, whichever record was read first. A record is alone once the watermark proves that no partner can be on time any
-more; a partner that comes later deletes that row.
+A pair has the position of the later of its two records, and therefore the greater watermark. So the pairs up to a
+watermark are the same, whichever record was read first. A record is unmatched once the watermark proves that no partner
+can be on time any more. If a partner arrives after that, the row of the unmatched record is deleted.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from windrow.expressions import JoinSpan, join_sides, join_spans, spec_of, strea
 
 _KINDS: Final = ("left", "right")
 _LAST: Final = "last"
-"""The place of the last row of a table so far."""
+"""The position of the last row of a table so far."""
 _SIDES: Final = ("lefts", "rights")
 _AT: Final = "__at"
 _UNTIL: Final = "__until"
 _BEFORE: Final = -1
-"""The moment of all rows before a step; moments of its changes begin at 0."""
+"""The moment of all rows from before the step; the changes of the step have moments from 0."""
 _IS_NEW: Final = "__is_new"
 _ROW: Final = "__row"
 _PARTNERS: Final = "__partners"
@@ -44,31 +44,33 @@ _PARTNERS: Final = "__partners"
 
 @dataclass
 class _Rows:
-    """The records of a side: those of the step, and runs of earlier ones."""
+    """The records of one side of a join: the records of the step, and the stored runs of earlier records."""
 
     new: pa.Table
     runs: Runs
     state: OperatorState
 
     def old(self, least: int, greatest: int) -> pa.Table:
-        """Return the records before the step in a range of event times, possibly with others."""
+        """Return at least the stored records in a range of event times; other stored records may be included."""
         return _marked(self.runs.table(self.new.schema, self.state, least, greatest), is_new=False)
 
     def all(self, least: int, greatest: int) -> pa.Table:
-        """Return the records before the step, as `old` does, and those of the step."""
+        """Return the records that `old` returns and the records of the step."""
         return pa.concat_tables([self.old(least, greatest), _marked(self.new, is_new=True)])
 
 
 def build_join(graph: m.Graph, node: m.JoinNode | m.TableJoinNode) -> Operator:
-    """Return the operator of a join."""
+    """Return the operator for a join node."""
     return settle_ordered(graph, node, JoinOperator(graph, node))
 
 
 class JoinOperator:
-    """Joins records by key within an interval of event time, or tables; in the merged order, except for inner joins.
+    """Joins records by key within an interval of event time, or tables by key.
 
-    Both sides are kept in runs: the records of a step meet earlier ones, and each other. The partners that records of
-    an outer side have met are kept as long as these, as a partner may be dropped before; rows of tables never are.
+    Records are joined in the merged order, except by inner joins. Both sides are kept in runs; the records of a step
+    are joined with stored records and with each other. For each record of an outer side, the operator keeps a note of
+    the partners met so far for as long as it keeps the record, because a partner may be dropped earlier. The rows of a
+    table are never dropped.
     """
 
     state: Final[Mapping[str, StoreKind]] = {
@@ -95,7 +97,7 @@ class JoinOperator:
         }
 
     def process(self, step: OperatorStep, state: OperatorState) -> OperatorOutput:
-        """Run one step of one key group: pair the records of the step, find those that are alone, drop old ones."""
+        """Run one step of one key group: pair the records, find unmatched records, drop old records."""
         summary = state.summary or {}
         records, last = step.records, summary.get(_LAST)
         if self._is_ordered and records.num_rows:
@@ -148,7 +150,7 @@ class JoinOperator:
         return migrate_runs(RowsByKeyGroup(self._spec, self._duck, kinds), states, greatest=_LAST)
 
     def _compact(self, rows: pa.Table, is_all: bool) -> pa.Table:  # noqa: FBT001, ARG002 - as `Compaction` has it
-        """Return the rows of a table without those that have been removed."""
+        """Return the rows of a table without the rows that have been removed."""
         numbers, diffs = to_micros(_numbers(rows)), to_micros(rows.column(DIFF))
         last = np.zeros(rows.num_rows, dtype=np.int64)
         order = np.lexsort([to_micros(rows.column(name)) for name in reversed(PLACE)])
@@ -159,7 +161,7 @@ class JoinOperator:
         return _with_diffs(rows.take(pa.array(last[is_left])), net[is_left])
 
     def _pairs(self, left: _Rows, right: _Rows, spans: tuple[JoinSpan, JoinSpan]) -> pa.Table:
-        """Return the pairs of the step's records with all records."""
+        """Return the pairs that contain a record of the step."""
         lefts, rights = (_marked(rows.new, is_new=True) for rows in (left, right))
         found = [self._no_pairs]
         if lefts.num_rows:
@@ -173,10 +175,11 @@ class JoinOperator:
         return pa.concat_tables(found)
 
     def _pairs_of_tables(self, left: _Rows, right: _Rows) -> pa.Table:
-        """Return the changes of the pairs: each change meets the rows of the other table at its moment.
+        """Return the changes of the pairs, joining each change with the rows of the other table at that moment.
 
-        d(l x r) = dl x r + l x dr (Gupta, Mumick, "Maintenance of Materialized Views", 1995): at one place, l before it
-        and r after it. Joining all changes with each other, as above, has the same result, but is quadratic.
+        d(l x r) = dl x r + l x dr (Gupta, Mumick, "Maintenance of Materialized Views", 1995), where l is taken before
+        and r after the changes at a position. Joining all changes with each other, as `_pairs` does, has the same
+        result but takes quadratic time.
         """
         moments = _moments(left.new, right.new)
         changes = [_with_span(rows.new, at, at + 1) for rows, at in zip((left, right), moments, strict=True)]
@@ -192,7 +195,7 @@ class JoinOperator:
         return pa.concat_tables(found)
 
     def _met(self, number: int, pairs: pa.Table) -> pa.Table:
-        """Return the partners that the records of a side have met in the step."""
+        """Return the partners that the records of one side met in this step."""
         met = self._sql.met[number]
         columns = [*self._spec.key, *(_of_side(number, name) for name in met)]
         return pairs.select(columns).rename_columns([*self._spec.key, *met])
@@ -200,9 +203,10 @@ class JoinOperator:
     def _alone(
         self, number: int, own: _Rows, met: pa.Table, known: tuple[Runs, Runs], settled: tuple[int, int]
     ) -> Iterator[pa.Table]:
-        """Yield the changes of rows of records that are alone now, or no longer; for `settled` see `_settled_until`.
+        """Yield the row changes for records that become unmatched, or that are no longer unmatched.
 
-        `known` are the records that have met a partner, and those that an end of the input has settled.
+        `known` holds the records that met a partner before, and the records that an end of the input has settled.
+        `settled` is the result of `_settled_until`.
         """
         side, sql = self._sides[number], self._sql.alone[number]
         before, until = settled
@@ -236,7 +240,7 @@ class JoinOperator:
         return made.cast(self._paired[number])
 
     def _without_partner(self, number: int, own: _Rows, others: _Rows, records: pa.Table) -> Iterator[pa.Table]:
-        """Yield the changes of rows of a table that are without a partner now, or no longer."""
+        """Yield the row changes for rows of a table that become unmatched, or that are no longer unmatched."""
         if not self._sides[number].is_outer:
             return
         sql = self._sql.alone[number]
@@ -253,10 +257,10 @@ class JoinOperator:
 
 
 def _move_after(records: pa.Table, last: list[int] | None, changing: Sequence[int]) -> tuple[pa.Table, list[int]]:
-    """Move changes in the merged order that are before the `last` place to it; return the new last place too.
+    """Move changes that precede the position `last` in the merged order to it; also return the new last position.
 
     Such changes exist only after the end of the input. They must stay after the rows that they change, also within a
-    step. Sides that are not `changing` only have insertions, which keep their places.
+    step. Sides that are not `changing` have only insertions, which keep their positions.
     """
     places = [to_micros(records.column(name)) for name in PLACE]
     greatest = [int(column[-1]) for column in places]
@@ -278,7 +282,7 @@ def _with_diffs(rows: pa.Table, diffs: Micros) -> pa.Table:
 
 
 def _moments(lefts: pa.Table, rights: pa.Table) -> tuple[Micros, Micros]:
-    """Return numbers of the places of a step's changes; at one place those of the right table come first."""
+    """Number the positions of a step's changes. At the same position, changes of the right table come first."""
     columns = [np.concatenate([to_micros(rows.column(name)) for rows in (lefts, rights)]) for name in PLACE]
     order, ranks = np.lexsort(columns[::-1]), np.empty(len(columns[0]), dtype=np.int64)
     ranks[order] = runs_of_equals([column[order] for column in columns])
@@ -290,7 +294,7 @@ def _with_span(rows: pa.Table, at: Micros, until: Micros) -> pa.Table:
 
 
 def _lifetimes(events: pa.Table) -> pa.Table:
-    """Return the rows that the changes of a table make, each from `_AT` until `_UNTIL`, with its count as `DIFF`."""
+    """Return the rows that result from changes, each valid from `_AT` until `_UNTIL`, with its count as `DIFF`."""
     numbers, moments, diffs = to_micros(_numbers(events)), to_micros(events.column(_AT)), to_micros(events.column(DIFF))
     order = np.lexsort([moments, numbers])
     numbers, moments, sums = numbers[order], moments[order], np.cumsum(diffs[order])
@@ -314,14 +318,14 @@ def _marked(rows: pa.Table, *, is_new: bool) -> pa.Table:
 
 
 def _numbers(rows: pa.Table) -> pa.Array:
-    """Return a number for each record; the insertion and the deletion of a row have the same."""
+    """Return a number for each record; the insertion and the deletion of a row share one number."""
     if DIFF not in rows.column_names:
         return pa.array(np.arange(rows.num_rows))
     return rows.column(ID).combine_chunks().dictionary_encode().indices.cast(pa.int64())
 
 
 def _settled_until(time: StepTime, wait: int) -> tuple[int, int]:
-    """Return the event times up to which no partner can be on time any more: before the step, and after it."""
+    """Return the event times, before and after the step, up to which no partner can be on time any more."""
     before = max(time.before - wait - 1, time.ended, -MAX_TIME)
     return before, MAX_TIME if time.end else max(time.low - wait - 1, before)
 
@@ -332,16 +336,18 @@ def _range(table: pa.Table) -> tuple[int, int]:
 
 
 def _near(table: pa.Table, span: JoinSpan) -> tuple[int, int]:
-    """Return the range of event times of partners of records."""
+    """Return the range of event times that partners of the given records can have."""
     least, greatest = _range(table)
     return least - span.back, greatest + span.reach
 
 
 class _JoinSql:
-    """Queries of a join. `pairs`: lefts and rights -> pairs; by the number of an outer side `alone`, and `met`.
+    """Queries of a join.
 
-    Rows of tables are paired if both exist at one moment; `near`: rows of a table and changes of the other -> the rows
-    with their keys. `met` has the columns of a pair about the side's record and its partner: names, and their SQL.
+    `pairs` joins lefts and rights. Rows of tables are paired if both exist at the same moment. `near` selects, from the
+    rows of one table, the rows with the keys of changes in the other table. `alone` maps the number of each outer side
+    to its queries for unmatched records. `met` maps the number of each outer side to the columns of a pair that
+    describe the side's record and its partner, as names with their SQL.
     """
 
     def __init__(self, graph: m.Graph, node: m.JoinNode | m.TableJoinNode, made: pa.Schema) -> None:
@@ -374,15 +380,15 @@ class _JoinSql:
         self.near = f"SELECT * FROM rows SEMI JOIN changes USING ({', '.join(map(identifier, node.key))})"
 
     def list(self, columns: dict[str, str]) -> str:
-        """Return the SQL of the columns of the join's rows, null where they have none."""
+        """Return the select list of the join's rows; columns that are not given are null."""
         return ", ".join(f"{columns.get(name, 'NULL')} AS {identifier(name)}" for name in self._made.names)
 
     def id(self, number: int, name: str) -> str:
-        """Return the SQL of the identity of a side's record."""
+        """Return the SQL of the `ID` of a record on one side of the join."""
         return id_sql(self._graph, self.sides[number].stream, name)
 
     def identity(self, number: int) -> tuple[str, ...]:
-        """Return the columns that identify the records of a side."""
+        """Return the columns that identify the records on one side of the join."""
         return (ID,) if self.sides[number].stream.has_id else (PARTITION, OFFSET)
 
     def _met(self, number: int) -> dict[str, str]:
@@ -396,14 +402,19 @@ class _JoinSql:
 
 
 class _AloneSql:
-    """Queries for the records of a side without a partner; `settled` has the event time `before`.
+    """Queries for the unmatched records of an outer side.
 
-    `met` are the partners that records have met in the step; `paired` are the counts of those that they met before.
-    `versions`: rows of the side -> these with a number of each record, shared by the insertion and deletion of a row.
-    `concerned`: rows of a table and records of a step -> the rows with the key of a record. `candidates`: rows of the
-    side -> those that may become alone or stop being alone. `partners`: candidates and the rows of the other table ->
-    `met`, or `paired`. `changes`: candidates -> the changes. `paired`: met -> the counts to keep, in `paired_columns`.
-    `fired`: rows that the end of the input settles -> those that are not known yet.
+    The input tables are `settled`, with the event time `before` up to which records were settled before the step;
+    `met`, the partners that records met in the step; and `paired`, the number of partners that they met earlier. The
+    queries are:
+
+    - `versions`: number the rows of the side; the insertion and the deletion of a row share one number.
+    - `concerned`: select the rows of a table that have the key of a record of the step.
+    - `candidates`: select the rows of the side that may become unmatched, or may no longer be unmatched.
+    - `partners`: create `met` or `paired` from candidates and the rows of the other table.
+    - `changes`: turn candidates into changes.
+    - `paired`: count the partners in `met`, with the columns `paired_columns`, to be stored.
+    - `fired`: select the rows that the end of the input settles, except rows that it settled before.
     """
 
     def __init__(self, sql: _JoinSql, number: int) -> None:
@@ -415,7 +426,7 @@ class _AloneSql:
         settled = "" if other.stream.is_changelog else f"ANTI JOIN paired USING ({ids})"
         met = f"SELECT ({ids}) FROM met WHERE {_of_partner(_IS_NEW)}"
         touched = f"bool_or({_IS_NEW} OR ({ids}) IN ({met})) OVER (PARTITION BY {_ROW})"
-        # a deleted session can come again: with the same id, and other values
+        # a deleted session can be inserted again with the same id and other values
         fields = ", ".join([ID, TIME, *map(identifier, side.names.values())])
         version = f"dense_rank() OVER (ORDER BY {fields})" if side.stream.is_changelog else "row_number() OVER ()"
         is_settled = f"{TIME} <= (SELECT until FROM limits) OR ({ids}) IN (SELECT ({ids}) FROM fired)"

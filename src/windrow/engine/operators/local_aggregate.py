@@ -1,8 +1,8 @@
-"""Local aggregate of salted keys: the stage that aggregates on-time records before the exchange by key.
+"""Local aggregation of salted keys: on-time records are aggregated before the exchange by key.
 
-A salted key's records are distributed over several key groups by their offsets. Each group aggregates its on-time
-records of a step, which need no order, and sends these partial panes to the group of the key. All other records are
-sent there unchanged.
+The records of a salted key are distributed over several key groups by their offsets. Each of these groups aggregates
+its on-time records of a step, whose order does not matter, and sends the partial panes to the group of the key. It
+sends all other records there unchanged.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from windrow.expressions import WindowSpec, key_of
 
 
 class LocalAggregate:
-    """Judges a step's records and pre-aggregates the on-time ones, for the node of that name; it has no state."""
+    """Judges the records of a step and pre-aggregates the on-time records for the node called `name`, without state."""
 
     state: Final[Mapping[str, StoreKind]] = {}
 
@@ -39,7 +39,7 @@ class LocalAggregate:
         self._keys = pa.schema(schema.key_fields(key_of(spec)))
 
     def process(self, step: OperatorStep, state: OperatorState) -> OperatorOutput:  # noqa: ARG002 - no state
-        """Run one step of one key group; the packets are for the key groups of the keys."""
+        """Run one step of one key group; packets are addressed to the key groups of the keys."""
         times, watermarks = (to_micros(step.records.column(name)) for name in (TIME, WATERMARK))
         on_time, starts = on_time_for_all(self._spec.node.window, times, watermarks, step.time.fired_until)
         groups = self._groups(step.records)
@@ -52,17 +52,17 @@ class LocalAggregate:
         return OperatorOutput(packets=tuple(packets), judged=judged)
 
     def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:  # noqa: ARG002 - no state
-        """Return no state for each key group."""
+        """Return an empty state for each key group."""
         return [(None, MemoryState()) for _ in range(self._spec.key_groups)]
 
     def _parts(self, group: int, records: pa.Table) -> Iterator[Packet]:
-        """Aggregate records by window and key."""
+        """Aggregate records by window and key, and yield packets with the partial panes."""
         parts = duckdb_sql.query(self._duck, self._begin, records=records)
         for to, part in split_by_group(parts, self._groups(parts)):
             yield Packet(to, PartialPanes(self._name, group, pack(part)))
 
     def _groups(self, rows: pa.Table) -> KeyGroups:
-        """Return the key group of each row, whose decimals are scaled or unscaled."""
+        """Return the key group of each row; decimals in the key may be scaled or unscaled."""
         keys = rows.select(self._keys.names)
         plain = keys if keys.schema.types == self._keys.types else rescale(keys, self._keys)
         return key_groups(self._duck, plain, self._spec.key_groups)

@@ -1,4 +1,4 @@
-"""Operators from records to records: deduplication, and the rows of a stream's table."""
+"""Operators that emit records or the rows of a table: deduplication, and the sink of a stream."""
 
 from __future__ import annotations
 
@@ -29,15 +29,16 @@ _OPERATION: Final = "__op"
 
 
 def build_deduplicate(graph: m.Graph, node: m.DeduplicateNode) -> Operator:
-    """Return the operator of a deduplication."""
+    """Return the operator for a deduplication node."""
     return settle_ordered(graph, node, DeduplicateOperator(spec_of(graph, node), stream_of(graph, node.input).bound))
 
 
 class DeduplicateOperator:
-    """Accepts the first record of each key in a span of event time; the others are duplicates.
+    """Accepts the first record of each key within a span of event time; the other records are duplicates.
 
-    Only records whose key occurs twice, in the step or the state, are examined one by one. `lateness` is the greatest
-    distance of a record behind the watermark (microseconds); a key is forgotten when no record can be near it any more.
+    Only records whose key occurs twice, in the step or in the state, are examined one by one. `lateness` is the
+    greatest distance of a record behind the watermark in microseconds, or None if it is unlimited. An accepted key is
+    forgotten when no record within the span can arrive any more.
     """
 
     state: Final[Mapping[str, StoreKind]] = {_KIND: "runs"}
@@ -80,13 +81,13 @@ class DeduplicateOperator:
         )
 
     def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:  # noqa: ARG002 - no type is widened
-        """Migrate the keys."""
+        """Migrate the stored keys to their new key groups."""
         groups = RowsByKeyGroup(self._spec, self._duck)
         migrated = migrate_runs(groups, [({_KIND: summary}, state) for summary, state in states])
         return [(summary[_KIND], state) for summary, state in migrated]
 
     def _duplicates(self, contested: pa.Table, near: pa.Table) -> list[bool]:
-        """Return for each record whether it duplicates an earlier one, of this step or accepted in one before."""
+        """Return, for each record, whether it duplicates an earlier record of the step or a stored one."""
         accepted: defaultdict[tuple[Any, ...], list[int]] = defaultdict(list)
         for *key, time in zip(*(column.to_pylist() for column in near.columns), strict=True):
             accepted[tuple(key)].append(time)
@@ -102,14 +103,14 @@ class DeduplicateOperator:
 
 
 def build_rows(graph: m.Graph, node: m.SinkNode) -> Operator:
-    """Return the operator of a sink."""
+    """Return the operator for a sink node."""
     return RowsOperator(spec_of(graph, node))
 
 
 class RowsOperator:
     """Writes each record of a stream as a row of a table; a changelog also deletes rows. It has no state.
 
-    The deletion of a row and the insertion of a row with its key at the same place are an update.
+    If a row is deleted and a row with the same key is inserted at the same position, this is an update.
     """
 
     state: Final[Mapping[str, StoreKind]] = {}
@@ -146,11 +147,11 @@ class RowsOperator:
         return OperatorOutput(changes=changes)
 
     def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:  # noqa: ARG002 - there is none
-        """Return no state for each key group."""
+        """Return an empty state for each key group."""
         return [({}, MemoryState()) for _ in range(self._key_groups)]
 
     def _with_operations(self, changes: pa.Table) -> pa.Table:
-        """Sort changes by place and key, and add the operation of each; keys are compared where places are the same."""
+        """Sort changes by position and add the operation of each; changes at the same position are sorted by key."""
         columns = [to_micros(changes.column(name)) for name in PLACE]
         order, ranks = np.lexsort(columns[::-1]), np.zeros(changes.num_rows, dtype=np.int64)
         if len(rows := tied_rows(columns, order)):

@@ -1,4 +1,4 @@
-"""The operators of all kinds of node, built from the graph and the node."""
+"""Registry of operators: the function that builds the operator for each kind of node."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ OPERATORS: Final[Mapping[type[m.KeyedNode | m.SinkNode], str]] = {
     m.TableJoinNode: "windrow.engine.operators.join:build_join",
     m.SinkNode: "windrow.engine.operators.records:build_rows",
 }
-"""By kind of node the function that builds its operator from the graph and the node, as `module:name`.
+"""Maps each kind of node to the function that builds its operator from the graph and the node, as `module:name`.
 
 The module is imported when a pipeline has such a node.
 """
 
 
 def build_operator(graph: m.Graph, node: m.KeyedNode | m.SinkNode) -> Operator:
-    """Return the operator of a node."""
+    """Return the operator for a node."""
     module, _, name = OPERATORS[type(node)].partition(":")
     build: Callable[[m.Graph, m.KeyedNode | m.SinkNode], Operator] = getattr(import_module(module), name)
     return build(graph, node)

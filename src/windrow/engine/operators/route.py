@@ -1,7 +1,8 @@
-"""Routing of a stream's records, through stateless nodes, to the key groups of the nodes below.
+"""Routing of a stream's records through stateless nodes to the key groups of the nodes downstream.
 
-A router serves one node: a source, with records from ingest, or a node with an operator, with streams from a level. The
-stateless nodes below it (selections, splits, ...) are its stages, and run in the process that has the records.
+A router serves one node: a source, whose records come from ingest, or a node with an operator, whose streams come from
+a level. The stateless nodes below it (selections, splits, ...) are its stages. They run in the process that holds the
+records.
 """
 
 from __future__ import annotations
@@ -28,17 +29,17 @@ from windrow.expressions import Computed, JoinSide, Stream, analyse, join_sides,
 
 CHUNK_RECORDS = 1 << 18
 CHUNK_BYTES = 64 << 20
-"""Limits of the records that are collected before they are split by key group."""
+"""The number and size of records that are collected before they are split by key group."""
 _Failures = tuple[pa.Table, list[str]]
-"""Rejected records, and the reason of each."""
+"""Rejected records, and the reason for each."""
 _StageOutput = tuple[dict[str, pa.Table], pa.Table, list[str]]
 """The streams of a stage by name, and `_Failures`."""
 
 
 def input_schema(graph: m.Graph, node: m.KeyedNode | m.SinkNode) -> pa.Schema:
-    """Return the schema of the records of a node with state: those of a changelog have a `DIFF`.
+    """Return the schema of the input records of a stateful node; records of a changelog have a `DIFF`.
 
-    Records of a join have the fields of both sides; those of the other side are null.
+    Records of a join have the fields of both sides; the fields of the other side are null.
     """
     if isinstance(node, m.AnyJoinNode):
         return pa.unify_schemas([side_schema(side) for side in join_sides(graph, node)])
@@ -47,7 +48,7 @@ def input_schema(graph: m.Graph, node: m.KeyedNode | m.SinkNode) -> pa.Schema:
 
 
 def _inputs_of(node: m.KeyedNode | m.SinkNode) -> tuple[str, ...]:
-    """Return the input streams of a node's operator: for a table, the versions of its rows."""
+    """Return the input streams of a node's operator; a table reads the versions of its rows."""
     return (m.versions_of(node.name),) if isinstance(node, m.TableNode) else node.inputs
 
 
@@ -59,7 +60,7 @@ def side_schema(side: JoinSide) -> pa.Schema:
 
 
 def stream_schema(stream: Stream, records: pa.Schema) -> pa.Schema:
-    """Return the schema of the records of a stream, with `ID`, `DELETED` and `DIFF` if it has them."""
+    """Return the schema of a stream's records, including `ID`, `DELETED` and `DIFF` if the stream has them."""
     if stream.has_id:
         records = records.append(pa.field(ID, pa.string()))
     if stream.is_versions:
@@ -68,9 +69,9 @@ def stream_schema(stream: Stream, records: pa.Schema) -> pa.Schema:
 
 
 class Router:
-    """Makes packets, for the nodes below that have an operator, of the tables of a node's streams.
+    """Turns the tables of a node's streams into packets for the nodes below that have an operator.
 
-    Nodes that are `local` run in the same process, and get their records as tables.
+    Nodes in `local` run in the same process and receive their records as tables.
     """
 
     def __init__(
@@ -96,11 +97,11 @@ class Router:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no node with an operator is below."""
+        """Whether there is no node with an operator below."""
         return not self._routes
 
     def add(self, tables: Mapping[str, pa.Table], dead_letters: DeadLetterTable) -> Iterator[Packet]:
-        """Add the records of streams; yield packets of dead letters, and of records once many are collected."""
+        """Add records of streams; yield packets of dead letters, and packets of records once many are collected."""
         known = dict(tables)
         for stage in self._stages:
             made, failed, reasons = stage.run(known)
@@ -114,13 +115,13 @@ class Router:
                     yield from route.close()
 
     def close(self) -> Iterator[Packet]:
-        """Yield the packets of all collected records."""
+        """Yield the packets of all records that are still collected."""
         for route in self._routes:
             if not route.is_local:
                 yield from route.close()
 
     def hand_over(self) -> Iterator[tuple[str, pa.Table]]:
-        """Yield the records of each local node."""
+        """Yield the name and records of each local node."""
         for route in self._routes:
             if route.is_local:
                 yield from ((route.name, table) for table in route.take())
@@ -131,7 +132,7 @@ class Router:
 
 
 def dead_packets(to: str | None, dead: pa.Table, key_groups: int) -> Iterator[Packet]:
-    """Pack dead letters; they have no key, so any key group will do."""
+    """Pack dead letters; they have no key, so any key group can receive them."""
     if dead.num_rows:
         # dead letters of results have no partition
         yield Packet((dead.column("partition")[0].as_py() or 0) % key_groups, DeadLetters(to, pack(dead)))
@@ -143,8 +144,8 @@ _WHERE = "__where"
 class _Selection:
     """A union, a filter, derived fields and a projection.
 
-    Changes of rows come with the rows that they replace, except for those whose columns cannot be computed: such a row
-    has been in no table.
+    Changes of rows arrive together with the rows that they replace. A replaced row whose columns cannot be computed is
+    left out, because it has never been in a table.
     """
 
     def __init__(self, graph: m.Graph, node: m.SelectNode) -> None:
@@ -161,7 +162,7 @@ class _Selection:
         self._left_out = {DIFF} if self._are_changes else {DIFF, DELETED}
 
     def run(self, tables: Mapping[str, pa.Table]) -> _StageOutput:
-        """Return the stream by its name, and the records for which an expression failed."""
+        """Return the selected stream under its name, and the records for which an expression failed."""
         # streams of other sources are in other routers
         inputs = [self._with_ids(name, tables[name]) for name in self._inputs if name in tables]
         records = pa.concat_tables([table.select(inputs[0].column_names) for table in inputs])
@@ -182,7 +183,7 @@ class _Selection:
         return {self.name: records.select([*own, *self._fields, *changes])}, *_join_failures(records, failures)
 
     def _with_ids(self, name: str, records: pa.Table) -> pa.Table:
-        """Return the records of a branch with their `ID` in the union."""
+        """Return the records of a branch with the `ID` that they have in the union."""
         if name not in self._ids:
             return records
         ids = duckdb_sql.query(self._duck, f"SELECT {self._ids[name]} AS {ID} FROM records r", records=records)
@@ -191,17 +192,17 @@ class _Selection:
 
 
 def _ids_of(graph: m.Graph, node: m.SelectNode) -> dict[str, str]:
-    """Return by branch the SQL of the `ID`, where its records do not have it yet."""
+    """Map each branch to the SQL of the `ID` of its records, unless the records have that `ID` already."""
     ids = {name: id_sql(graph, stream_of(graph, name), "r") for name in node.inputs}
     if m.is_by_branch(graph, node):
-        # no name has a /
+        # names contain no /
         return {name: f"{duckdb_sql.literal(name)} || '/' || {sql}" for name, sql in ids.items()}
     has_id = stream_of(graph, node.name).has_id
     return {name: sql for name, sql in ids.items() if has_id and not stream_of(graph, name).has_id}
 
 
 class _Split:
-    """Named outputs: a record is in the first whose condition is true."""
+    """Named outputs: each record goes to the first output whose condition is true."""
 
     def __init__(self, graph: m.Graph, node: m.SplitNode) -> None:
         self.name = node.name
@@ -214,7 +215,7 @@ class _Split:
         self._other = None if node.other is None else f"{node.name}.{node.other}"
 
     def run(self, tables: Mapping[str, pa.Table]) -> _StageOutput:
-        """Return the streams by name, and the records for which a condition failed."""
+        """Return the output streams by name, and the records for which a condition failed."""
         records = _without_replaced(tables[self._input])
         records = records.drop_columns(DELETED) if DELETED in records.column_names else records
         made: dict[str, pa.Table] = {}
@@ -232,14 +233,14 @@ class _Split:
 
 
 def _without_replaced(records: pa.Table) -> pa.Table:
-    """Return records without the rows that some of them replace, which only tables need."""
+    """Return records without replaced rows, which only tables need."""
     if REPLACED not in records.column_names:
         return records
     return records.filter(pc.invert(records.column(REPLACED))).drop_columns(REPLACED)
 
 
 def _of_records(records: pa.Table, failed: dict[int, str]) -> dict[int, str]:
-    """Return the failed records, without the rows that some of them replace."""
+    """Return the failures of records, without the failures of replaced rows."""
     if not failed or REPLACED not in records.column_names:
         return failed
     is_replaced = records.column(REPLACED).to_numpy()
@@ -247,9 +248,10 @@ def _of_records(records: pa.Table, failed: dict[int, str]) -> dict[int, str]:
 
 
 class _Versions:
-    """Adds `DELETED` to the records of a table: whether a record removes the row of its key.
+    """Adds `DELETED` to the records of a table: true if the record removes the row of its key.
 
-    Changes of rows have it already. A record that replaces a row under another key follows the removal of that row.
+    Changes of rows have the column already. If a record replaces a row that has a different key, the removal of that
+    row precedes the record.
     """
 
     def __init__(self, graph: m.Graph, node: m.TableNode) -> None:
@@ -261,7 +263,7 @@ class _Versions:
         self._deleted = None if node.deleted is None else _condition(stream, node.deleted, "table.deleted")
 
     def run(self, tables: Mapping[str, pa.Table]) -> _StageOutput:
-        """Return the stream by its name, and the records for which the condition failed."""
+        """Return the stream of versions under its name, and the records for which the condition failed."""
         records = self._with_moved(tables[self._input])
         if self._deleted is None:
             is_deleted, failed = pa.repeat(pa.scalar(value=False), records.num_rows), dict[int, str]()
@@ -281,9 +283,9 @@ class _Versions:
         return {self.name: made}, *_join_failures(records, [(records, _of_records(records, failed))])
 
     def _with_moved(self, records: pa.Table) -> pa.Table:
-        """Return records with the replaced rows that move to another key, without all other replaced rows.
+        """Return records together with the replaced rows whose key changes; all other replaced rows are dropped.
 
-        Rows whose key is null or too long have been in no table, and a record with such a key is a dead letter.
+        Rows whose key is null or too long have never been in a table, and a record with such a key is a dead letter.
         """
         if REPLACED not in records.column_names or not self._are_changes:
             return _without_replaced(records)
@@ -307,7 +309,7 @@ def _are_keys(records: pa.Table, key: Sequence[str]) -> Mask:
 
 
 def _are_equal(records: pa.Table, others: pa.Table, names: Sequence[str]) -> Mask:
-    """Return the mask of the rows with the same values in some columns; a null is equal to nothing."""
+    """Return the mask of rows that have equal values in the given columns; null is never equal."""
     masks = (pc.fill_null(pc.equal(records.column(name), others.column(name)), fill_value=False) for name in names)
     are_equal: Mask = np.logical_and.reduce([mask.to_numpy() for mask in masks])
     return are_equal
@@ -317,7 +319,7 @@ _INDEX = "__index"
 
 
 class _FlatMap:
-    """The elements of an array, a record each: those of a record are in order, and have its place."""
+    """Turns each element of an array into a record, in order and with the position of the original record."""
 
     def __init__(self, graph: m.Graph, node: m.FlatMapNode) -> None:
         self.name = node.name
@@ -326,13 +328,13 @@ class _FlatMap:
         self._fields = [field.name for field in stream_of(graph, node.name).fields]
         self._others = [field.name for field in stream.fields if field.name != node.field]
         self._duck = duckdb_sql.Connection()
-        # nothing behind the # is for a record without elements
+        # a record without elements has nothing after the #
         self._id = (
             f"SELECT {id_sql(graph, stream, 'r')} || '#' || coalesce({_INDEX}::VARCHAR, '') AS {ID} FROM records r"
         )
 
     def run(self, tables: Mapping[str, pa.Table]) -> _StageOutput:
-        """Return the stream by its name; no record fails."""
+        """Return the stream of elements under its name; no record can fail."""
         records = tables[self._node.input]
         array = records.column(self._node.field).combine_chunks()
         lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy()
@@ -355,7 +357,7 @@ class _FlatMap:
 
 
 def id_sql(graph: m.Graph, stream: Stream, name: str) -> str:
-    """Return the SQL of the identity of a stream's record, in a query that calls it `name`."""
+    """Return the SQL of the `ID` of a stream's record; `name` is the table alias of the record in the query."""
     if stream.has_id:
         return f"{name}.{ID}"
     if len(graph.sources) == 1:
@@ -368,7 +370,7 @@ def id_sql(graph: m.Graph, stream: Stream, name: str) -> str:
 
 
 def with_ids(graph: m.Graph, stream: Stream, rows: pa.Table) -> pa.Table:
-    """Return records of a stream with their `ID`, as `id_sql` defines it."""
+    """Return the records of a stream with their `ID`, computed as in `id_sql`."""
     if stream.has_id:
         return rows
     labels, partitions = source_places(graph, rows.column(PARTITION))
@@ -398,7 +400,7 @@ _STAGES: Final[Mapping[type[m.Node], Callable[[m.Graph, Any], _Selection | _Spli
 
 
 def _join_failures(records: pa.Table, failures: Sequence[tuple[pa.Table, dict[int, str]]]) -> _Failures:
-    """Return the records that failed, with their common columns, and the reasons."""
+    """Return the failed records, with the columns that they have in common, and the reason for each."""
     found = [(table, failed) for table, failed in failures if failed]
     if not found:
         return records.slice(0, 0), []
@@ -408,10 +410,10 @@ def _join_failures(records: pa.Table, failures: Sequence[tuple[pa.Table, dict[in
 
 
 class _Route:
-    """The way of a stream's records to a node with state: adds its columns, and splits records by key group.
+    """The route of a stream's records to a stateful node: adds the node's columns and splits records by key group.
 
-    A record for which a column cannot be computed, or whose key is null or too long, is a dead letter of the node. In
-    a short form the decoder has done all this already.
+    A record becomes a dead letter of the node if a column cannot be computed, or if the key is null or too long. For a
+    pipeline in short form, the decoder has already done all this.
     """
 
     def __init__(
@@ -434,7 +436,7 @@ class _Route:
         self._key, self._key_groups = spec.key, spec.key_groups
         self._salt = node.salt if isinstance(node, m.WindowNode) else 1
         if isinstance(node, m.SinkNode) and not self._key and stream_of(graph, node.input).is_changelog:
-            # the deletion of a row may have another place than its insertion
+            # the deletion of a row may have a different position than its insertion
             self._key = (ID,)
         # for a table of records there is no key, and any key group will do
         self._by_partition = self._are_ids and not self._key
@@ -451,7 +453,7 @@ class _Route:
         self._waiting: list[pa.Table] = []
 
     def add(self, records: pa.Table) -> _Failures:
-        """Add records; return the rejected ones with the reasons."""
+        """Add records; return the rejected records and the reason for each."""
         records = _without_replaced(records)
         failed, reasons = records.slice(0, 0), list[str]()
         if self._decoder is not None:
@@ -467,18 +469,18 @@ class _Route:
 
     @property
     def is_full(self) -> bool:
-        """Whether many records wait."""
+        """Whether enough records are collected to send packets."""
         rows = sum(table.num_rows for table in self._waiting)
         size: int = sum(table.nbytes for table in self._waiting)
         return rows >= CHUNK_RECORDS or size >= CHUNK_BYTES
 
     def take(self) -> list[pa.Table]:
-        """Return the records that wait, and clear them."""
+        """Return the collected records and clear the collection."""
         tables, self._waiting = self._waiting, []
         return tables
 
     def close(self) -> Iterator[Packet]:
-        """Yield a packet for each key group with records; versions of a broadcast lookup are for all key groups."""
+        """Yield a packet for each key group with records; all groups receive the versions of a broadcast lookup."""
         tables = self.take()
         if sum(table.num_rows for table in tables) == 0:
             return

@@ -1,7 +1,7 @@
-"""Samples: each n-th record of a key, counted in the merged order.
+"""Samples: every n-th record of each key, counted in the merged order.
 
-Which number a record has in the merged order depends on the logs alone, so neither the cut into steps nor the number of
-key groups changes a sample.
+The number of a record in the merged order depends on the logs alone. So a sample depends neither on how the log is cut
+into steps nor on the number of key groups.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ _NUMBER: Final = "__number"
 
 
 def build_sample(graph: m.Graph, node: m.SampleNode) -> Operator:
-    """Return the operator of a sample."""
+    """Return the operator for a sample node."""
     return settle_ordered(graph, node, SampleOperator(spec_of(graph, node)))
 
 
 class SampleOperator:
-    """Emits the records whose number among those of their key is a multiple of `every`; it takes the merged order.
+    """Emits each record whose number within its key is a multiple of `every`; records must come in the merged order.
 
-    The state has for each key how many records it had so far: what a step adds is a row of its own, and runs that are
-    merged add these up. No key is forgotten.
+    The state counts the records of each key so far. Each step adds its counts as separate rows, which are added up when
+    runs are merged. No key is ever forgotten.
     """
 
     state: Final[Mapping[str, StoreKind]] = {_COUNTS: "runs"}
@@ -77,7 +77,7 @@ class SampleOperator:
         return OperatorOutput(records=(sampled,))
 
     def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:  # noqa: ARG002 - no type is widened
-        """Migrate the counts."""
+        """Migrate the counts to their new key groups."""
         return migrate_runs(RowsByKeyGroup(self._spec, self._duck), states)
 
     def _compact(self, rows: pa.Table, is_all: bool) -> pa.Table:  # noqa: ARG002, FBT001 - as `Compaction` has it

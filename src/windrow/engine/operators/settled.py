@@ -1,8 +1,9 @@
-"""Merged order: records by watermark, partition and offset, for operators that depend on their order.
+"""Merged order: records by watermark, partition and offset, for operators that depend on the order of records.
 
-A record is settled when no record can come before it any more: the low watermark has passed its own, or is equal to it
-and no partition with a lower number can still bring a record with that watermark. The watermark of a partition never
-decreases, so the records that are settled at the end of a step are a prefix of the merged order, wherever steps end.
+A record is settled when no other record can precede it any more. This is so if the low watermark has passed the
+record's own watermark, or is equal to it and no partition with a lower number can still deliver a record with that
+watermark. The watermark of a partition never decreases, so the records that are settled at the end of a step are always
+a prefix of the merged order.
 """
 
 from __future__ import annotations
@@ -32,17 +33,17 @@ _KIND: Final = "unsettled"
 
 
 def settle_ordered(graph: m.Graph, node: m.KeyedNode, operator: Operator) -> Operator:
-    """Return `settle` if the stream of the node depends on the order of its records, else the operator."""
+    """Return the operator, wrapped by `settle` if the node's stream depends on the order of its records."""
     return settle(graph, node, operator) if graph.is_ordered(node) else operator
 
 
 def settle(graph: m.Graph, node: m.KeyedNode, operator: Operator) -> Operator:
-    """Return an operator that passes the records of a node to its operator in the merged order."""
+    """Wrap an operator so that it receives its records in the merged order."""
     return SettledOperator(spec_of(graph, node), operator, input_schema(graph, node))
 
 
 class SettledOperator:
-    """Passes records to an operator in the merged order, each as soon as it is settled; `records` is their schema."""
+    """Passes records to an operator in the merged order, as soon as each is settled; `records` is their schema."""
 
     def __init__(self, spec: AnySpec, operator: Operator, records: pa.Schema) -> None:
         self._spec = spec
@@ -52,7 +53,7 @@ class SettledOperator:
 
     @property
     def state(self) -> Mapping[str, StoreKind]:
-        """The kinds of the operator, and the records that wait."""
+        """The kinds of blobs of the inner operator, and the buffer of unsettled records."""
         return {**self._operator.state, _KIND: "buffer"}
 
     def process(self, step: OperatorStep, state: OperatorState) -> OperatorOutput:
@@ -69,7 +70,7 @@ class SettledOperator:
         return output
 
     def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:
-        """Migrate the state of the operator, and the buffered records."""
+        """Migrate the state of the inner operator, and the buffered records."""
         groups = RowsByKeyGroup(self._spec, self._duck, {_KIND: self._records})
         inner: list[StoredState] = []
         for summary, state in states:
@@ -91,10 +92,10 @@ class SettledOperator:
 
 
 class NetOperator:
-    """Merges the changes of an operator's rows at one place to their net effect, for streams.
+    """Reduces the changes that an operator makes at one position to their net effect, for streams.
 
-    Late records that wait for a session extend its row as soon as it fires: the shorter row is inserted and deleted at
-    one place.
+    When a session fires, late records that waited for it extend its row at once. The shorter row is then inserted and
+    deleted at the same position.
     """
 
     def __init__(self, operator: Operator) -> None:
@@ -103,7 +104,7 @@ class NetOperator:
 
     @property
     def state(self) -> Mapping[str, StoreKind]:
-        """The kinds of the operator."""
+        """The kinds of blobs of the inner operator."""
         return self._operator.state
 
     def process(self, step: OperatorStep, state: OperatorState) -> OperatorOutput:
@@ -112,14 +113,15 @@ class NetOperator:
         return replace(output, records=tuple(net_changes(self._duck, changes) for changes in output.records))
 
     def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:
-        """Migrate the state of the operator."""
+        """Migrate the state of the inner operator."""
         return self._operator.migrate(change, low, states)
 
 
 def net_changes(connection: duckdb_sql.Connection, changes: pa.Table) -> pa.Table:
-    """Return the net changes of equal rows at one place.
+    """Return the net changes of equal rows at the same position.
 
-    A row that is inserted and deleted at one place is in no stream, as readers see no order of these changes.
+    A row that is inserted and deleted at the same position appears in no stream, because readers see no order among the
+    changes at one position.
     """
     if not (to_micros(changes.column(DIFF)) < 0).any():
         return changes

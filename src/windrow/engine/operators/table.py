@@ -1,18 +1,19 @@
-"""Tables: the last record of each key as a changelog, and lookups of the row of a record's key.
+"""Tables and lookups: the last record of each key as a changelog, and joins of records with the row of their key.
 
-Both read their records in the merged order. A table keeps the last version of each key, and a lookup the versions that
-records can still look up: as of event time, the last version before all records that can come, and all after it
-(Snodgrass, "Developing Time-Oriented Database Applications in SQL", 1999, ch. 5, calls such a table a valid-time state
-table).
+Both read their records in the merged order. A table keeps the last version of each key. A lookup keeps the versions
+that records can still look up. As of event time, these are the last version before all records that can arrive, and all
+later versions. (Snodgrass, "Developing Time-Oriented Database Applications in SQL", 1999, ch. 5, calls such a table a
+valid-time state table.)
 
-Rows of a file without a time of their own have the time of reading, which says when a row was seen, not when it became
-valid. So the first version of a key in a table of such a file is valid from the beginning, `FIRST_TIME`, unless it
-removes the row. It is the first if no version of the key is stored: at least one of each key always is.
+Rows of a file without a time column are timed by when they were read, which says when a row was seen, not when it
+became valid. So in a table of such a file, the first version of a key is valid from the beginning (`FIRST_TIME`),
+unless it removes the row. A version is the first if no version of its key is stored, because at least one version of
+each key is always kept.
 
-A run that resumes after the end of its input has read records before their turn, and may now read earlier ones. A
-version still counts by its place: a version before the last of its key changes no table, and the versions that are
-valid as of event time do not depend on where the input ended. So records and versions are kept until the low watermark
-has passed their own watermark, while their order to later records is open.
+A run that resumes after the end of its input has read records before their turn, and may now read earlier records. A
+version still counts by its position: a version that precedes the last version of its key does not change a table, and
+the versions that are valid as of event time do not depend on where the input ended. So records and versions are kept
+until the low watermark has passed their own watermark, because until then earlier records can still arrive.
 """
 
 from __future__ import annotations
@@ -53,12 +54,12 @@ _READ: Final = "read"
 
 
 def build_table(graph: m.Graph, node: m.TableNode) -> Operator:
-    """Return the operator of a table."""
+    """Return the operator for a table node."""
     return settle_ordered(graph, node, TableOperator(graph, node))
 
 
 class TableOperator:
-    """Keeps the last version of each key; a new version deletes the row of the one before."""
+    """Keeps the last version of each key; a new version deletes the row of the previous version."""
 
     state: Final[Mapping[str, StoreKind]] = {_VERSIONS: "runs"}
 
@@ -75,12 +76,12 @@ class TableOperator:
             SELECT g.* FROM added g LEFT JOIN last s USING ({by})
             WHERE s.{OFFSET} IS NULL OR {is_later_sql("g", "s")} ORDER BY g.{_NUMBER}
         """
-        # only the last version of a key at a place counts; without an ID there is a single one
+        # only the last version of a key at a position counts; without an ID there is only one
         last_at_place = f"""
             QUALIFY row_number() OVER (PARTITION BY {by}, {", ".join(PLACE)} ORDER BY {_NUMBER} DESC) = 1
         """
         versions = f"versions AS (PARTITION BY {by} ORDER BY {_NUMBER})"
-        # two tables can have rows of the same record
+        # two tables can have rows from the same record
         own = {ID: f"{literal(node.name)} || '/' || {id_sql(graph, versions_read, 'c')}"}
         columns = {name: own.get(name, f"c.{identifier(name)}") for name in self._made.names}
         added = ", ".join([*(f"{sql} AS {identifier(name)}" for name, sql in (columns | {DIFF: "1"}).items()), _NUMBER])
@@ -115,13 +116,14 @@ class TableOperator:
         return OperatorOutput(records=(changes,))
 
     def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:  # noqa: ARG002 - no type is widened
-        """Migrate the last versions."""
+        """Migrate the last version of each key."""
         return migrate_runs(RowsByKeyGroup(self._spec, self._duck, {_VERSIONS: self._stored}), states)
 
     def _after(self, last: pa.Table, added: pa.Table) -> pa.Table:
-        """Return the versions that are not before the last one of their key.
+        """Return the versions that do not precede the last version of their key.
 
-        Others exist only if a run has resumed after the end of its input, which reads records before their turn.
+        A version can only precede it if a run resumes after the end of its input, where records were read before their
+        turn.
         """
         latest, first = pc.max(last.column(WATERMARK)).as_py(), pc.min(added.column(WATERMARK)).as_py()
         if latest is None or first > latest:
@@ -131,7 +133,8 @@ class TableOperator:
     def _compaction(self, low: int) -> Compaction:
         """Return the compaction that keeps the last version of each key.
 
-        A version that removes the row is kept while another run can have the row, or an earlier version can come.
+        A version that removes a row is kept while another run of the state may contain the row, or while an earlier
+        version can arrive.
         """
 
         def compact(rows: pa.Table, is_all: bool) -> pa.Table:  # noqa: FBT001 - as `Compaction` has it
@@ -150,17 +153,17 @@ class TableOperator:
 
 
 def build_lookup(graph: m.Graph, node: m.LookupNode) -> Operator:
-    """Return the operator of a lookup."""
+    """Return the operator for a lookup node."""
     return settle_ordered(graph, node, LookupOperator(graph, node))
 
 
 class LookupOperator:
-    """Joins each record with the version of its key that is valid for it.
+    """Joins each record with the version of its key that is valid for the record.
 
-    As of the order of records, that is the row in the table when the record comes. As of event time, it is the last by
-    event time of the versions up to the record's own event time; a version whose place is after the record's counts
-    only if its watermark is less than `revise` after the record's event time. Of versions with the same event time the
-    last by place counts.
+    As of the order of records, this is the row in the table when the record is processed. As of event time, it is the
+    version with the greatest event time that is not after the record's own event time. A version whose position is
+    after the record's position counts only if its watermark is less than `revise` after the record's event time. Among
+    versions with the same event time, the last by position counts.
     """
 
     state: Final[Mapping[str, StoreKind]] = {_VERSIONS: "runs", _LEFT: "runs"}
@@ -176,7 +179,7 @@ class LookupOperator:
             pa.schema([field for field in side_schema(side) if field.name != SIDE]) for side in (left, right)
         ]
         self._made = stream_schema(stream_of(graph, node.name), record_schema(spec))
-        # the greatest distance of a record, and a version, behind the watermark; None is unlimited
+        # the greatest distances of records and versions behind the watermark; None means unlimited
         self._files = sorted(_files_of(graph, node.table))
         self._bounds = left.stream.bound, None if self._files else right.stream.bound
         self._revise = revise_of(graph, node)
@@ -216,7 +219,7 @@ class LookupOperator:
         return OperatorOutput(records=(pa.concat_tables(made),))
 
     def _from_the_beginning(self, versions: pa.Table, stored: pa.Table) -> pa.Table:
-        """Return the versions of a step; the first version of each key of a file gets `FIRST_TIME`."""
+        """Return the versions of a step, with `FIRST_TIME` as the time of the first version of each key in a file."""
         tables = {"versions": versions.select([*self._node.key, _NUMBER]), "stored": stored.select(self._node.key)}
         firsts = duckdb_sql.query(self._duck, self._sql.first, **tables).column(_NUMBER)
         is_first = np.isin(to_micros(versions.column(_NUMBER)), to_micros(firsts))
@@ -226,7 +229,7 @@ class LookupOperator:
         return versions.set_column(versions.column_names.index(TIME), versions.schema.field(TIME), pa.array(times))
 
     def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:  # noqa: ARG002 - no type is widened
-        """Migrate the versions, and the records whose row may be replaced."""
+        """Migrate the versions, and the records whose rows may still be replaced."""
         return migrate_runs(
             RowsByKeyGroup(self._spec, self._duck, dict(zip((_LEFT, _VERSIONS), self._stored, strict=True))),
             states,
@@ -236,10 +239,10 @@ class LookupOperator:
     def _rows(
         self, lefts: pa.Table, before: pa.Table, versions: pa.Table, stored: pa.Table, numbered: pa.Table
     ) -> pa.Table:
-        """Return the rows of a step's records, and the changes of earlier records' rows by the step's versions.
+        """Return the rows of the step's records, and the changes that its versions make to rows of earlier records.
 
-        The rows of few records change within the step: mostly the last version that a record can have counts when the
-        record comes. Then no other version replaces it, and no earlier one has been the record's row.
+        Few rows change within a step. Usually the last version that a record can have is valid when the record is
+        processed. Then no other version replaces it, and no earlier version has been in the record's row.
         """
         records = concat(lefts, [lefts, before])
         near, last = self._search(records, self._near(records, versions, stored))
@@ -257,7 +260,7 @@ class LookupOperator:
         return duckdb_sql.query(self._duck, self._sql.rows, lefts=lefts, near=near).cast(self._made)
 
     def _near(self, records: pa.Table, versions: pa.Table, stored: pa.Table) -> pa.Table:
-        """Return all versions of the keys of records; if versions are few, those of other keys too."""
+        """Return all versions with the keys of the records; if there are few versions, return all of them."""
         if versions.num_rows + stored.num_rows <= records.num_rows:
             return concat(versions, [stored, versions])
         tables = {"records": records.select(self._node.key), "stored": stored, "versions": versions}
@@ -266,15 +269,16 @@ class LookupOperator:
     def _search(self, records: pa.Table, versions: pa.Table) -> tuple[pa.Table, Micros]:
         """Return versions by key, and for each record the row of the last version that it can have, or -1.
 
-        As of event time the versions of a key are by event time and place, and a record can have those up to its own
-        event time. As of the order they are by place, and a record has the last that came before it: a version that
-        comes after a version with a later place is never the last, so the search treats both as coming together.
+        As of event time, the versions of a key are sorted by event time and position, and a record can have the
+        versions up to its own event time. As of the order of records, versions are sorted by position, and a record has
+        the last version that arrived before it. A version that arrives after another version with a later position is
+        never the last, so the search treats the two as arriving together.
         """
         versions, count = in_merged_order(versions), records.num_rows
         keys = key_numbers(pa.concat_tables([table.select(self._node.key) for table in (records, versions)]))
         times = [to_micros(rows.column(TIME if self._is_revised else _NUMBER)) for rows in (records, versions)]
         moments = np.unique(times[1])
-        # the number of the key, and below it that of the last moment up to the time, in a single number
+        # key number and, in the lower part, number of the last moment up to the time, combined in one number
         spots = keys * (len(moments) + 1) + np.searchsorted(moments, np.concatenate(times), side="right")
         order = np.argsort((spots if self._is_revised else keys)[count:], kind="stable")
         firsts = np.minimum.accumulate(spots[count:][order][::-1])[::-1]
@@ -286,10 +290,10 @@ class LookupOperator:
     def _moves(
         self, records: pa.Table, touched: Micros, versions: pa.Table, last: Micros, moments: Micros
     ) -> list[_Moves]:
-        """Return the changes of the touched records' rows: at each moment the last candidate so far counts.
+        """Return the changes of the touched records' rows; at each moment, the last candidate so far is valid.
 
-        Candidates at one place, such as a record and its own version, make a single change. A record from before the
-        step already had a row.
+        Candidates at the same position, such as a record and its own version, make a single change. A record from an
+        earlier step already had a row.
         """
         pairs, candidates = self._candidates(records, touched, versions, last)
         numbers, others = (to_micros(table.column(_NUMBER)) for table in (records, versions))
@@ -299,7 +303,7 @@ class LookupOperator:
         best = np.concatenate([np.full(len(touched), -1), candidates])
         order = np.lexsort([at, rows])
         rows, at, best = rows[order], at[order], best[order]
-        # the greatest so far of each record: those of the next record are greater by the base
+        # running maximum within each record: the base makes all values of the next record greater
         base = rows * (versions.num_rows + 1)
         held = np.maximum.accumulate(base + best + 1) - base - 1
         is_last = np.append((np.diff(rows) != 0) | (np.diff(at) != 0), True)
@@ -316,11 +320,12 @@ class LookupOperator:
         ]
 
     def _candidates(self, records: pa.Table, rows: Micros, versions: pa.Table, last: Micros) -> tuple[Micros, Micros]:
-        """Return pairs of a record and each version that it may have had, downwards from its last version.
+        """Return pairs of a record and each version that it may have had, starting from its last version.
 
-        Versions are by key, event time and place, so of those that have come and count, a record has that with the
-        greatest row. The first that counts and has come with the record is the last candidate: the record never has an
-        earlier one. Versions that do not count are left out.
+        Versions are sorted by key, event time and position. So of the versions that have arrived and count, a record
+        has the one with the greatest row number. The first version found that counts and arrived no later than the
+        record is the last candidate, because the record can never have an earlier one. Versions that do not count are
+        left out.
         """
         is_first = np.diff(key_numbers(versions.select(self._node.key)), prepend=-1) != 0
         own, others = _places_of(records), _places_of(versions)
@@ -337,7 +342,7 @@ class LookupOperator:
         return np.concatenate(found), np.concatenate(candidates)
 
     def _horizon(self, low: int) -> int:
-        """Return the event time up to which no record can come, or have its row replaced, any more."""
+        """Return the event time up to which no record can arrive or have its row replaced any more."""
         bound = self._bounds[0]
         return -MAX_TIME if bound is None else max(-MAX_TIME, low - max(bound, self._revise))
 
@@ -357,7 +362,10 @@ class LookupOperator:
 
 @dataclass(frozen=True)
 class _Moves:
-    """Changes of rows: the records, the numbers in the step, the versions (-1 for none), and differences."""
+    """Changes of rows, as arrays: the records, the row numbers of the causes, the versions, and the differences.
+
+    A version of -1 means that the record has no version.
+    """
 
     rows: Micros
     at: Micros
@@ -365,7 +373,7 @@ class _Moves:
     diffs: Micros
 
     def table(self, records: pa.Table, numbered: pa.Table) -> pa.Table:
-        """Return the records, the places of the changes, the row numbers of the versions, and the differences."""
+        """Return the records with the positions, version row numbers and differences of the changes as columns."""
         is_all = np.array_equal(self.rows, np.arange(records.num_rows))
         changed = records if is_all else records.take(pa.array(self.rows))
         places = numbered.select(PLACE).take(pa.array(self.at))
@@ -376,15 +384,16 @@ class _Moves:
 
 
 class _LookupSql:
-    """Queries of a lookup: `lefts` are records, `versions` those of the step, `stored` those before it.
+    """Queries of a lookup over `lefts` (records), `versions` (of the step) and `stored` (earlier versions).
 
-    `near`: records and all versions -> the versions with the keys of records, which get row numbers in order. `rows`:
-    these, and records with the row number of their version and the place and difference of the change, both with ids
-    -> the changes. `first`: versions, and keys of stored ones -> the number of the first version of each new key.
-    `touched`: records before the step -> those whose row a version of the step may change.
-    `needed`: versions -> those that can be looked up, given `limits`: of the versions up to the event time `__horizon`
-    whose watermark is below `__low`, which are before all records to come, only the last of each key. If that removes
-    the row, it is dropped unless it is after `__removable`.
+    - `near`: select the versions that have the key of a record. They get row numbers in order.
+    - `rows`: create the changes from `near` and from records. Each record has the row number of its version, and the
+      position and difference of the change. Both inputs have ids.
+    - `first`: return the number of the first version of each key that is not in `stored`.
+    - `touched`: select the records of earlier steps whose row a version of the step may change.
+    - `needed`: select the versions that can still be looked up, given `limits`. Versions up to the event time
+      `__horizon` whose watermark is below `__low` precede all records that can arrive, so only the last of them is kept
+      for each key. If that version removes the row, it is dropped too, unless it is after `__removable`.
     """
 
     def __init__(self, graph: m.Graph, node: m.LookupNode, made: pa.Schema) -> None:
@@ -418,7 +427,7 @@ class _LookupSql:
 
 
 def _files_of(graph: m.Graph, stream: str) -> set[int]:
-    """Return the numbers of the file sources, timed by reading, whose records pass to a stream unchanged."""
+    """Return the numbers of file sources that are timed by reading and whose records reach a stream unchanged."""
     node = graph.producer(stream)
     if isinstance(node, m.FilterNode):
         return _files_of(graph, node.input)
@@ -436,36 +445,35 @@ def _files_of(graph: m.Graph, stream: str) -> set[int]:
 
 
 def _numbered(rows: pa.Table, name: str = _NUMBER) -> pa.Table:
-    """Return rows with a column of their numbers."""
     return rows.append_column(name, pa.array(np.arange(rows.num_rows)))
 
 
 def _moments(numbered: pa.Table) -> Micros:
-    """Return for each number in a step the last number at the same place."""
+    """Return, for each row number in a step, the last row number at the same position."""
     runs = runs_of_equals([to_micros(numbered.column(name)) for name in PLACE])
     moments: Micros = np.cumsum(np.bincount(runs))[runs] - 1
     return moments
 
 
 def _places_of(rows: pa.Table) -> Micros:
-    """Return the numbers, event times, watermarks, partitions and offsets of rows as the rows of an array."""
+    """Return an array whose rows are the numbers, event times, watermarks, partitions and offsets of the given rows."""
     return np.array([to_micros(rows.column(name)) for name in (_NUMBER, TIME, *PLACE)])
 
 
 def _has_come(records: Micros, versions: Micros) -> Mask:
-    """Return the mask of pairs (`_places_of`) whose version has come when the record comes."""
+    """Return the mask of pairs (see `_places_of`) whose version arrived no later than the record."""
     mask: Mask = versions[0] <= records[0]
     return mask
 
 
 def _counts(records: Micros, versions: Micros, revise: int) -> Mask:
-    """Return the mask of pairs (`_places_of`) whose version is in time, or before the record by its place."""
+    """Return the mask of pairs (see `_places_of`) whose version is in time or precedes the record by position."""
     (_, times, *own), (_, _, *others) = records, versions
     mask: Mask = (others[0] < times + revise) | are_before(others, own)
     return mask
 
 
 def _before(stored: pa.Schema, runs: Runs, state: OperatorState, least: int = -MAX_TIME) -> pa.Table:
-    """Return the rows of runs, which are older than the step."""
+    """Return the stored rows of runs, all from before the step, with -1 as their number."""
     rows = runs.table(stored, state, least)
     return rows.append_column(_NUMBER, pa.array(np.full(rows.num_rows, -1)))

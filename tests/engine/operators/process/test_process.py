@@ -237,7 +237,7 @@ def test_columns_are_emitted_whole_and_may_be_null() -> None:
     output = played(pipeline(lambda ctx, _: ctx.emit(n=None)), [[(0, record("A", 1))]])
     assert by_user(output) == {"A": [("insert", "on_time", 0, None)]}
     for values in ({}, {"n": 1, "m": 2}, {"m": 1}):
-        with pytest.raises(RunError, match="emit takes n, and was given"):
+        with pytest.raises(RunError, match="emit takes n, but was given"):
             played(pipeline(lambda ctx, _, values=values: ctx.emit(**values)), [[(0, record("A", 1))]])  # type: ignore[misc]
 
 
@@ -259,7 +259,7 @@ def test_an_attribute_is_not_set_and_the_error_says_what_to_write() -> None:
 
     for name, way in zip("nlm", ways, strict=True):
         said = told(states, lambda ctx, _, name=name: setattr(ctx.state, name, 1))  # type: ignore[misc]
-        assert f"ctx.state.{name} = ... sets no state" in said
+        assert f"ctx.state.{name} = ... does not set a state" in said
         assert f"lost; write {way} (" in said
     for where in ("state", "now", "count", "state.other"):
         *path, name = where.split(".")
@@ -279,12 +279,12 @@ def test_what_a_function_returns_is_refused_where_it_is_returned() -> None:
     function: Any = lambda ctx, _: ctx.timer(at=at(2)) or {"n": 1}  # noqa: E731
     for ttl in (None, 60_000_000):
         with pytest.raises(
-            RunError, match=r"offset 0 of spend, key user='A': TypeError: it returned a value \(dict\), and must"
+            RunError, match=r"offset 0 of spend, key user='A': TypeError: it returned a value \(dict\), but must"
         ):
             played(pipeline(function, on_timer=count, ttl=ttl), [[(0, record("A", 1))]])
     ring: Any = lambda *_: 0  # noqa: E731
     with pytest.raises(
-        RunError, match=r"in the timer '' of .*, key user='A': TypeError: it returned a value \(int\), and must"
+        RunError, match=r"in the timer '' of .*, key user='A': TypeError: it returned a value \(int\), but must"
     ):
         played(pipeline(lambda ctx, _: ctx.timer(at=at(2)), on_timer=ring), [[(0, record("A", 1))]])
 

@@ -143,9 +143,9 @@ def test_a_timer_that_sets_itself_for_ever_is_refused() -> None:
 
 
 def test_timers_need_someone_to_call() -> None:
-    with pytest.raises(RunError, match="there is no on_timer"):
+    with pytest.raises(RunError, match="no on_timer is defined"):
         played(pipeline(lambda ctx, _: ctx.timer(at=at(0))), [[(0, record("A", 1))]])
-    with pytest.raises(RunError, match="there is no on_processing_timer"):
+    with pytest.raises(RunError, match="no on_processing_timer is defined"):
         played(pipeline(lambda ctx, _: ctx.processing_timer(after="1m")), [[(0, record("A", 1))]])
 
 

@@ -1,1 +1,1 @@
-"""The process operator: a user's function for each record of a key, with state and timers for each key."""
+"""The process operator: calls a user's function for each record of a key, with state and timers for each key."""

@@ -1,4 +1,4 @@
-"""Context of a call of a user's function: record, state, times and timers, and the rows that it emits."""
+"""The context of a call to a user's function: the record, state, times and timers, and the rows that the call emits."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _YEAR_1: Final = -62_135_596_800_000_000
 
 
 class CallContext:
-    """The key's state, times and timers, and the method that emits rows.
+    """The key's state, times and timers, and a method that emits rows.
 
-    One object serves all calls, so data of a key belongs in `state`.
+    The same object is used for all calls, so data that belongs to a key must be kept in `state`.
     """
 
     def __init__(self, spec: ProcessSpec, call: CurrentCall) -> None:
@@ -46,7 +46,7 @@ class CallContext:
         self._is_made = True
 
     def __setattr__(self, name: str, value: object) -> None:
-        """Raise AttributeError after construction: all keys share the object, and no run restores it."""
+        """Raise AttributeError after construction, because keys share the object and restarts lose its attributes."""
         if "_is_made" in vars(self):
             ways = _suggest_write(vars(self.state))
             msg = f"ctx.{name} = ... would be shared by all keys and lost at a restart; {ways}"
@@ -55,12 +55,12 @@ class CallContext:
 
     @property
     def key(self) -> Mapping[str, Any]:
-        """The key's fields by name."""
+        """The key fields by name."""
         return MappingProxyType(dict(zip(self._names, self._call.memory.key, strict=True)))
 
     @property
     def event_time(self) -> datetime | None:
-        """The event time of the record or the timer; None for a processing-time timer before any event time."""
+        """The event time of the record or timer; None for a processing-time timer if no event time is known yet."""
         return _datetime_or_none(self._call.time)
 
     @property
@@ -69,14 +69,14 @@ class CallContext:
         return _datetime_or_none(self._call.watermark)
 
     def emit(self, /, *rows: object, **values: Any) -> None:  # noqa: ANN401 - of the declared types
-        """Write the key's row, which replaces its row before: a value, or None, for each declared column.
+        """Write the row of the key, replacing its previous row. Each declared column takes a value or None.
 
-        Raise TypeError if a column is missing or is not declared, or if a value is not of its type.
+        Raise TypeError if a column is missing or undeclared, or if a value has the wrong type.
         """
         if rows or values.keys() != self._columns:
             takes = ", ".join(name for name, _ in self._returns)
             given = ", ".join([*(f"{type(row).__name__} without a name" for row in rows), *values])
-            msg = f"emit takes {takes}, and was given {given or 'nothing'}: write ctx.emit({self._returns[0][0]}=...)"
+            msg = f"emit takes {takes}, but was given {given or 'nothing'}: write ctx.emit({self._returns[0][0]}=...)"
             raise TypeError(msg)
         row = tuple([None if values[name] is None else accept(values[name]) for name, accept in self._returns])
         memory = self._call.memory
@@ -89,28 +89,28 @@ class CallContext:
         memory.row = row
 
     def timer(self, *, at: datetime, name: str = "") -> None:
-        """Call `on_timer` when the watermark reaches a time; right after this call if it has been reached.
+        """Call `on_timer` when the watermark reaches the time `at`, or right after this call if it already has.
 
-        A timer replaces the key's other timer of that name. Raise ValueError if `on_timer` sets a timer that is not
-        later than itself, which would be called for ever.
+        A timer replaces the key's earlier timer with the same name. Raise ValueError if `on_timer` sets a timer that is
+        not later than its own, because it would be called forever.
         """
         if not self._has_timers:
-            msg = "there is no on_timer to call: give it to process(...)"
+            msg = "no on_timer is defined: pass it to process(...)"
             raise ValueError(msg)
         watermark = self._call.watermark
         due = max(micros_of(self._accept_time(at)), watermark)
         if self._call.in_timer and due == watermark:
-            msg = f"on_timer must set timers later than {self.watermark}, not at {at}: it would be called for ever"
+            msg = f"on_timer must set timers later than {self.watermark}, not at {at}: it would be called forever"
             raise ValueError(msg)
         self._call.memory.set_timer(_checked_name(name), KeyTimer("event", due))
 
     def processing_timer(self, *, after: str | timedelta, name: str = "") -> None:
-        """Call `on_processing_timer` at the first tick at least `after` from now in processing time.
+        """Call `on_processing_timer` at the first tick that is at least `after` from now in processing time.
 
-        A timer replaces the key's other timer of that name.
+        A timer replaces the key's earlier timer with the same name.
         """
         if not self._has_processing_timers:
-            msg = "there is no on_processing_timer to call: give it to process(...)"
+            msg = "no on_processing_timer is defined: pass it to process(...)"
             raise ValueError(msg)
         wait = after // timedelta(microseconds=1) if isinstance(after, timedelta) else m.parse_duration(after)
         if wait <= 0:
@@ -121,14 +121,14 @@ class CallContext:
         self._call.memory.set_timer(_checked_name(name), alarm)
 
     def cancel(self, name: str = "") -> None:
-        """Forget the key's timer of that name, if it is set."""
+        """Cancel the key's timer with this name, if there is one."""
         self._call.memory.cancel(name)
 
 
 def _checked_name(name: object) -> str:
     if isinstance(name, str):
         return name
-    msg = f"a timer's name is text, not {name!r}"
+    msg = f"a timer's name must be text, not {name!r}"
     raise TypeError(msg)
 
 
@@ -140,7 +140,7 @@ Accept = Callable[[Any], Any]
 
 
 class EmittedRow(NamedTuple):
-    """A row of a stream: its event time, its place in the merged order, its identity, key and values."""
+    """A row of a stream: event time, position in the merged order, identity, key and values."""
 
     time: int
     place: tuple[int, int, int]
@@ -151,12 +151,12 @@ class EmittedRow(NamedTuple):
 
 @dataclass(slots=True)
 class EmissionTrace:
-    """The place and identity of the rows that a key's calls emit, which are those of a record or a timer.
+    """Assigns a position and an identity to the rows that a key's calls emit: those of the record or timer of the call.
 
-    A timer is due when the watermark reaches its time, after all records below it: no other call of the key can come
-    before it. A timer whose time the watermark of its call had reached belongs to that call. If the process function
-    has a `name`, it reads rows emitted by other functions, with identities of the same form: so all of its own rows
-    have numbers and the name.
+    A timer is due when the watermark reaches its time, after all records below that time, so no other call of the key
+    can precede it. A timer whose time the watermark of its call had already reached belongs to that call. If the
+    process function has a `name`, it reads rows emitted by other process functions, whose identities have the same
+    form. Then all of its own rows carry a number and the name.
     """
 
     name: str = ""
@@ -165,40 +165,41 @@ class EmissionTrace:
     number: int = 0
 
     def begin(self) -> None:
-        """Start the calls of a key."""
+        """Start processing the calls of a key."""
         self.cause = ""
 
     def record(self, place: tuple[int, int, int], cause: str) -> None:
-        """Start the call for a record."""
+        """Start the call for a record, given its position and identity."""
         self.place, self.cause, self.number = place, cause, 0
 
     def timer(self, key: tuple[Any, ...], due: int, number: int) -> None:
-        """Start the call for a timer; `number` counts the rows of timers of its time at an end of the input."""
+        """Start the call for a timer; `number` is the number of rows emitted so far by timers with the same time."""
         timer = f"{'/'.join(map(_escaped, key))}@{time_of(due).isoformat()}"
-        # a time cannot be taken for a name
+        # a time cannot be mistaken for a name
         cause = f"{timer}@{self.name}" if self.name else timer
         if cause != self.cause:
             self.place, self.cause, self.number = (due - 1, LAST_PARTITION, MAX_TIME), cause, number
 
     def emit(self, time: int, key: tuple[Any, ...], values: tuple[Any, ...]) -> EmittedRow:
-        """Return a row of the call."""
-        # padded, so that the rows of a call are in order as text
+        """Return a row that the call emits."""
+        # padded, so that the rows of a call sort as text
         name = f"{self.cause}#{self.number:04d}" if self.number or self.name else self.cause
         self.number += 1
         return EmittedRow(time, self.place, name, key, values)
 
 
 def _escaped(value: object) -> str:
-    """Return a value of a key as text with slashes escaped, as slashes separate values."""
+    """Return a key value as text in which slashes are escaped, because slashes separate values."""
     return str(value).replace("\\", "\\\\").replace("/", "\\/")
 
 
 @dataclass(slots=True)
 class CurrentCall:
-    """The current call: its key's memory, its event time and watermark, and whether the rows that it emits are early.
+    """The current call: the memory of its key, its event time and watermark, and whether its rows are early.
 
-    Entries written at or before `horizon` have expired. All times are microseconds. There is a `trace` if other streams
-    read the rows. `changes` and `rows` are those of the step's calls, and `now` is its processing time.
+    Entries written at or before `horizon` have expired. All times are in microseconds. `trace` is set if other streams
+    read the rows. `changes` and `rows` collect the output of all calls of the step, and `now` is the processing time of
+    the step.
     """
 
     memory: KeyState = field(default_factory=lambda: KeyState((), []))
@@ -229,7 +230,7 @@ def _state_handle(call: CurrentCall, number: int, state: m.KeyedState) -> Handle
 
 
 def _suggest_write(handles: Mapping[str, Handle]) -> str:
-    """Return the advice for code that sets an attribute."""
+    """Return advice for code that tries to set an attribute."""
     ways = [f"ctx.state.{name}.{handle.WRITE}" for name, handle in handles.items()]
     if ways:
         return f"write {' or '.join(ways)}"
@@ -237,30 +238,33 @@ def _suggest_write(handles: Mapping[str, Handle]) -> str:
 
 
 class StateHandles(SimpleNamespace):
-    """The handles by their names."""
+    """The state handles of a process function, as attributes with the names of the states."""
 
     def __setattr__(self, name: str, value: object) -> None:
-        """Raise AttributeError: a value is set by its handle."""
+        """Raise AttributeError, because a state is written through its handle."""
         own = {name: vars(self)[name]} if name in vars(self) else vars(self)
-        msg = f"ctx.state.{name} = ... sets no state: it would be shared by all keys and lost; {_suggest_write(own)}"
+        msg = (
+            f"ctx.state.{name} = ... does not set a state: the value would be shared by all keys and lost;"
+            f" {_suggest_write(own)}"
+        )
         raise AttributeError(msg)
 
     def __delattr__(self, name: str) -> None:
-        """Raise AttributeError: a value is cleared by its handle."""
-        msg = f"del ctx.state.{name} clears no state; write ctx.state.{name}.clear()"
+        """Raise AttributeError, because a state is cleared through its handle."""
+        msg = f"del ctx.state.{name} does not clear the state; write ctx.state.{name}.clear()"
         raise AttributeError(msg)
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - never returns
-        """Raise AttributeError: there is no such state."""
+        """Raise AttributeError, because no such state is declared."""
         msg = f"there is no state {name!r}; process(...) declares {', '.join(vars(self)) or 'none'}"
         raise AttributeError(msg)
 
 
-_NO_VALUE: Final = "a value state is not its value: write ctx.state.NAME.get()"
+_NO_VALUE: Final = "a value state must be read with get(): write ctx.state.NAME.get()"
 
 
 class _Handle:
-    """Access of the current call to a declared state; `accept` checks values."""
+    """Gives the current call access to a declared state; `accept` checks values."""
 
     __slots__ = ("_accept", "_call", "_number")
 
@@ -271,7 +275,7 @@ class _Handle:
 
 
 class ValueHandle(_Handle):
-    """A value of the key."""
+    """A single value for each key."""
 
     __slots__ = ()
     WRITE: Final = "set(value)"
@@ -282,15 +286,15 @@ class ValueHandle(_Handle):
         return default if entry is None or entry[1] <= self._call.horizon else entry[0]
 
     def set(self, value: Any) -> None:  # noqa: ANN401 - of the declared type
-        """Replace the value; raise TypeError if it is not of the declared type."""
+        """Replace the value; raise TypeError if it does not have the declared type."""
         self._call.memory.slots[self._number] = (self._accept(value), self._call.time)
 
     def clear(self) -> None:
-        """Forget the value."""
+        """Remove the value."""
         self._call.memory.slots[self._number] = None
 
     def _refuse(self, *_: object) -> NoReturn:
-        """Raise TypeError: the state would always be true, equal no value, and have the text of an object."""
+        """Raise TypeError, because code that uses the handle as if it were the value would give wrong results."""
         raise TypeError(_NO_VALUE)
 
     __bool__ = __eq__ = __format__ = _refuse
@@ -298,22 +302,22 @@ class ValueHandle(_Handle):
 
 
 class ListHandle(_Handle):
-    """Values of the key in the order in which they were appended."""
+    """A list of values for each key, in the order in which they were appended."""
 
     __slots__ = ()
     WRITE: Final = "append(value)"
 
     def append(self, value: Any) -> None:  # noqa: ANN401 - of the declared type
-        """Add a value; raise TypeError if it is not of the declared type."""
+        """Append a value; raise TypeError if it does not have the declared type."""
         self._call.memory.slots[self._number].append((self._accept(value), self._call.time))
 
     def get(self) -> list[Any]:
-        """Return the values."""
+        """Return the values in the order in which they were appended."""
         horizon = self._call.horizon
         return [value for value, time in self._call.memory.slots[self._number] if time > horizon]
 
     def clear(self) -> None:
-        """Forget all values."""
+        """Remove all values."""
         self._call.memory.slots[self._number] = []
 
     def __iter__(self) -> Iterator[Any]:
@@ -324,7 +328,7 @@ class ListHandle(_Handle):
 
 
 class MapHandle(_Handle):
-    """Values of the key by map keys, in the order in which these were first set."""
+    """A map of values for each key, in the order in which the map keys were first set."""
 
     __slots__ = ("_accept_key",)
     WRITE: Final = "set(key, value)"
@@ -334,12 +338,12 @@ class MapHandle(_Handle):
         self._accept_key = accept_key
 
     def get(self, key: Any, default: Any = None) -> Any:  # noqa: ANN401 - of the declared types
-        """Return the value of a key, or `default` if there is none."""
+        """Return the value of a map key, or `default` if there is none."""
         entry = self._call.memory.slots[self._number].get(key)
         return default if entry is None or entry[1] <= self._call.horizon else entry[0]
 
     def set(self, key: Any, value: Any) -> None:  # noqa: ANN401 - of the declared types
-        """Set the value of a key; raise TypeError if one of them is not of the declared type."""
+        """Set the value of a map key; raise TypeError if the key or the value does not have the declared type."""
         entries, key = self._call.memory.slots[self._number], self._accept_key(key)
         entry = entries.get(key)
         if entry is not None and entry[1] <= self._call.horizon:
@@ -348,16 +352,16 @@ class MapHandle(_Handle):
         entries[key] = (self._accept(value), self._call.time)
 
     def delete(self, key: Any) -> None:  # noqa: ANN401 - of the declared type
-        """Forget the value of a key, if there is one."""
+        """Remove a map key and its value, if present."""
         self._call.memory.slots[self._number].pop(key, None)
 
     def items(self) -> list[tuple[Any, Any]]:
-        """Return the keys with their values."""
+        """Return the map keys with their values."""
         horizon = self._call.horizon
         return [(key, value) for key, (value, time) in self._call.memory.slots[self._number].items() if time > horizon]
 
     def clear(self) -> None:
-        """Forget all values."""
+        """Remove all values."""
         self._call.memory.slots[self._number] = {}
 
     def __contains__(self, key: object) -> bool:
@@ -376,7 +380,7 @@ Handle = ValueHandle | ListHandle | MapHandle
 
 
 class RecordColumns(dict[str, list[Any]]):
-    """The fields of many records as Python values; columns are converted on first use."""
+    """The fields of many records as Python values; each column is converted on first use."""
 
     def __init__(self, records: pa.Table) -> None:
         super().__init__()
@@ -389,7 +393,7 @@ class RecordColumns(dict[str, list[Any]]):
         return self._records.column(PARTITION)[row].as_py(), self._records.column(OFFSET)[row].as_py()
 
     def __missing__(self, name: str) -> list[Any]:
-        """Convert a column."""
+        """Convert a column; raise KeyError if records have no such field."""
         if name not in self.table.column_names:
             msg = f"a record has no field {name!r}; it has {', '.join(self.table.column_names)}"
             raise KeyError(msg)
@@ -398,7 +402,7 @@ class RecordColumns(dict[str, list[Any]]):
 
 
 class Record(Mapping[str, Any]):
-    """The fields of a record by name: str, bool, int, float, Decimal and datetime (UTC); a null is None."""
+    """The fields of a record by name, as str, bool, int, float, Decimal and datetime (UTC); null is None."""
 
     __slots__ = ("_columns", "_row")
 
@@ -407,11 +411,11 @@ class Record(Mapping[str, Any]):
         self._row = row
 
     def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - a field of any type
-        """Return a field's value; raise KeyError if there is no such field."""
+        """Return the value of a field; raise KeyError if there is no such field."""
         return self._columns[name][self._row]
 
     def __iter__(self) -> Iterator[str]:
-        """Iterate over the names of the fields."""
+        """Iterate over the field names."""
         return iter(self._columns.table.column_names)
 
     def __len__(self) -> int:
@@ -428,7 +432,7 @@ _PANES = pa.array(["on_time", "early"])
 
 
 class EmittedChange(NamedTuple):
-    """A change of a key's row: the row before, with its revision, and the row after; None for no row."""
+    """A change of a key's row: the old row, with its revision, and the new row. Either can be None, for no row."""
 
     early: bool
     key: tuple[Any, ...]
@@ -438,7 +442,7 @@ class EmittedChange(NamedTuple):
 
 
 def change_rows(spec: ProcessSpec, changes: Sequence[EmittedChange]) -> pa.Table:
-    """Return changes in the schema of the pipeline's changelog, in order; their window is all time."""
+    """Convert changes to the schema of the pipeline's changelog, in order; their window is all time."""
     fields = schema.changes(emitted_rows(spec))
     if not changes:
         return fields.empty_table()
@@ -467,7 +471,7 @@ def change_rows(spec: ProcessSpec, changes: Sequence[EmittedChange]) -> pa.Table
 
 
 def stream_rows(spec: ProcessSpec, rows: Sequence[EmittedRow]) -> pa.Table:
-    """Return rows as the records of a stream."""
+    """Convert emitted rows to the records of a stream."""
     fields = schema.changes(emitted_rows(spec))
     columns = {
         PARTITION: pa.array([row.place[1] for row in rows], pa.int32()),
@@ -481,7 +485,7 @@ def stream_rows(spec: ProcessSpec, rows: Sequence[EmittedRow]) -> pa.Table:
 
 
 def _columns(fields: pa.Schema, names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> dict[str, pa.Array]:
-    """Return the columns of rows of Python values, with the types of the fields."""
+    """Convert rows of Python values to columns with the types of the named fields."""
     return {name: pa.array([row[number] for row in rows], fields.field(name).type) for number, name in enumerate(names)}
 
 

@@ -35,13 +35,13 @@ from windrow.expressions import ProcessSpec, spec_of
 
 @dataclass
 class ProcessSummary:
-    """The operator's summary: the index of the keys' buckets, and the buffer of records."""
+    """The summary of the operator's state: the index of the keys' buckets, and the buffer of records."""
 
     directory: BucketIndex = field(default_factory=BucketIndex)
     held: TimeBuffer = field(default_factory=TimeBuffer)
 
     def encode(self) -> dict[str, Any]:
-        """Return plain JSON."""
+        """Return the summary as plain JSON."""
         return {"buckets": self.directory.encode(), "held": self.held.encode()}
 
     @staticmethod
@@ -54,12 +54,12 @@ _TEXT = pa.schema([("key", pa.string())])
 
 
 Cause = tuple[tuple[int, int, int], str]
-"""The place of a record in the merged order, and its identity."""
+"""The position of a record in the merged order, and its identity."""
 
 
 @dataclass(frozen=True)
 class _RecordsByKey:
-    """Records of a step by key, those of a key in the order of its calls; `rows` has the rows of each key."""
+    """The records of a step by key; within a key, in the order of its calls. `rows` maps each key to its rows."""
 
     columns: RecordColumns
     times: list[int]
@@ -69,21 +69,21 @@ class _RecordsByKey:
 
 
 def build_process(graph: m.Graph, node: m.ProcessNode) -> Operator:
-    """Return the operator of a process function."""
+    """Return the operator for a process node."""
     return settle_ordered(graph, node, ProcessOperator(graph, node))
 
 
 class ProcessOperator:
     """Calls a pipeline's functions for the records and timers of each key, and writes the rows that they emit.
 
-    In the order of the log, the watermark of a call is that of its record. In the order of event time a record is held
-    until the low watermark has passed it, and the watermark of its call is its own time: all earlier records of all
-    partitions have been processed by then. Only the calls loop over records in Python; all other code
-    works on columns.
+    In log order, the watermark of a call is the watermark at its record. In event-time order, a record is held until
+    the low watermark has passed it, and the watermark of its call is the record's own time, because all earlier records
+    of all partitions have been processed by then. Only the calls loop over records in Python; all other code works on
+    columns.
 
-    If the stream of the node depends on the order, the operator gets its records in the merged order, which then is the
-    order of the log. If other nodes read the rows, it also returns them as records of a stream, which are never
-    deleted; `EmissionTrace` gives them identities.
+    If the stream of the node depends on the order of records, the operator receives them in the merged order, which
+    then replaces log order. If other nodes read the rows, the operator also returns them as records of a stream, which
+    are never deleted; `EmissionTrace` assigns their identities.
     """
 
     state: Final[Mapping[str, StoreKind]] = {KEYED_KIND: "keys", BUFFER_KIND: "buffer"}
@@ -128,7 +128,7 @@ class ProcessOperator:
         )
 
     def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:  # noqa: ARG002 - no type is widened, no lateness kept
-        """Migrate the states of keys, and the buffered records."""
+        """Migrate the state of each key, and the buffered records."""
         groups, records = RowsByKeyGroup(self._spec, self._duck), self._records
         for _, state in states:
             for (kind, _), blob in state.items():
@@ -152,7 +152,7 @@ class ProcessOperator:
         if self._in_event_time:
             records = in_event_time_order(records)
         elif ID in records.column_names and not self._is_settled:
-            # so that the records of a single log record are in the same order as in the merged order
+            # so that the records derived from one log record keep their merged order
             records = in_merged_order(records)
         texts = key_texts(self._duck, records.select(list(self._spec.key)))
         encoded = texts.combine_chunks().dictionary_encode()
@@ -178,10 +178,10 @@ class ProcessOperator:
         )
 
     def _causes(self, records: pa.Table) -> list[Cause]:
-        """Return the places and identities of records.
+        """Return the position and identity of each record.
 
-        In the order of event time a record's call comes after all records whose watermark is not past its time; calls
-        of the same time are in their own order.
+        In event-time order, the call of a record follows all records whose watermark is not past its time. Calls with
+        the same time keep their own order.
         """
         first = TIME if self._in_event_time else WATERMARK
         times, partitions, offsets = (to_micros(records.column(name)).tolist() for name in (first, PARTITION, OFFSET))
@@ -198,7 +198,7 @@ class ProcessOperator:
         return list(zip(zip(times, partitions, offsets, strict=True), names, strict=True))
 
     def _run(self, batch: _RecordsByKey, buckets: KeyedStore, time: StepTime) -> None:
-        """Make the calls of a step, and store the keys."""
+        """Run the calls of a step, and store the state of the keys."""
         waiting = set(buckets.due(NEVER - 1 if time.end else time.low, time.now))
         for key in sorted(waiting | batch.rows.keys()):
             bucket = buckets.of(key)
@@ -220,14 +220,15 @@ class ProcessOperator:
 
 
 _UserFunction = Callable[[context.CallContext, Any], object]
-"""A user's function, which should return None: other values are rejected."""
+"""A user's function. It must return None; other values are rejected."""
 
 
 class FunctionCalls:
     """Calls the functions of a pipeline, and collects the rows that they emit.
 
-    A key's watermark advances with its calls: a timer's call has the timer's time as event time and as watermark, so it
-    is the same whether the timer is found due at the end of a step or before the key's next record.
+    A key's watermark advances with its calls. The call of a timer has the timer's time as both event time and
+    watermark, so it is the same whether the timer is found to be due at the end of a step or before the key's next
+    record.
     """
 
     def __init__(self, spec: ProcessSpec, trace: EmissionTrace | None) -> None:
@@ -242,13 +243,13 @@ class FunctionCalls:
         self._context = context.CallContext(spec, self.call)
 
     def begin(self, now: int | None) -> None:
-        """Begin a step; `now` is the processing time of the last tick."""
+        """Start a step; `now` is the processing time of the latest tick."""
         self.call.changes = []
         self.call.rows = []
         self.call.now = now
 
     def records(self, memory: KeyState, batch: _RecordsByKey, rows: range) -> None:
-        """Call the function for a key's records, each after the timers that its watermark has reached."""
+        """Call the function for each record of a key, after the timers that the record's watermark has reached."""
         call, call_context, function, ttl = self.call, self._context, self._function, self._ttl
         columns, times, watermarks = batch.columns, batch.times, batch.watermarks
         trace, causes = self._trace, batch.causes
@@ -279,7 +280,7 @@ class FunctionCalls:
                 self._fire_reached(memory, watermark)
 
     def sweep(self, memory: KeyState, bound: int) -> None:
-        """Run the due timers and the expiry of a key up to a watermark, in order of time."""
+        """Run the timers and the expiry of a key that are due up to a watermark, ordered by time."""
         while memory.due <= bound:
             if memory.expiry < memory.alarm:
                 self._expire(memory)
@@ -287,7 +288,7 @@ class FunctionCalls:
                 self._fire(memory, *memory.next_timer())
 
     def _fire_reached(self, memory: KeyState, watermark: int) -> None:
-        """Fire the timers that a call has set for times that its watermark has reached, before all else.
+        """Immediately fire the timers that a call has set to times that its watermark has already reached.
 
         They belong to that call: the rows that they emit have its identity.
         """
@@ -295,7 +296,7 @@ class FunctionCalls:
             self._fire(memory, *memory.next_timer(), is_reached=True)
 
     def end(self, memory: KeyState) -> None:
-        """Fire each pending event-time timer once, in order of time, because the input has ended."""
+        """Fire each pending event-time timer once, ordered by time, because the input has ended."""
         alarms = [(alarm.due, name, alarm) for name, alarm in memory.timers.items() if alarm.kind == "event"]
         for due, name, alarm in sorted(alarms, key=lambda timer: timer[:2]):
             if memory.timers.get(name) is alarm:
@@ -304,7 +305,7 @@ class FunctionCalls:
                 self._fire(memory, name, alarm)
 
     def tick(self, memory: KeyState, now: int, low: int) -> None:
-        """Fire the timers of processing time that are due."""
+        """Fire the processing-time timers that are due."""
         for name, alarm in list(memory.timers.items()):
             if alarm.kind == "wait":
                 memory.set_timer(name, KeyTimer("tick", now + alarm.due))
@@ -321,7 +322,7 @@ class FunctionCalls:
                 self._fire_reached(memory, self.call.watermark)
 
     def _tick_time(self, memory: KeyState, low: int) -> int:
-        """Return the event time of the call of a processing-time timer."""
+        """Return the event time for the call of a processing-time timer."""
         time = max(low, memory.reached)
         if time == MIN_TIME and memory.expiry != NEVER and self._ttl is not None:
             return memory.expiry - self._ttl
@@ -357,7 +358,7 @@ class FunctionCalls:
             memory.extend_life(time + ttl)
 
     def _expire(self, memory: KeyState) -> None:
-        """Forget a key whose time to live is over, and delete its row."""
+        """Forget a key whose time to live has ended, and delete its row."""
         if memory.row is not None:
             change = EmittedChange(False, memory.key, memory.revision, memory.row, None)  # noqa: FBT003 - not early
             self.call.changes.append(change)
@@ -369,6 +370,6 @@ class FunctionCalls:
 
 
 def _reject_return_value(returned: object) -> None:
-    """Raise TypeError for a returned value: it may be a row that should have been emitted."""
-    msg = f"it returned a value ({type(returned).__name__}), and must return nothing: a row is written by ctx.emit(...)"
+    """Raise TypeError for a returned value, which may be a row that should have been emitted."""
+    msg = f"it returned a value ({type(returned).__name__}), but must return nothing: write a row with ctx.emit(...)"
     raise TypeError(msg)

@@ -1,4 +1,4 @@
-"""State of a key: its declared state, timers and last row, and their JSON."""
+"""The state of a key: its declared states, timers and last row, and their JSON encoding."""
 
 from __future__ import annotations
 
@@ -15,28 +15,31 @@ from windrow.engine.value_codec import ValueCodec, value_codec
 from windrow.expressions import ProcessSpec
 
 _MOST_STALE: Final = 16
-"""The heap is rebuilt for more moved or cancelled timers than these."""
-# made once: `json.dumps` and `json.loads` would make them for each key
+"""The number of stale entries, of moved or cancelled timers, above which the heap is rebuilt."""
+# created once, as `json.dumps` and `json.loads` would create them for each key
 _write_json = json.JSONEncoder(separators=(",", ":")).encode
 _read_json = json.JSONDecoder().decode
 
 
 @dataclass(eq=False)
 class KeyTimer:
-    """A timer of event or processing time ("tick"), or one that waits for the first tick, due `due` after it."""
+    """A timer that is due at `due` in event time ("event") or processing time ("tick").
+
+    A timer of the kind "wait" is due `due` microseconds after the first tick.
+    """
 
     kind: Literal["event", "tick", "wait"]
     due: int
 
 
 class KeyState:
-    """A key's values, state, timers and last row; times are microseconds.
+    """A key's values, declared states, timers and last row. Times are in microseconds.
 
-    `slots` are in the order of the declared states: an entry (value, event time of its writing) or None, a list of
-    entries, or a dict of them. `due` is the next event time with work to do, the lesser of `alarm` (the next timer) and
-    `expiry` (the end of the time to live). `reached` is the greatest watermark of a call. `ended` has the number of
-    rows that timers emitted, by their time, until the low watermark reaches it: at an end of the input timers are
-    ahead.
+    `slots` are in the order of the declared states: an entry (value, event time of the write) or None, a list of
+    entries, or a dict of entries. `due` is the next event time with work to do, the lesser of `alarm` (the next timer)
+    and `expiry` (the end of the time to live). `reached` is the greatest watermark of a call so far. Since timers run
+    ahead at an end of the input, `ended` maps the times of timers to the number of rows that they emitted, until the
+    low watermark reaches the time.
     """
 
     __slots__ = ("_heap", "alarm", "due", "ended", "expiry", "key", "reached", "revision", "row", "slots", "timers")
@@ -52,17 +55,17 @@ class KeyState:
         self.reached = MIN_TIME
         self.alarm = NEVER
         self.due = NEVER
-        # the timers of event time by (due, name); moved and cancelled ones stay until they are first
+        # event-time timers by (due, name); moved and cancelled timers stay until they reach the front
         self._heap: list[tuple[int, str]] = []
 
     def set_timers(self, timers: dict[str, KeyTimer]) -> None:
-        """Replace all timers."""
+        """Replace all timers of the key."""
         self.timers = timers
         self._build_heap()
         self._find_alarm()
 
     def set_timer(self, name: str, alarm: KeyTimer) -> None:
-        """Set a timer, which replaces the timer of that name."""
+        """Set a timer, replacing the timer with the same name."""
         self.timers[name] = alarm
         if alarm.kind == "event":
             heapq.heappush(self._heap, (alarm.due, name))
@@ -71,23 +74,23 @@ class KeyState:
         self._find_alarm()
 
     def next_timer(self) -> tuple[str, KeyTimer]:
-        """Return the timer of event time that is due at `alarm`: of several the first by name."""
+        """Return the event-time timer that is due at `alarm`; among several, the first by name."""
         name = self._heap[0][1]
         return name, self.timers[name]
 
     def cancel(self, name: str) -> None:
-        """Forget a timer, if it is set."""
+        """Cancel a timer, if it is set."""
         if self.timers.pop(name, None) is not None:
             self._find_alarm()
 
     def extend_life(self, expiry: int) -> None:
-        """Keep the key at least until an event time."""
+        """Keep the key at least until the given event time."""
         if expiry > self.expiry or self.expiry == NEVER:
             self.expiry = expiry
             self.due = min(self.alarm, expiry)
 
     def forget(self) -> None:
-        """Forget all but the timers."""
+        """Forget the row and the declared states, but keep the timers."""
         self.row = None
         self.revision = 0
         self.expiry = NEVER
@@ -96,13 +99,16 @@ class KeyState:
 
     @property
     def tick(self) -> int:
-        """When the next timer of processing time is due."""
+        """The processing time at which the next processing-time timer is due."""
         timers = (timer for timer in self.timers.values() if timer.kind != "event")
         return min((MIN_TIME if timer.kind == "wait" else timer.due for timer in timers), default=NEVER)
 
     @property
     def is_empty(self) -> bool:
-        """Whether the state is empty; a time to live runs from the last call, even if that left nothing."""
+        """Whether there is nothing to store.
+
+        A time to live starts with the last call, so the key is kept even if that call stored nothing.
+        """
         is_known = self.expiry != NEVER or self.row is not None or self.ended
         return not (is_known or self.timers or any(self.slots))
 
@@ -123,7 +129,7 @@ class KeyState:
 
 
 class KeyStateCodec:
-    """Creates, encodes and decodes the state of a pipeline's keys."""
+    """Creates, encodes and decodes the state of each key of a pipeline."""
 
     def __init__(self, spec: ProcessSpec) -> None:
         process = spec.node.process
@@ -138,14 +144,14 @@ class KeyStateCodec:
         return KeyState(key, [slot.empty() for slot in self._slots])
 
     def prune(self, memory: KeyState, low: int) -> None:
-        """Drop the entries that no call will see, and the counts of timers that the low watermark has reached."""
+        """Drop entries that no call can see any more, and row counts of timers that the low watermark has reached."""
         memory.ended = {due: rows for due, rows in memory.ended.items() if due > low}
         if self._ttl is not None:
             horizon = memory.reached - self._ttl
             memory.slots = [slot.prune(held, horizon) for slot, held in zip(self._slots, memory.slots, strict=True)]
 
     def encode(self, memory: KeyState) -> bytes:
-        """Write as JSON."""
+        """Encode the state of a key as JSON."""
         row = memory.row
         return _write_json(
             [
@@ -161,7 +167,7 @@ class KeyStateCodec:
         ).encode()
 
     def decode(self, blob: bytes) -> KeyState:
-        """Read what `encode` wrote."""
+        """Decode the JSON that `encode` returned."""
         key, expiry, reached, revision, row, timers, *rest = _read_json(blob.decode())
         slots, ended = rest[: len(self._slots)], rest[len(self._slots) :]
         memory = KeyState(
@@ -192,19 +198,19 @@ def state_codec(state: m.KeyedState) -> StateCodec:
 
 @dataclass(frozen=True)
 class ValueStateCodec:
-    """Conversion of a value state between Python and JSON: None, or an entry (value, time).
+    """Converts a value state between Python and JSON; the state is None or an entry (value, time).
 
-    As for all kinds of state, an empty state is falsy, and `prune` drops the entries written at or before a horizon in
+    In all codecs, an empty state is falsy, and `prune` drops the entries written at or before a horizon in
     microseconds.
     """
 
     value: ValueCodec
 
     def empty(self) -> None:
-        """Return None."""
+        """Return None, the empty state."""
 
     def prune(self, held: tuple[Any, int] | None, horizon: int) -> tuple[Any, int] | None:
-        """Return the entry if it was written after the horizon."""
+        """Return the entry if it was written after the horizon, else None."""
         return None if held is None or held[1] <= horizon else held
 
     def encode(self, held: tuple[Any, int] | None) -> Any:  # noqa: ANN401 - plain JSON
@@ -212,13 +218,13 @@ class ValueStateCodec:
         return None if held is None else [self.value.written(held[0]), held[1]]
 
     def decode(self, plain: Any) -> tuple[Any, int] | None:  # noqa: ANN401 - plain JSON
-        """Read what `encode` returned."""
+        """Decode the JSON that `encode` returned."""
         return None if plain is None else (self.value.kept(plain[0]), plain[1])
 
 
 @dataclass(frozen=True)
 class ListStateCodec:
-    """Conversion of a list state: a list of (value, time)."""
+    """Converts a list state between Python and JSON; the state is a list of entries (value, time)."""
 
     value: ValueCodec
 
@@ -235,13 +241,13 @@ class ListStateCodec:
         return held if self.value.write is None else [(self.value.write(value), time) for value, time in held]
 
     def decode(self, plain: Any) -> list[tuple[Any, int]]:  # noqa: ANN401 - plain JSON
-        """Read what `encode` returned."""
+        """Decode the JSON that `encode` returned."""
         return [(self.value.kept(value), time) for value, time in plain]
 
 
 @dataclass(frozen=True)
 class MapStateCodec:
-    """Conversion of a map state: a dict of (value, time)."""
+    """Converts a map state between Python and JSON; the state is a dict of entries (value, time)."""
 
     key: ValueCodec
     value: ValueCodec
@@ -259,7 +265,7 @@ class MapStateCodec:
         return [(self.key.written(key), self.value.written(value), time) for key, (value, time) in held.items()]
 
     def decode(self, plain: Any) -> dict[Any, tuple[Any, int]]:  # noqa: ANN401 - plain JSON
-        """Read what `encode` returned."""
+        """Decode the JSON that `encode` returned."""
         return {self.key.kept(key): (self.value.kept(value), time) for key, value, time in plain}
 
 

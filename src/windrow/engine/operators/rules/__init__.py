@@ -1,1 +1,1 @@
-"""The rules operator: judges each record by a pipeline's rules, and revises alerts when a record comes late."""
+"""The rules operator: judges each record by a pipeline's rules, and revises alerts when a late record arrives."""

@@ -1,10 +1,10 @@
-"""Judgements of a step: records to judge, each at a moment, and its history.
+"""Judgements of a step: the records to judge, the moment of each judgement, and its history.
 
-The records of a key in a partition are a `series`. Records are numbered in the order of key, event time and id, so
-those of a series are adjacent. A moment is an offset: a judgement sees the records with a lower offset. So all
-judgements of a step are known at once, however many of its records are in a series: each record at its own offset, and,
-right after a late record, the later ones in event time that were read before it. Where rules see the next record, each
-record also causes a new judgement of the one before it. Histories depend on nothing but the log.
+The records of a key in a partition form a `series`. Records are numbered by key, event time and id, so the records of a
+series are adjacent. A moment is an offset: a judgement sees the records with lower offsets. So all judgements of a step
+are known at once, however many of its records are in the same series. Each record is judged at its own offset. Right
+after a late record, the records that are later in event time but were read before it are judged again. If rules see the
+next record, each record also causes a new judgement of the record before it. Histories depend on nothing but the log.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class OrderedRecords:
-    """Records in order: the number of the series of each, event time, offset, and whether it is new in this step."""
+    """Sorted records: the series number, event time and offset of each, and whether it is new in this step."""
 
     series: Places
     time: Places
@@ -28,7 +28,7 @@ class OrderedRecords:
     is_new: Mask
 
     def judgements(self, within: int, *, revise: bool, sees_next: bool) -> Judgements:
-        """Return the judgements of a step; rules look back `within` microseconds, and with `sees_next` also ahead."""
+        """Return the judgements of a step. Rules look back `within` microseconds and, with `sees_next`, also ahead."""
         new = np.flatnonzero(self.is_new)
         if not revise:
             return Judgements(new, self.offset[new], new)
@@ -50,9 +50,9 @@ class OrderedRecords:
         )
 
     def histories(self, judged: Judgements, within: int, last: int, *, sees_next: bool) -> Histories:
-        """Return the history of each judgement: the newest `last` records before it in its series, in `within`.
+        """Return the history of each judgement: the newest `last` records before it in its series.
 
-        With `sees_next` it also has the next record.
+        Records that are more than `within` older are left out. With `sees_next`, the history also has the next record.
         """
         records, moments = judged.records, judged.moments
         after = self._followers(judged, within) if sees_next else np.full(len(records), -1)
@@ -78,7 +78,7 @@ class OrderedRecords:
         return Histories(places[numbers >= np.repeat(excess, seen)], seen - excess, after)
 
     def _followers(self, judged: Judgements, within: int) -> Places:
-        """Return the place of the record after each judgement's, at most `within` newer, or -1."""
+        """Return the index of the record after each judged record, at most `within` newer, or -1."""
         found = np.full(len(judged.records), -1)
         is_followed = self._least_offset_behind()[judged.records] < judged.moments
         records, moments = judged.records[is_followed], judged.moments[is_followed]
@@ -86,10 +86,11 @@ class OrderedRecords:
         return found
 
     def _nearest(self, records: Places, moments: Places, within: int, step: int) -> Places:
-        """Return the place of the nearest record of the series that was read before a moment, or -1.
+        """Return, for each record, the index of the nearest record of its series that was read before a moment, or -1.
 
-        It is before (`step` -1) or behind (1) each of some records in event time, by at most `within`. Few records are
-        skipped: they were read after the moment, with times between those of two that were read before it.
+        The nearest record is before (`step` is -1) or after (1) the given record in event time, by at most `within`.
+        The search skips only records that were read after the moment although their time lies between the two, which
+        are few.
         """
         found = np.full(len(records), -1)
         open_, places = np.arange(len(records)), records + step
@@ -103,7 +104,7 @@ class OrderedRecords:
         return found
 
     def _least_offset_behind(self) -> Places:
-        """Return for each record the least offset among the later ones of its series in event time."""
+        """Return, for each record, the least offset among the records of its series that are later in event time."""
         found = np.full(len(self.offset), _NO_OFFSET)
         keys, span = self._offsets_by_series()
         least = np.minimum.accumulate(keys[::-1])[::-1]
@@ -112,7 +113,7 @@ class OrderedRecords:
         return found
 
     def _greatest_offset_before(self) -> Places:
-        """Return for each record the greatest offset among the earlier ones of its series in event time, or -1."""
+        """Return, for each record, the greatest offset among the earlier records of its series in event time, or -1."""
         found = np.full(len(self.offset), -1)
         keys, span = self._offsets_by_series()
         greatest = np.maximum.accumulate(keys)
@@ -121,7 +122,7 @@ class OrderedRecords:
         return found
 
     def _offsets_by_series(self) -> tuple[Places, int]:
-        """Return offsets as numbers that grow from series to series, and the factor of the series' number."""
+        """Return offsets as numbers that increase from series to series, and the factor of the series number."""
         above = self.offset - self._first_offset()
         span = int(above.max(initial=0)) + 1
         return self.series * span + above, span
@@ -135,22 +136,22 @@ _NO_OFFSET = 2**63 - 1
 
 @dataclass(frozen=True)
 class Judgements:
-    """The records of judgements, their moments, and the records of the step that cause them."""
+    """Judged records, the moment of each judgement, and the record of the step that causes it."""
 
     records: Places
     moments: Places
     causes: Places
 
     def take(self, numbers: Places) -> Judgements:
-        """Return the judgements with some numbers."""
+        """Return the judgements with the given numbers."""
         return Judgements(self.records[numbers], self.moments[numbers], self.causes[numbers])
 
 
 @dataclass(frozen=True)
 class Histories:
-    """Histories of judgements, one after the other: the places of records, oldest first, and their counts.
+    """The histories of judgements, concatenated: the indexes of their records, oldest first, and the length of each.
 
-    `after` is the place of the record after each judgement's, -1 for none.
+    `after` has the index of the record after each judged record, or -1 if there is none.
     """
 
     places: Places
@@ -159,30 +160,30 @@ class Histories:
 
     @property
     def ends(self) -> Places:
-        """The number of records up to the end of each history."""
+        """The cumulative number of records at the end of each history."""
         return np.cumsum(self.counts)
 
     def count(self, which: Mask) -> Places:
-        """Return the number of records of each history that are in a mask of all of them."""
+        """Return the number of records in each history for which the mask is true."""
         return _count_in(which, self.counts)
 
 
 def ranges(firsts: Places, ends: Places) -> tuple[Places, Places]:
-    """Return the numbers in some ranges, one range after the other, and the length of each."""
+    """Return the numbers in the given ranges, concatenated, and the length of each range."""
     counts = np.maximum(ends - firsts, 0)
     before = np.cumsum(counts) - counts
     return np.arange(int(counts.sum())) + np.repeat(firsts - before, counts), counts
 
 
 def _count_in(which: Mask, counts: Places) -> Places:
-    """Return the count of true values of a mask in each of some consecutive ranges."""
+    """Return the number of true values in each of the consecutive ranges of a mask."""
     totals = np.concatenate([[0], np.cumsum(which)])
     ends = np.cumsum(counts)
     return totals[ends] - totals[ends - counts]  # type: ignore[no-any-return]
 
 
 def _lower_bound(values: Places, firsts: Places, ends: Places, wanted: Places) -> Places:
-    """Return for each range of ascending values the first place whose value is not below the wanted one."""
+    """Return, for each range of ascending values, the first index whose value is not below the wanted value."""
     low, high = firsts.copy(), np.maximum(ends, firsts)
     while (is_open := low < high).any():
         middle = (low + high) // 2

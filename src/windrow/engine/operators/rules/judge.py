@@ -1,8 +1,8 @@
 """Evaluation of rules: their versions, input columns and conditions, and the evidence and text of alerts.
 
-A record is judged by the versions of rules and lists that are in force at its partition and offset. That is so for all
-of its judgements, including those caused by a late record or the next one. So the findings are a function of the log
-and of the journal (`windrow.model.RulesJournal`) alone, whenever a judgement is made.
+A record is judged by the versions of rules and lists that are in force at its partition and offset. This holds for all
+of its judgements, including those caused by a late record or by the next record. So the findings are a function of the
+log and the journal (`windrow.model.RulesJournal`) alone, no matter when a judgement is made.
 """
 
 from __future__ import annotations
@@ -47,14 +47,17 @@ class Finding:
 
 @dataclass(frozen=True)
 class Verdicts:
-    """Findings by judgement and number of the rule, and reasons of failures by judgement, which then has none."""
+    """The findings for each judgement and rule number, and the reason for each failed judgement.
+
+    A failed judgement has no findings.
+    """
 
     found: dict[tuple[int, int], Finding]
     failed: dict[int, str]
 
 
 IsListed = Callable[[str, pa.Array, Places, Places], pa.Array]
-"""Returns whether values are in the list with a name, for records by partition and offset; null for null."""
+"""Returns whether each value is in the named list at its partition and offset; null for a null value."""
 
 
 class Judge:
@@ -83,7 +86,11 @@ class Judge:
         self._shown = [_projection([sql for _, sql in (*rule.evidence, *rule.values)]) for rule in self._rules]
 
     def judge(self, records: pa.Table, order: Places, judged: Places, histories: Histories) -> Verdicts:
-        """Judge records, which have `fields`, place and `TIME`, and are numbered as in `order`."""
+        """Evaluate the rules for each judgement, and return the findings and failures.
+
+        `records` must have `fields`, partition, offset and `TIME`. `order` maps the record numbers in `judged` and
+        `histories` to rows of `records`.
+        """
         failed: dict[int, str] = {}
         table = self._columns_of(_Sight(records, self._struct, order, judged, histories), failed)
         holds = self._conditions_of(table, failed)
@@ -97,7 +104,7 @@ class Judge:
         return Verdicts(found, failed)
 
     def _columns_of(self, sight: _Sight, failed: dict[int, str]) -> pa.Table:
-        """Return the input columns of rules, a row for each judgement; add reasons of failures by row to `failed`."""
+        """Return the input columns of rules, a row for each judgement; add the reasons for failed rows to `failed`."""
         table = {name: sight.own(name) for name in self._own}
         table["__row"] = pa.array(np.arange(len(sight.judged)))  # a table needs a column
         for column in self._columns:
@@ -109,7 +116,7 @@ class Judge:
         return pa.table(table)
 
     def _value(self, column: InList, columns: Mapping[str, pa.Array], failed: dict[int, str]) -> pa.Array:
-        """Return the values to look up in a list, null where their expression fails."""
+        """Return the values to look up in a list; a value is null if its expression fails."""
         of = column.of
         if of.columns and of.text in {of.columns[0], identifier(of.columns[0])}:
             return columns[of.columns[0]]
@@ -125,7 +132,7 @@ class Judge:
         return values.take(pa.array(np.cumsum(is_made) - 1, mask=~is_made))
 
     def _conditions_of(self, table: pa.Table, failed: dict[int, str]) -> Mask:
-        """Return for each row the conditions that hold, by rule: none where a condition fails."""
+        """Return a mask by row and rule of the conditions that hold; no condition holds in a failed row."""
         made, why = _evaluate(self._conditions.masks, table, "rules")
         holds = np.zeros((table.num_rows, len(self._rules)), dtype=np.bool_)
         if made:
@@ -137,7 +144,7 @@ class Judge:
     def _findings(
         self, rule: RuleExpressions, shown: Projection, table: pa.Table
     ) -> tuple[list[Finding], dict[int, str]]:
-        """Return a finding for each row, and reasons by row; evidence and values are null where they fail."""
+        """Return a finding for each row, and the reasons for failed rows, whose evidence and values are null."""
         if not rule.evidence and not rule.values:
             return [Finding(_text(rule.text, {}), "{}")] * table.num_rows, {}
         where = f"rules.{rule.rule.name}"
@@ -156,7 +163,10 @@ class Judge:
 
 
 class _Sight:
-    """The input columns of judgements: the records at the places `judged` of an order, and their histories."""
+    """The input columns of judgements, computed from the judged records and their histories.
+
+    `judged` has the indexes of the judged records in `order`.
+    """
 
     def __init__(
         self, records: pa.Table, names: Sequence[str], order: Places, judged: Places, histories: Histories
@@ -181,11 +191,9 @@ class _Sight:
         return to_micros(self.own(PARTITION)), to_micros(self.own(OFFSET))
 
     def own(self, name: str) -> pa.Array:
-        """Return a field of the judged records."""
         return whole(self._records.column(name)).take(self.judged)
 
     def column(self, column: NeighbourField | RecentCount | RecentField) -> pa.Array:
-        """Return a column, a row for each judgement."""
         match column:
             case NeighbourField(_, record, field):
                 return whole(self._records.column(field)).take(self._neighbours[record])
@@ -209,16 +217,16 @@ class _Sight:
 
 
 class Entries:
-    """The entries of a pipeline's lists: those of the journal, or of the list in partitions without a journal."""
+    """The entries of a pipeline's lists, from the journal or, in partitions without a journal, from the lists."""
 
     def __init__(self, spec: RulesSpec) -> None:
         self._constant = read_entries(spec.node.rules.lists)
         self._moves: defaultdict[tuple[str, int], dict[str, list[int]]] = defaultdict(dict)
-        """By list and partition, the offsets at which each entry was added and removed in turn."""
+        """For each list and partition, the offsets at which each entry was alternately added and removed."""
         self.add(spec.node.rules.journal.changes)
 
     def add(self, changes: Iterable[m.ListChange]) -> None:
-        """Add changes of lists, in the order of offsets."""
+        """Add changes of lists, ordered by offset."""
         for change in changes:
             moves = self._moves[change.list, change.partition]
             for entries, is_there in ((change.removed, True), (change.added, False)):
@@ -228,7 +236,7 @@ class Entries:
                         offsets.append(change.offset)
 
     def contain(self, name: str, values: pa.Array, partitions: Places, offsets: Places) -> pa.Array:
-        """Return whether values are in a list for the records at some places; null where the value is null."""
+        """Return whether each value is in a list at the partition and offset of its record; null for a null value."""
         encoded = values.dictionary_encode()
         texts = list(map(str, encoded.dictionary.to_pylist()))
         codes = encoded.indices.fill_null(len(texts)).to_numpy()
@@ -251,7 +259,7 @@ class Entries:
 
 @dataclass(frozen=True)
 class Version:
-    """Rules with their hashes, whether they see the next record, and their judge."""
+    """A version of the rules with the hash of each rule, its judge, and whether its rules see the next record."""
 
     rules: m.RulesVersion
     hashes: tuple[str, ...]
@@ -262,14 +270,14 @@ class Version:
 class Versions:
     """The versions of a pipeline's rules.
 
-    `last` and `within` are the greatest of all versions; `sees_next` is true if any version uses `next`.
+    `last` and `within` are the maximum over all versions; `sees_next` is true if any version uses `next`.
     """
 
     def __init__(self, spec: RulesSpec) -> None:
         rules = spec.node.rules
         self._entries = Entries(spec)
         self._places: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
-        """By partition, the first offset of each version, and its number."""
+        """For each partition, the first offset of each version and the number of the version."""
         numbers: dict[m.RulesVersion, int] = {}
         for version in rules.journal.versions:
             number = numbers.setdefault(replace(version, partition=0, offset=0), len(numbers))
@@ -282,11 +290,11 @@ class Versions:
         self.fields = tuple(dict.fromkeys(name for version in self.all for name in version.judge.fields))
 
     def add(self, changes: Iterable[m.ListChange]) -> None:
-        """Add changes of lists, in force for records to come."""
+        """Add changes of lists, which take effect for later records."""
         self._entries.add(changes)
 
     def numbers(self, partitions: Places, offsets: Places) -> Places:
-        """Return the number in `all` of the version that judges each record."""
+        """Return the index in `all` of the version that judges each record."""
         found = np.full(len(partitions), self._own)
         if len(self.all) > 1:
             for partition, places in self._places.items():
@@ -310,10 +318,11 @@ def rule_hash(rule: m.Rule) -> str:
 
 
 def alert_id(pipeline: str, rule: str, key: Sequence[Any], subject: str, partition: int) -> str:
-    """Return the identity of the alert of a rule for a record: the same on every host and in every run.
+    """Return the identity of the alert that a rule raises for a record, identical on every host and in every run.
 
-    A key is judged in each partition by itself, so equal names in two partitions have two alerts. The identity has no
-    partition for partition 0: it had none in earlier versions, and tables of one partition keep their identities.
+    A key is judged separately in each partition, so equal names in two partitions have two alerts. For partition 0 the
+    identity does not include the partition. Earlier versions never included it, so tables of a single partition keep
+    their identities.
     """
     parts = [pipeline, rule, [_plain(value) for value in key], subject, *([partition] if partition else [])]
     digest = hashlib.blake2b(json.dumps(parts, ensure_ascii=False).encode(), digest_size=16).digest()
@@ -321,7 +330,7 @@ def alert_id(pipeline: str, rule: str, key: Sequence[Any], subject: str, partiti
 
 
 def evidence_text(values: Mapping[str, Any]) -> str:
-    """Return evidence as a JSON object: decimals as text, times in ISO 8601, a double that is not finite as null."""
+    """Return evidence as a JSON object: decimals as text, times in ISO 8601, doubles that are not finite as null."""
     return json.dumps({name: _plain(value) for name, value in values.items()}, ensure_ascii=False)
 
 
@@ -338,15 +347,15 @@ def _plain(value: Any) -> str | bool | float | None:  # noqa: ANN401 - a value o
 
 
 def value_text(value: Any) -> str:  # noqa: ANN401 - a value of any field
-    """Return a value as text."""
+    """Return a field's value as text."""
     return format_value(value, "")
 
 
 def time_text(value: datetime) -> str:
-    """Return a time in ISO 8601, in UTC, with a fraction only if it has one.
+    """Return a time as ISO 8601 text in UTC, with a fraction only if it is not zero.
 
-    In Kafka records times have another text (`windrow.connectors.kafka.rows`), always with six digits, so that texts of
-    a topic sort by time. This text is hashed into the identities of alerts, and must not change.
+    In Kafka records, times always have six digits (`windrow.connectors.kafka.rows`), so that the texts of a topic sort
+    by time. The text returned here is hashed into the identities of alerts and must not change.
     """
     return value.astimezone(UTC).replace(tzinfo=None).isoformat() + "Z"
 
@@ -361,9 +370,9 @@ _WORDS: Final = {None: "null", True: "true", False: "false"}
 
 
 def format_value(value: Any, spec: str) -> str:  # noqa: ANN401 - a value of any field
-    """Return a value in a Python format, for the text of an alert; raise ValueError if the format does not fit.
+    """Apply a Python format to a value, for the text of an alert; raise ValueError if the format does not fit.
 
-    A double that is not finite is null, as in the evidence.
+    A double that is not finite is shown as null, as in the evidence.
     """
     if isinstance(value, float) and not math.isfinite(value):
         value = None
@@ -377,7 +386,7 @@ def format_value(value: Any, spec: str) -> str:  # noqa: ANN401 - a value of any
 
 
 def _evaluate(evaluate: Callable[[pa.Table], T], table: pa.Table, where: str) -> tuple[list[T], dict[int, str]]:
-    """Return the results of the rows that do not fail, in parts, and reasons of failures by row."""
+    """Return the results of the rows that do not fail, in parts, and the reason for each failed row."""
     parts, failed = evaluate_in_halves(evaluate, table)
     return parts, {row: f"expression: {where}: {why}" for row, why in failed.items()}
 

@@ -1,16 +1,16 @@
-"""The rules operator: judges each record by a pipeline's rules, and revises alerts when a record comes late.
+"""The rules operator: judges each record by a pipeline's rules, and revises alerts when a late record arrives.
 
-It keeps two kinds of rows in runs (`windrow.engine.state.runs`), so that a step reads and writes little more than the
-rows of its series (the records of a key in a partition): records, each until no judgement can see it any more, and the
-alerts that a late record can still revise. Each run is ordered by the hash of the series (`SERIES`).
+It keeps two kinds of rows in runs (`windrow.engine.state.runs`): records, each until no judgement can see it any more,
+and the alerts that a late record can still revise. Each run is sorted by the hash of the series (`SERIES`), which
+consists of the records of a key in a partition. So a step reads and writes little more than the rows of its own series.
 
-Rows that are kept for longer have no effect: with F, the partition's watermark less the lateness, every record that is
-still to come and does not expire has an event time after F. So no record up to F is judged again; of the records up to
-F, a series needs the newest `last`, and none that is `within` or more before F.
+Rows that are kept longer than needed have no effect. Let F be the partition's watermark less the lateness. Every record
+that is still to come and does not expire has an event time after F, so no record up to F is judged again. Of the
+records up to F, a series needs only the newest `last` records that are less than `within` before F.
 
-Where a rule uses `next`, the newest record up to F is judged again as long as a record after it can come, which is
-`within` longer: a series needs the `last` records before it too, and alerts are kept for `within` longer. So are ids:
-another record with the id of a record that is still judged would share its alert.
+If a rule uses `next`, the newest record up to F is judged again for as long as a record after it can arrive, which
+extends the period by `within`. Then a series also needs the `last` records before that record, and alerts are kept for
+that much longer. So are ids, because another record with the id of a record that is still judged would share its alert.
 """
 
 from __future__ import annotations
@@ -50,14 +50,15 @@ _STANDS: Final = "__stands"
 _TWO: Final = 2
 _RECORDS, _ALERTS = "records", "alerts"
 _MOST: Final = 1 << 14
-"""Judgements in an evaluation."""
+"""Maximum number of judgements in one evaluation."""
 
 
 @dataclass
 class RulesSummary:
-    """The operator's summary: the runs, and the watermark at the last record of each partition in the key group.
+    """The summary of the operator's state: its runs, and the watermark at the last record of each partition.
 
-    Records of a partition up to `forgotten_until` expired before a resume with a longer lateness, and still do.
+    The watermarks cover the records of the key group. For each partition, records up to `forgotten_until` expired
+    before the run resumed with a longer lateness, and remain expired.
     """
 
     records: Runs
@@ -66,7 +67,7 @@ class RulesSummary:
     forgotten_until: dict[int, int] = field(default_factory=dict)
 
     def encode(self) -> dict[str, Any]:
-        """Return plain JSON."""
+        """Return the summary as plain JSON."""
         return {
             "records": self.records.encode(),
             "alerts": self.alerts.encode(),
@@ -76,7 +77,7 @@ class RulesSummary:
 
     @staticmethod
     def decode(fields: Any) -> RulesSummary:  # noqa: ANN401 - plain JSON, None at first
-        """Read what `encode` returned."""
+        """Read the JSON that `encode` returned; None gives an empty summary."""
         known = fields or {}
         return RulesSummary(
             Runs.decode(_RECORDS, known.get("records")),
@@ -86,30 +87,30 @@ class RulesSummary:
         )
 
     def advance(self, partitions: Places, watermarks: Micros) -> None:
-        """Advance the watermarks to those at some records."""
+        """Advance the watermarks of partitions to the watermarks at the given records."""
         for partition in distinct(partitions):
             at = int(watermarks[partitions == partition].max())
             self.watermarks[partition] = max(self.watermarks.get(partition, MIN_TIME), at)
 
     def expired_until(self, partitions: Places, watermarks: Micros, lateness: int) -> Micros:
-        """Return for each record the time up to which records of its partition expire at its watermark."""
+        """Return, for each record, the time up to which records of its partition expire at its watermark."""
         until = _less(watermarks, lateness)
         for partition, forgotten in self.forgotten_until.items():
             until = np.where(partitions == partition, np.maximum(until, forgotten), until)
         return until
 
     def passed(self, partitions: Places, lateness: int) -> Micros:
-        """Return for each row the time up to which no record of its partition can come any more."""
+        """Return, for each row, the time up to which no record of its partition can arrive any more."""
         known = np.array(sorted(self.watermarks.items()), dtype=np.int64).reshape(-1, 2)
         return self.expired_until(partitions, known[np.searchsorted(known[:, 0], partitions), 1], lateness)
 
     def all_passed(self, lateness: int) -> int:
-        """Return the time up to which no record of any partition can come any more."""
+        """Return the time up to which no record of any partition can arrive any more."""
         until = self.passed(np.array(sorted(self.watermarks), dtype=np.int64), lateness)
         return int(until.min()) if len(until) else -MAX_TIME
 
     def forget(self, lateness: int) -> None:
-        """Set `forgotten_until` for a lateness that is shorter than the new one."""
+        """Set `forgotten_until` of all partitions, given the old lateness, which is shorter than the new one."""
         for partition in self.watermarks:
             self.forgotten_until[partition] = int(self.passed(np.array([partition]), lateness)[0])
 
@@ -128,11 +129,11 @@ class _Alert:
 
 
 _Row = tuple[Any, ...]
-"""A change of an alert (operation, pane, revision and the values of its row), or such values."""
+"""A change of an alert (operation, pane, revision, and the values of its row), or only the values of a row."""
 
 
 def _revise(before: _Alert | None, row: _Row | None, pane: str) -> tuple[_Alert, list[_Row]] | None:
-    """Return an alert with a new row (None for no alert) and its changes; None if nothing changes."""
+    """Return the alert after a new row (None to clear it), with its changes; return None if nothing changes."""
     old = before.row if before is not None and before.stands else None
     revision = 0 if before is None else before.revision + 1
     if old is not None and row is None:
@@ -147,7 +148,7 @@ def _revise(before: _Alert | None, row: _Row | None, pane: str) -> tuple[_Alert,
 
 @dataclass(frozen=True)
 class _Subject:
-    """The record of alerts: its series' hash, place, event time, key, and its id, or None."""
+    """The record that alerts refer to: the hash of its series, its position, event time and key, and its id or None."""
 
     series: int
     partition: int
@@ -158,12 +159,12 @@ class _Subject:
 
     @property
     def name(self) -> str:
-        """The record's name in the table."""
+        """The name of the record in the alert table: its id, or its partition and offset."""
         return f"{self.partition}:{self.offset}" if self.id is None else self.id
 
     def row(self, pipeline: str, rule: m.Rule, hashed: str, finding: Finding, before: _Alert | None) -> _Row:
-        """Return the row of an alert, with the identity that it had before."""
-        # without an id, the name has the partition already
+        """Return the row of an alert; an existing alert keeps its identity."""
+        # without an id, the name already includes the partition
         partition = 0 if self.id is None else self.partition
         identity = alert_id(pipeline, rule.name, self.key, self.name, partition) if before is None else before.row[0]
         about = (*self.key, self.name, self.time, finding.text, finding.evidence)
@@ -172,10 +173,11 @@ class _Subject:
 
 @dataclass(frozen=True)
 class _Known:
-    """The records of a step, behind the `stored` ones of their series, with the needed columns.
+    """The records of a step, after the stored records of their series, with the needed columns.
 
-    `series` is the number of the series of each. `watermarks` are those at the new records. New records that repeat an
-    earlier one are not accepted: `repeats` says by row whether the content differs.
+    `table` starts with `stored` rows of stored records. `series` has the series number of each row, and `watermarks`
+    the watermark at each new record. A new record that repeats an earlier one is not accepted; `repeats` maps its row
+    to whether the content differs.
     """
 
     table: pa.Table
@@ -186,7 +188,6 @@ class _Known:
     repeats: Mapping[int, bool]
 
     def column(self, name: str) -> Micros:
-        """Return a column of whole numbers."""
         return to_micros(self.table.column(name))
 
 
@@ -195,13 +196,13 @@ _OTHER_CONTENT: Final = "repeated id, other content"
 
 
 def build_rules(graph: m.Graph, node: m.RulesNode) -> Operator:
-    """Return the operator of rules."""
+    """Return the operator for a rules node."""
     spec = spec_of(graph, node)
     return RulesOperator(spec, RowDeadLetters(graph, node.input, spec.decode.fields, spec.key))
 
 
 class RulesOperator:
-    """Judges records in the order of the log; `histories` defines the records that a judgement sees."""
+    """Judges records in log order; `histories` defines the records that a judgement sees."""
 
     state: Final[Mapping[str, StoreKind]] = {_RECORDS: "runs", _ALERTS: "runs"}
 
@@ -212,7 +213,7 @@ class RulesOperator:
         self._duck = duckdb_sql.Connection()
         versions = self._versions = Versions(spec)
         self._ahead = versions.within if versions.sees_next else 0
-        """How much older than F a record can be that is judged again."""
+        """How far before F, in microseconds, a record can be that is judged again."""
         records = record_schema(spec)
         self._names = [name for name in records.names if name != WATERMARK]
         self._stored = pa.schema([pa.field(SERIES, pa.int64()), *(records.field(name) for name in self._names)])
@@ -232,7 +233,7 @@ class RulesOperator:
         self._needed = [SERIES, PARTITION, OFFSET, TIME, *needed]
 
     def change_lists(self, changes: Iterable[m.ListChange]) -> None:
-        """Change lists for records that are still to come."""
+        """Change lists for the records that are still to come."""
         self._versions.add(changes)
 
     def process(self, step: OperatorStep, state: OperatorState) -> OperatorOutput:
@@ -281,7 +282,7 @@ class RulesOperator:
     def _known(
         self, summary: RulesSummary, new: pa.Table, watermarks: Micros, expired_until: Micros, state: BlobStore
     ) -> _Known:
-        """Return the records of a step, and the stored ones of their series."""
+        """Return the records of a step together with the stored records of their series."""
         pieces = list(_find_rows(summary.records.read(state), np.unique(to_micros(new.column(SERIES)))))
         parts = [table.select(self._needed).take(pa.array(rows)) for table, rows in pieces]
         table = pa.concat_tables([*parts, new.select(self._needed)]).combine_chunks()
@@ -300,11 +301,11 @@ class RulesOperator:
         return _Known(table, numbers, stored, all_but(new.num_rows, repeats), watermarks, repeats)
 
     def _repeats(self, table: pa.Table, series: Places, times: Micros, passed: Micros, stored: int) -> dict[int, int]:
-        """Return the new records that repeat the id of an earlier one of their series, with the row of that.
+        """Map each new record that repeats the id of an earlier record of its series to the row of that record.
 
-        An id is known as long as a copy of its record would not be expired, or the record can still be judged again:
-        `passed` is by record the time up to which neither holds. Only records whose id occurs twice are examined one
-        by one.
+        An id is remembered as long as a copy of its record would not be expired, or the record can still be judged
+        again. `passed` is, for each record, the time up to which neither is the case. Only records whose id occurs
+        twice are examined one by one.
         """
         near = np.flatnonzero(times > passed[stored:].min(initial=MAX_TIME))
         near = np.union1d(near, np.arange(stored, len(series)))
@@ -324,7 +325,7 @@ class RulesOperator:
         return found
 
     def _judge(self, known: _Known, summary: RulesSummary, state: BlobStore) -> tuple[list[_Row], dict[int, str]]:
-        """Return the changes of a step, and the reasons of failed rules by new record."""
+        """Return the changes of a step, and the reason for each new record whose rules failed."""
         order = self._order(known)
         times, offsets = known.column(TIME)[order], known.column(OFFSET)[order]
         records = OrderedRecords(known.series[order], times, offsets, order >= known.stored)
@@ -357,11 +358,11 @@ class RulesOperator:
         return changes, reasons
 
     def _version_numbers(self, known: _Known, rows: Places) -> Places:
-        """Return the number of the version of the rules that judges each record."""
+        """Return the number of the rules version that judges each record."""
         return self._versions.numbers(known.column(PARTITION)[rows], known.column(OFFSET)[rows])
 
     def _order(self, known: _Known) -> Places:
-        """Return the accepted records by series, event time, and id or else offset."""
+        """Return the accepted records sorted by series, event time, and id (or offset if records have no id)."""
         times, offsets = (to_micros(known.table.column(name)) for name in (TIME, OFFSET))
         order = np.lexsort([offsets, times, known.series])
         if known.repeats:
@@ -381,7 +382,7 @@ class RulesOperator:
     def _stored_alerts(
         self, known: _Known, rows: Places, summary: RulesSummary, state: BlobStore
     ) -> dict[tuple[int, str], _Alert]:
-        """Return the alerts of some records by row and rule, as they stood before the step."""
+        """Return the alerts of the given records before the step, by row and rule."""
         taken = known.table.select([PARTITION, OFFSET]).take(pa.array(rows))
         places = dict(zip(_rows(taken, taken.column_names), rows.tolist(), strict=True))
         found: dict[tuple[int, str], _Alert] = {}
@@ -407,7 +408,8 @@ class RulesOperator:
     ) -> tuple[list[_Row], list[tuple[_Subject, _Alert]]]:
         """Return the changes of alerts in the order of their causes, and the alerts that have changed.
 
-        `found` is by judgement and number of the rule, `alerts` are those before the step by row and name of the rule.
+        `found` has the findings by judgement and rule number, and `alerts` the alerts before the step by row and rule
+        name.
         """
         rows, causes = order[judged.records], order[judged.causes]
         concerned = {int(rows[number]) for number, _ in found} | {row for row, _ in alerts}
@@ -437,7 +439,7 @@ class RulesOperator:
         return changes, [(subjects[name[0]], now[name]) for name in changed]
 
     def _subjects(self, known: _Known, rows: list[int]) -> dict[int, _Subject]:
-        """Return records by row."""
+        """Map each of the given rows to its record."""
         unique = self._rules.unique
         table = known.table.select(self._needed).take(pa.array(rows, pa.int64()))
         places = (to_micros(table.column(name)).tolist() for name in (SERIES, PARTITION, OFFSET, TIME))
@@ -453,9 +455,9 @@ class RulesOperator:
         return _to_table(self._alerts, rows)
 
     def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:  # noqa: ARG002 - the state depends on the partitions' watermarks alone
-        """Migrate records and alerts to the key groups of their keys; expired records stay expired."""
+        """Migrate records and alerts to the key groups of their keys; records that have expired remain expired."""
         groups = RowsByKeyGroup(self._spec, self._duck)
-        # a watermark bounds the records to come of its partition in all key groups
+        # a watermark bounds the future records of its partition in all key groups
         together = RulesSummary(Runs(_RECORDS), Runs(_ALERTS))
         for summary, state in states:
             known = RulesSummary.decode(summary)
@@ -477,7 +479,7 @@ class RulesOperator:
         return made
 
     def add(self, summary: RulesSummary, kind: str, rows: pa.Table, state: BlobStore) -> None:
-        """Add rows of a kind to the state, and drop those that are no longer needed."""
+        """Add rows of a kind to the state, and drop rows that are no longer needed."""
         all_passed = np.array(summary.all_passed(self._rules.lateness))
         judged_until = int(_less(all_passed, self._ahead))
         if kind == _ALERTS:
@@ -487,7 +489,7 @@ class RulesOperator:
             summary.records.add(rows, after, state, partial(self._needed_records, summary))
 
     def _needed_records(self, summary: RulesSummary, rows: pa.Table, _: bool) -> pa.Table:  # noqa: FBT001 - a callback
-        """Return the records of some runs that judgements can see, by series and event time."""
+        """Return the records of runs that judgements can still see, by series and event time."""
         last = self._versions.last + self._versions.sees_next
         series, times = (to_micros(rows.column(name)) for name in (SERIES, TIME))
         order = np.lexsort([times, series])
@@ -507,7 +509,7 @@ class RulesOperator:
         return rows.take(pa.array(order))
 
     def _needed_alerts(self, summary: RulesSummary, rows: pa.Table, _: bool) -> pa.Table:  # noqa: FBT001 - a callback
-        """Return the newest row of each alert of some runs that can be revised, by series."""
+        """Return the newest row of each alert in runs that can still be revised, by series."""
         newest = {name: number for number, name in enumerate(_rows(rows, (PARTITION, OFFSET, "rule")))}
         series = to_micros(rows.column(SERIES))
         passed = _less(summary.passed(to_micros(rows.column(PARTITION)), self._rules.lateness), self._ahead)
@@ -517,12 +519,12 @@ class RulesOperator:
 
 
 def _rows(table: pa.Table, names: Iterable[str]) -> Iterator[_Row]:
-    """Return rows of Python values of some columns."""
+    """Return an iterator over rows, as tuples of the Python values of the named columns."""
     return zip(*(table.column(name).to_pylist() for name in names), strict=True)
 
 
 def _to_table(fields: pa.Schema, rows: Sequence[_Row]) -> pa.Table:
-    """Return rows of Python values as a table."""
+    """Convert rows of Python values to a table."""
     if not rows:
         return fields.empty_table()
     columns = zip(*rows, strict=True)
@@ -532,7 +534,10 @@ def _to_table(fields: pa.Schema, rows: Sequence[_Row]) -> pa.Table:
 
 
 def _find_rows(tables: Iterable[pa.Table], series: Places) -> Iterator[tuple[pa.Table, Places]]:
-    """Yield the tables, ordered by series, that have rows of some series, and the numbers of these rows."""
+    """Yield each table that has rows of the given series, with the numbers of these rows.
+
+    The tables must be sorted by series.
+    """
     for table in tables:
         own = to_micros(table.column(SERIES))
         firsts, ends = (np.searchsorted(own, series, side=side) for side in ("left", "right"))

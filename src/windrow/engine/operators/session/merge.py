@@ -1,12 +1,12 @@
 """Session merging, one cluster at a time: the slow path of `plan_step`.
 
 A cluster is a sequence of events in the order of watermarks: its records, the ends of its sessions, and the end of the
-step. `SessionMerger` changes the sessions and their rows (`rows`) by one event after the other.
+step. `SessionMerger` applies one event after the other to the sessions and their rows (`rows`).
 
-Sessions whose rows other streams read are traced: each record is an event by itself, so that every change has the place
-of its cause. A row that an open session touches, directly or through late records, is taken back when the record that
-links them comes, and comes again, in the longer session, when that fires: the rows at a watermark are those that no
-session that is open then can change, and no row is taken back long after its end.
+If other streams read the rows of sessions, the sessions are traced: each record is an event of its own, so every change
+has the position of its cause. When a record links a row with an open session, directly or through late records, the row
+is retracted. It is inserted again, as part of the longer session, when that session fires. So the rows at a watermark
+are exactly the rows that no open session can change, and no row is retracted long after its end.
 """
 
 from __future__ import annotations
@@ -33,15 +33,16 @@ from windrow.engine.operators.session.rows import (
 from windrow.engine.schema import LAST_PARTITION
 
 _STORED, _ON_TIME, _LATE = range(3)
-"""The kinds of parts of a cluster, in the order in which those of a turn are merged."""
+"""The kinds of parts of a cluster, in the order in which the parts of a turn are merged."""
 
 
 @dataclass
 class MergeResult:
     """Result of the slow path.
 
-    `changes` are (number of the key, first event time of the cluster, change). A fragment in `made` (its fields) has
-    the accumulators of the places in `made_of`. `closed` rows are kept no longer.
+    `changes` are tuples (key number, first event time of the cluster, change). For each fragment in `made`, given by
+    its fields, `made_of` lists the places whose accumulators it combines. `closed` is the number of rows that are no
+    longer kept.
     """
 
     histories: RowHistory = field(default_factory=RowHistory)
@@ -53,7 +54,10 @@ class MergeResult:
 
 @dataclass(frozen=True)
 class ClusteredFragments:
-    """Fragments of a step, the first `stored` from the state; the cluster of each, and the fragment of each record."""
+    """The fragments of a step; the first `stored` fragments come from the state.
+
+    `cluster` has the cluster of each fragment, and `part_of` the fragment of each record.
+    """
 
     parts: fragments.Fragments
     stored: int
@@ -68,11 +72,11 @@ def merge_clusters(
     slow: fragments.Mask,
     arrivals: fragments.SessionRecords,
 ) -> tuple[MergeResult, Numbers]:
-    """Merge the clusters that are `slow`; return the result, and the part of each record.
+    """Merge the clusters marked as `slow`; return the result, and the part of each record.
 
-    Parts are the fragments by their numbers. Where late records are reported one by one there are more parts: on-time
-    records are coalesced anew, each only with those that come between the same two late records. Where they come one by
-    one every record is a part.
+    Parts are the fragments, by number. If late records are reported one by one, there are additional parts: on-time
+    records are coalesced again, but only with records that arrive between the same two late records. If all records are
+    processed one by one, every record is a part.
     """
     parts, cluster, part_of = clustered.parts, clustered.cluster, clustered.part_of
     is_stored = np.arange(len(parts)) < clustered.stored
@@ -122,7 +126,10 @@ def merge_clusters(
 
 
 def _turns(arrivals: fragments.SessionRecords, cluster: Numbers, within: Numbers, *, alone: bool) -> Numbers:
-    """Return how many late records of its cluster (with `alone`: records) come before each, in merged order."""
+    """Return, for each record, the number of late records in its cluster that precede it in the merged order.
+
+    With `alone`, count all records, not only late ones.
+    """
     cluster, records = cluster[within], arrivals.take(within)
     events = np.lexsort((records.offsets, records.partitions, records.watermarks, cluster))
     late = np.ones(len(within), dtype=np.int64) if alone else records.late[events].astype(np.int64)
@@ -136,7 +143,7 @@ def _turns(arrivals: fragments.SessionRecords, cluster: Numbers, within: Numbers
 def _merge_cluster(
     rules: fragments.SessionSpec, moment: fragments.SessionTime, parts: list[SessionPart], result: MergeResult
 ) -> None:
-    """Merge one cluster; its parts are ordered by turn, then kind."""
+    """Merge one cluster and add it to the result; its parts are ordered by turn, then kind."""
     table = SessionRows(rules.gap, result.histories, _rows_of(parts))
     merger = SessionMerger(rules, moment.low, table)
     merger.begin([part for part in parts if part.kind == _STORED], moment.before)
@@ -180,7 +187,7 @@ def _merge_records(merger: SessionMerger, parts: Iterable[SessionPart]) -> Itera
 
 
 def _rows_of(parts: Iterable[SessionPart]) -> list[SessionRow]:
-    """Return the rows that stored parts are in."""
+    """Return the rows that contain the stored parts."""
     rows: dict[int, SessionRow] = {}
     for part in parts:
         if part.seen != UNSEEN:
@@ -194,7 +201,7 @@ def _rows_of(parts: Iterable[SessionPart]) -> list[SessionRow]:
 def _remaining_fragments(
     rules: fragments.SessionSpec, moment: fragments.SessionTime, merger: SessionMerger
 ) -> Iterator[tuple[tuple[int, ...], list[SessionPart]]]:
-    """Yield the fragments that remain of a cluster, coalesced where no later record can separate them."""
+    """Yield the fragments that remain of a cluster, coalesced if no later record can separate them."""
     rows = merger.table.rows
     row_of = {id(part): row for row in rows for part in row.parts}
     # open sessions, and late records that wait for them, may still touch any row around them
@@ -222,7 +229,7 @@ def _remaining_fragments(
 
 
 def _split_by_row(segment: SessionSegment, row_of: dict[int, SessionRow]) -> Iterable[list[SessionPart]]:
-    """Split the parts of an open session by their row, and whether a pane has shown them."""
+    """Group the parts of an open session by row and by whether a pane has shown them."""
     alike: dict[tuple[int, int], list[SessionPart]] = {}
     for part in segment.parts:
         alike.setdefault((id(row_of.get(id(part))), part.seen), []).append(part)
@@ -230,7 +237,7 @@ def _split_by_row(segment: SessionSegment, row_of: dict[int, SessionRow]) -> Ite
 
 
 def _coalesced_fields(members: list[SessionPart], row: SessionRow | None, closes: int | None = None) -> tuple[int, ...]:
-    """Return the fields of a fragment; `closes` is that of its session if this is still open."""
+    """Return the fields of a coalesced fragment; `closes` is given if its session is still open."""
     last = max(part.last for part in members)
     return (
         members[0].key,
@@ -252,7 +259,7 @@ T = TypeVar("T")
 
 @dataclass
 class SessionSegment:
-    """On-time records of a session, as far as known now."""
+    """The on-time records of a session, as far as they are known."""
 
     first: int
     last: int
@@ -263,15 +270,17 @@ class SessionSegment:
 
 @dataclass
 class SessionMerger:
-    """The sessions of a cluster, changed by one event after the other.
+    """The sessions of a cluster, to which events are applied one after the other.
 
-    Sessions fire in the order of their ends; a record is added after the sessions that its watermark has passed.
-    `fired` holds the on-time sessions that end by the low watermark, `open` the others, which are all later.
+    Sessions fire in the order of their ends. Before a record is added, the sessions that its watermark has passed must
+    fire. `fired` holds the on-time sessions that end by the low watermark, and `open` the other sessions, which are all
+    later.
 
-    Late records that are linked with an open session, and with no row that has on-time records, are `waiting` for it.
-    Records that were in one row wait together. `pending_late` are late records to be joined at the end of the step.
+    Late records wait for an open session if they are linked with it and with no row that has on-time records. They are
+    in `waiting`, where records that were in the same row wait together. `pending_late` are late records to be joined at
+    the end of the step.
 
-    Where sessions are traced, all records that are linked with an open session wait for it.
+    If sessions are traced, all records that are linked with an open session wait for it.
     """
 
     rules: fragments.SessionSpec
@@ -284,28 +293,28 @@ class SessionMerger:
 
     @property
     def gap(self) -> int:
-        """The gap."""
+        """The gap of the sessions, in microseconds."""
         return self.rules.gap
 
     def begin(self, parts: Sequence[SessionPart], before: int) -> None:
-        """Start with the stored parts; the low watermark before the step was `before`."""
+        """Start with the stored parts. `before` is the low watermark before the step."""
         on_time = [part for part in parts if part.role == ON_TIME]
         self.fired += [_segment_of([part]) for part in on_time if part.closes + self.gap <= before]
         self.fired.sort(key=lambda segment: segment.last)
         self._open([part for part in on_time if part.closes + self.gap > before])
         self.waiting += [[part] for part in parts if part.role == WAITING]
         if self.rules.is_traced:
-            # they were taken back, with the records that they are linked with
+            # they were retracted together with the records that they are linked with
             self.waiting += [[part] for segment in self.fired for part in segment.parts if part.seen == UNSEEN]
 
     def add(self, parts: Sequence[SessionPart]) -> None:
-        """Add on-time records; the late records of rows that they touch wait for their session."""
+        """Add on-time records; the late records of rows that they touch wait for the new session."""
         self._open(parts)
         for part in parts:
             self._hide(self.table.find_touching(part.first, part.last + self.gap))
 
     def add_traced(self, part: SessionPart) -> None:
-        """Add a record that is the cause of its changes, where sessions are traced."""
+        """Add a record to traced sessions; the record is the cause of all changes that result."""
         self.fire(part.watermark)
         self.table.cause = part.cause
         start, end = part.first, part.last + self.gap
@@ -319,7 +328,7 @@ class SessionMerger:
         self.waiting += [self.table.take(row) for row in self.table.find_touching(start, end)]
 
     def _open(self, parts: Iterable[SessionPart]) -> None:
-        """Open sessions; merge those whose end another session covers."""
+        """Open a session for each part; merge sessions if a later one covers the end of an earlier one."""
         merged: list[SessionSegment] = []
         for segment in sorted([*self.open, *(_segment_of([part]) for part in parts)], key=lambda opened: opened.last):
             while merged and (merged[-1].last > segment.cover or merged[-1].last == segment.last):
@@ -334,7 +343,7 @@ class SessionMerger:
         self.open = merged
 
     def add_late(self, late: SessionPart) -> None:
-        """Add a late record that is reported by itself."""
+        """Add a late record that is reported on its own."""
         self.fire(late.cover if self.rules.is_record_by_record else min(late.cover, self.low))
         start, end = late.first, late.last + self.gap
         rows = self.table.find_touching(start, end)
@@ -350,30 +359,30 @@ class SessionMerger:
         return any(segment.first < end and start < segment.last + self.gap for segment in self.open)
 
     def _is_linked(self, start: int, end: int) -> bool:
-        """Whether a window touches an open session, or records that wait for one."""
+        """Return True if a window touches an open session, or records that wait for one."""
         windows = (window_of(together, self.gap) for together in self.waiting)
         return self._is_open(start, end) or any(first < end and start < last for first, last in windows)
 
     def _hide(self, rows: Iterable[SessionRow]) -> None:
-        """Remove rows that consist of late records only from the table; their records wait."""
+        """Remove the rows that contain only late records from the table; their records wait again."""
         self.waiting += [self.table.take(row) for row in rows if row.is_late_only]
 
     def fire(self, until: int) -> None:
-        """Fire the sessions that end by then."""
+        """Fire the sessions that end at or before the given time."""
         while self.open and self.open[0].last + self.gap <= until:
             segment = self._join_fired(self.open.pop(0))
             self._write(segment, "on_time")
             self.fired.append(segment)
 
     def end(self) -> None:
-        """Fire all open sessions; linked ones are one session, as no later record can come between them."""
+        """Fire all open sessions; linked sessions become one, because no later record can separate them."""
         for chain in self._chains():
             self._write(chain, "on_time")
 
     def early_by_count(self, part: SessionPart, count: int) -> None:
-        """Write an early pane of an on-time record's session if `count` of its records have been in no pane.
+        """Write an early pane for an on-time record's session if `count` of the session's records are unseen.
 
-        In the merged order no two open sessions are linked: one that has ended has fired.
+        In the merged order, no two open sessions are linked, because a session that has ended has fired.
         """
         segment = next(segment for segment in self.open if segment.first <= part.first <= segment.last)
         if segment.unseen < count:
@@ -383,13 +392,13 @@ class SessionMerger:
         segment.unseen = 0
 
     def early(self, due: int) -> None:
-        """Write early panes of the sessions whose first unseen record came at `due` or before."""
+        """Write early panes for the sessions whose first unseen record arrived at `due` or earlier."""
         for chain in self._chains():
             if any(part.seen == UNSEEN and part.since <= due for part in chain.parts):
                 self._write(chain, "early")
 
     def join_late(self, late: Iterable[SessionPart]) -> None:
-        """Join all late records; those that are linked with open sessions only wait."""
+        """Join all late records with the rows; late records that are linked only with open sessions keep waiting."""
         coming = [*self.waiting, *([part] for part in [*self.pending_late, *late])]
         self.waiting, self.pending_late = [], []
         spans: list[tuple[int, int, list[SessionPart] | SessionRow]] = [
@@ -407,13 +416,13 @@ class SessionMerger:
                 self.table.join(parts)
 
     def _join_fired(self, segment: SessionSegment) -> SessionSegment:
-        """Return an open session, joined with the fired sessions that are linked with it: the last ones."""
+        """Join an open session with the fired sessions that are linked with it, which are the last ones."""
         while self.fired and segment.first - self.fired[-1].last < self.gap:
             segment = _segment_of([*self.fired.pop().parts, *segment.parts])
         return segment
 
     def _chains(self) -> list[SessionSegment]:
-        """Return the open sessions, joined with the open and fired sessions that are linked with them."""
+        """Return the open sessions, each joined with the open and fired sessions that are linked with it."""
         chains: list[SessionSegment] = []
         for segment in [*self.fired, *self.open]:
             chain = segment
@@ -424,7 +433,7 @@ class SessionMerger:
         return [chain for chain in chains if any(id(part) in is_open for part in chain.parts)]
 
     def _write(self, session: SessionSegment, pane: Literal["on_time", "early"]) -> None:
-        """Write a pane, then the changes that late records make to it."""
+        """Write a pane, followed by the changes that late records make to it."""
         if pane == "on_time" and all(part.seen == FIRED for part in session.parts):
             return  # the end of an input has fired it
         start, end = session.first, session.last + self.gap
@@ -449,7 +458,10 @@ class SessionMerger:
                 self.table.join(late)
 
     def _write_linked(self, session: SessionSegment, start: int, end: int) -> None:
-        """Write a pane and the records linked with it; if an open session is linked too, all of them wait for it."""
+        """Write a pane and join the records linked with it.
+
+        If an open session is linked too, the session and its linked records wait for it instead.
+        """
         own = set(map(id, session.parts))
         linked = [part for together in self._take_waiting(start, end) for part in together if id(part) not in own]
         if self._is_open(*window_of([*session.parts, *linked], self.gap)):
@@ -462,7 +474,7 @@ class SessionMerger:
             self.table.join(linked)
 
     def _take_waiting(self, start: int, end: int) -> list[list[SessionPart]]:
-        """Remove and return the late records that are linked with a window, also through others, in log order."""
+        """Remove and return the late records linked with a window, directly or through others, in log order."""
         window: list[SessionPart] = []
         spans = [(*window_of(together, self.gap), together) for together in self.waiting]
         free: list[list[SessionPart]] = []
@@ -476,7 +488,7 @@ class SessionMerger:
 
 
 def _group_overlapping(spans: Iterable[tuple[int, int, T]]) -> list[list[T]]:
-    """Group (start, end, value) by overlap; return the values of each group."""
+    """Group (start, end, value) spans that overlap; return the values of each group."""
     groups: list[list[T]] = []
     reached = MIN_TIME
     for start, end, value in sorted(spans, key=lambda span: span[:2]):

@@ -1,7 +1,8 @@
 """The session operator: runs a step, and stores the fragments of its keys in buckets.
 
-The state of a key group is a summary and 64 blobs, each with the fragments of the keys with the same hash. The summary
-says when something in each bucket is due, so that a step reads only the buckets of its records and those that are due.
+The state of a key group is a summary and 64 blobs. Each blob has the fragments of the keys with the same hash. The
+summary records when something in each bucket is due, so a step reads only the buckets of its records and the buckets
+that are due.
 """
 
 from __future__ import annotations
@@ -34,12 +35,12 @@ from windrow.expressions import GAP, WindowSpec
 
 
 class SessionOperator:
-    """The aggregate of each session and key.
+    """Computes the aggregate of each session and key.
 
-    An on-time session holds the records that came before the watermark passed its end. On-time records that come after
-    that make it longer, late records join it with the sessions that they touch, and rows that are no longer a session
-    are deleted. With `is_traced` records come in the merged order, and the rows are emitted as a changelog, too.
-    Records also come in that order where early panes count them.
+    An on-time session holds the records that arrived before the watermark passed its end. On-time records that arrive
+    later extend it, late records join it with the sessions that they touch, and rows that no longer represent a session
+    are deleted. With `is_traced`, records come in the merged order, and the rows are also emitted as a changelog.
+    Records also come in that order if early panes count them.
     """
 
     state: Final[Mapping[str, StoreKind]] = {"sessions": "buckets"}
@@ -49,14 +50,14 @@ class SessionOperator:
             msg = f"{spec.node.window} is not a session window"
             raise TypeError(msg)
         if isinstance(spec.node.emit.late, m.Records):
-            msg = "late records of sessions are not counted"
+            msg = "late records of sessions cannot be counted"
             raise TypeError(msg)
         self._spec = spec
         self._is_traced = is_traced
         early = spec.node.emit.early
         trigger = SqlTrigger(None, None, None) if early is None else sql_trigger(early)
         if trigger is None or trigger.times is not None:
-            msg = f"sessions cannot have early panes by {early}; use count, every, or any_of them"
+            msg = f"sessions do not support early panes by {early}; use count, every, or any_of them"
             raise PipelineError(msg)
         self._every = trigger.micros
         self._gap = spec.node.window.gap if spec.node.window.by is None else None
@@ -78,7 +79,7 @@ class SessionOperator:
         summary = SessionSummary() if state.summary is None else SessionSummary.decode(state.summary)
         time = step.time
         summary.first_tick = time.latest if summary.first_tick is None else summary.first_tick
-        # the processing time up to which a record must have come to be due for an early pane now
+        # an early pane is due if its first unseen record arrived up to this processing time
         due = None if self._every is None or time.now is None else time.now - self._every
         moment = SessionTime(time.before, time.low, time.end, due)
 
@@ -119,7 +120,7 @@ class SessionOperator:
         )
 
     def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:
-        """Migrate sessions, bucket by bucket: the bucket of a key does not depend on its key group."""
+        """Migrate sessions bucket by bucket, since the bucket of a key does not depend on its key group."""
         columns, groups = StoredColumns(self._spec, change, self._duck), RowsByKeyGroup(self._spec, self._duck)
         for _, state in states:
             for (kind, bucket), blob in state.items():
@@ -137,7 +138,7 @@ class SessionOperator:
         return made
 
     def _judge(self, records: pa.Table, forgotten_until: int) -> tuple[pa.Table, pa.Table, Judged]:
-        """Return the records that have not expired, the late output of those that have, and all with their verdicts."""
+        """Return the records that have not expired, the late output of the expired ones, and all verdicts."""
         times, watermarks = (to_micros(records.column(name)) for name in (TIME, WATERMARK))
         ends = self._ends(records)
         expired = (watermarks >= ends + self._rules.lateness) | (ends <= forgotten_until)
@@ -152,7 +153,7 @@ class SessionOperator:
         )
 
     def _ends(self, records: pa.Table) -> Micros:
-        """Return the ends of the windows that hold a single record each."""
+        """Return, for each record, the end of the session that contains only this record."""
         gap = to_micros(records.column(GAP)) if self._gap is None else self._gap
         ends: Micros = to_micros(records.column(TIME)) + gap
         return ends
@@ -160,7 +161,7 @@ class SessionOperator:
     def _merge(
         self, moment: SessionTime, loaded: LoadedSessions, arrivals: fragments.SessionRecords, records: pa.Table
     ) -> tuple[SessionPlan, pa.Table, LoadedSessions]:
-        """Merge the sessions of the loaded buckets; return the plan, the changes, and the rest of the buckets."""
+        """Merge the sessions of the loaded buckets; return the plan, the changes, and what remains in the buckets."""
         parts = loaded.parts
         is_concerned = np.zeros(loaded.keys.num_rows, dtype=np.bool_)
         is_concerned[arrivals.keys] = True
@@ -181,17 +182,17 @@ class SessionOperator:
 
 
 SESSION_BUCKETS: Final = 64
-"""A step touches the buckets of its keys, so a small one reads and writes little whatever the number of keys."""
+"""Number of buckets. A step touches only those of its keys, so a small step reads and writes little state."""
 _SESSION_KIND: Final = "sessions"
 _FIELDS: Final = "__fields"
 _NEVER: Final = 2**63 - 1
 
 
 class SessionBucket(NamedTuple):
-    """A bucket in the summary: when something in it is due, and how many sessions are open in it.
+    """A bucket in the summary: when something in it is due, and the number of its open sessions.
 
-    `due` is the least low watermark at which a session fires or is dropped; `since` the least processing time at which
-    a record that waits for an early pane came.
+    `due` is the smallest low watermark at which a session fires or is dropped. `since` is the earliest processing time
+    at which a record that waits for an early pane arrived.
     """
 
     due: int
@@ -201,9 +202,9 @@ class SessionBucket(NamedTuple):
 
 @dataclass
 class SessionSummary:
-    """The operator's summary; `first_tick` is the first known processing time.
+    """The summary of the operator's state; `first_tick` is the first known processing time.
 
-    Sessions that end by `forgotten_until` were forgotten when lateness was shorter than it is now.
+    Sessions that end at or before `forgotten_until` were forgotten when the lateness was shorter than it is now.
     """
 
     first_tick: int | None = None
@@ -211,7 +212,7 @@ class SessionSummary:
     forgotten_until: int = MIN_TIME
 
     def due_buckets(self, moment: SessionTime) -> set[int]:
-        """Return the buckets that the passage of time alone may change."""
+        """Return the buckets that may change merely because time has passed."""
         return {
             number
             for number, bucket in self.buckets.items()
@@ -221,7 +222,7 @@ class SessionSummary:
         }
 
     def encode(self) -> dict[str, Any]:
-        """Return plain JSON."""
+        """Return the summary as plain JSON."""
         return {
             "first_tick": self.first_tick,
             "buckets": [[number, *bucket] for number, bucket in sorted(self.buckets.items())],
@@ -237,7 +238,10 @@ class SessionSummary:
 
 @dataclass(frozen=True)
 class LoadedSessions:
-    """Fragments of some buckets and their accumulators; the keys of these and of the step, and the bucket of each."""
+    """The fragments and accumulators of the loaded buckets, with all keys of these and of the step.
+
+    `buckets` has the bucket of each key.
+    """
 
     parts: Fragments
     values: pa.Table
@@ -246,7 +250,7 @@ class LoadedSessions:
 
 
 class StoredSessions:
-    """Reads and writes fragments by bucket: one table of key, accumulators and packed fields for each."""
+    """Reads and writes fragments by bucket, each as one table of keys, accumulators and packed fields."""
 
     def __init__(self, rules: fragments.SessionSpec, no_keys: pa.Table, no_values: pa.Table) -> None:
         self._rules = rules
@@ -258,7 +262,7 @@ class StoredSessions:
     def load(
         self, state: BlobStore, summary: SessionSummary, touched: Iterable[int], keys: pa.Table, buckets: Numbers
     ) -> LoadedSessions:
-        """Read some buckets; the keys of a step keep their numbers."""
+        """Load the touched buckets; the keys of the step keep their numbers."""
         tables, numbers, lengths = [self._no_rows], [], []
         for bucket in sorted(touched):
             blob = state.get(_SESSION_KIND, bucket)
@@ -281,7 +285,7 @@ class StoredSessions:
     def save(
         self, state: BlobStore, summary: SessionSummary, touched: Iterable[int], left: LoadedSessions, low: int
     ) -> None:
-        """Write the fragments left in some buckets, and when each bucket has something due after `low`."""
+        """Store the fragments that remain in the touched buckets, and record when each bucket is due after `low`."""
         buckets = left.buckets[left.parts["key"]]
         order = np.argsort(buckets, kind="stable")
         filled, firsts = np.unique(buckets[order], return_index=True)
@@ -301,7 +305,7 @@ class StoredSessions:
     def put(
         self, state: BlobStore, summary: SessionSummary, bucket: int, rows: pa.Table, low: int, *, now: bool
     ) -> None:
-        """Store a bucket's rows as another state held them; with `now` the next step reads it, due or not."""
+        """Store a bucket's rows from another state; with `now`, the bucket is due in the next step in any case."""
         parts = _from_column(rows.column(_FIELDS))
         parts["key"], _ = fragments.number_keys(fragments.session_keys(rows, self._keys))
         (entry,) = self._entries(parts, np.array([0]), low)
@@ -309,7 +313,7 @@ class StoredSessions:
         summary.buckets[bucket] = entry._replace(due=low) if now else entry
 
     def _entries(self, parts: Fragments, firsts: Numbers, low: int) -> list[SessionBucket]:
-        """Return the entry of each bucket in the summary; `firsts` is where its fragments begin."""
+        """Return the summary entry of each bucket; `firsts` has the index of each bucket's first fragment."""
         if len(firsts) == 0:
             return []
         ends = parts["closes"] + self._rules.gap
@@ -334,21 +338,21 @@ class StoredSessions:
 
 
 def session_buckets(keys: pa.Table) -> Numbers:
-    """Return the bucket of each key, by a hash of its text, which is the same on every machine."""
+    """Return the bucket of each key. It is a hash of the key's text, so it is the same on every machine."""
     plain = (column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column for column in keys.columns)
     texts = zip(*(map(str, column.to_pylist()) for column in plain), strict=True)
     return np.array([crc32("\0".join(text).encode()) % SESSION_BUCKETS for text in texts], dtype=np.int64)
 
 
 def _to_column(parts: Fragments) -> pa.Array:
-    """Return fragments as one column of bytes: the cost of a small table is that of its columns."""
+    """Pack fragments into a single binary column: the cost of a small table depends on its number of columns."""
     parts = parts.copy()
     parts["key"] = 0  # the number is only valid in the step
     return pa.Array.from_buffers(pa.binary(parts.itemsize), len(parts), [None, pa.py_buffer(parts)])
 
 
 def _add_missing_fields(rows: pa.Table) -> pa.Table:
-    """Return stored rows with fragments that have all fields."""
+    """Return stored rows whose fragments have all current fields."""
     at, column = rows.column_names.index(_FIELDS), rows.column(_FIELDS)
     if column.type.byte_width == 8 * len(fragments.FRAGMENT_FIELDS):
         return rows
@@ -356,7 +360,7 @@ def _add_missing_fields(rows: pa.Table) -> pa.Table:
 
 
 def _from_column(column: pa.ChunkedArray) -> Fragments:
-    """Read the column of `_to_column`; fields that older fragments lack are 0."""
+    """Unpack fragments from a column made by `_to_column`; fields that older fragments lack are 0."""
     array = column.combine_chunks()
     names = fragments.FRAGMENT_FIELDS[: column.type.byte_width // 8]
     read = np.frombuffer(array.buffers()[1] or b"", dtype=[(name, "<i8") for name in names])

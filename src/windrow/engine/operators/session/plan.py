@@ -1,10 +1,10 @@
-"""Session plans: which sessions fire, join, are revised or dropped in a step, and which fragments each is made of.
+"""Session plans: which sessions fire, join, are revised or dropped in a step, and the fragments that form each.
 
-Only the fragments' times are looked at, not their values; `sql` merges the accumulators as the plan says.
+Planning uses only the times of fragments, not their values; `sql` merges the accumulators according to the plan.
 
-`plan_step` makes fragments of the records, and clusters of fragments that touch. A cluster that is one session, has no
-row in the table and no late records takes the fast path: all such clusters at once, in columns. Every other cluster
-takes the slow path (`merge_clusters`), one at a time.
+`plan_step` turns records into fragments, and groups fragments that touch into clusters. A cluster takes the fast path
+if it is a single session without a row in the table and without late records. All such clusters are processed together
+as columns. Every other cluster takes the slow path (`merge_clusters`), one at a time.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ from windrow.engine.operators.session.merge import ClusteredFragments, MergeResu
 class SessionPlan:
     """The plan of a step. A place is the number of a group whose accumulators are merged.
 
-    `place` is the place of each record, `stored` that of each stored fragment: -1 if it stays unchanged or is
-    `dropped`. `made` are the fragments that the fast path leaves, with the accumulators of the places `made_of`; the
-    `written` ones are inserts, those that are not `kept` are dropped. Parts of the slow path have the place
-    `slow_from` + their number. `closed` rows are kept no longer.
+    `place` has the place of each record, and `stored` the place of each stored fragment, or -1 if the fragment is
+    unchanged or `dropped`. `made` are the fragments that result from the fast path, with the accumulators of the places
+    `made_of`. Fragments marked in `written` are inserted into the table, and those not marked in `kept` are dropped. A
+    part of the slow path has the place `slow_from` + its number. `closed` is the number of rows that are no longer
+    kept.
     """
 
     place: Numbers
@@ -41,7 +42,7 @@ class SessionPlan:
 
     @property
     def fired(self) -> int:
-        """How many rows are written as sessions fire."""
+        """The number of rows that are written because a session fires."""
         slow = sum(
             change.pane == "on_time" and change.op in {"insert", "update_after"} for _, _, change in self.slow.changes
         )
@@ -110,7 +111,7 @@ def plan_step(
 def _fragments_of_records(
     rules: fragments.SessionSpec, arrivals: fragments.SessionRecords
 ) -> tuple[Fragments, Numbers]:
-    """Return the fragments of the records, and the fragment of each record."""
+    """Return the fragments made from the records, and the fragment of each record."""
     if not arrivals.late.any():
         return fragments.coalesce(arrivals, rules.gap)
     on_time, late = np.flatnonzero(~arrivals.late), np.flatnonzero(arrivals.late)
@@ -135,9 +136,9 @@ def _fragments_of_records(
 
 
 def _is_one_session(by_end: Fragments, begins: Numbers) -> Mask:
-    """Return the mask of clusters that are one session: the next fragment covers the time at which each closes.
+    """Return the mask of clusters that are a single session: each fragment covers the end of the previous one.
 
-    (A fragment further on could cover it too. That is rare, and left to the slow path.)
+    A fragment further on could also cover that end. This is rare, and such clusters take the slow path.
     """
     last, cover = by_end["closes"], by_end["cover"]
     linked = np.ones(len(by_end), dtype=np.bool_)
@@ -147,7 +148,7 @@ def _is_one_session(by_end: Fragments, begins: Numbers) -> Mask:
 
 
 def _mark_panes(rules: fragments.SessionSpec, moment: fragments.SessionTime, made: Fragments) -> Mask:
-    """Mark the sessions that fire or have an early pane, and return the mask of them."""
+    """Mark the sessions that fire or have an early pane, and return their mask."""
     ends = made["last"] + rules.gap
     fires = (ends <= moment.low) | moment.end
     early = np.zeros(len(made), dtype=np.bool_)

@@ -1,4 +1,4 @@
-"""Rows of a key's sessions in the result table, and the changes that a step makes to them."""
+"""The rows of a key's sessions in the result table, and the changes that a step makes to them."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from windrow.engine.operators.session.fragments import EARLY, FIRED, JOINED, ON_
 Op = Literal["insert", "update_before", "update_after", "delete"]
 PaneName = Literal["early", "on_time", "late"]
 Cause = tuple[int, int, int]
-"""A place in the merged order: watermark, partition and offset."""
+"""A position in the merged order: watermark, partition and offset."""
 
 
 @dataclass(eq=False, slots=True)
 class SessionPart:
-    """A fragment by its number, with its fields (`FRAGMENT_FIELDS`), and a step changes some of them.
+    """A fragment with its number and its fields (`FRAGMENT_FIELDS`); a step changes some of the fields.
 
-    Parts of a cluster are merged by `turn`, then `kind`: on-time records of a turn come before its late record.
-    `watermark` is the watermark at its record if it has only one.
+    The parts of a cluster are merged by `turn`, then `kind`: the on-time records of a turn precede its late record. If
+    a part has a single record, `watermark` is the watermark at that record.
     """
 
     turn: int
@@ -43,15 +43,16 @@ class SessionPart:
 
     @property
     def cause(self) -> Cause:
-        """The place of its only record."""
+        """The position of the part's record, if it has a single record."""
         return self.watermark, self.partition, self.offset
 
 
 @dataclass(eq=False)
 class SessionRow:
-    """A row of the table; its values are those of a history at a place.
+    """A row of the table. Its values are those of `history` at `place`.
 
-    It is early if it holds on-time records that no on-time pane has held yet, late-only if it holds late records only.
+    A row is early if it holds on-time records that no on-time pane has held yet, and late-only if it holds only late
+    records.
     """
 
     start: int
@@ -65,9 +66,9 @@ class SessionRow:
 
 
 class SessionChange(NamedTuple):
-    """A change, in the order of the columns of changes.
+    """A change; the first fields are in the order of the columns of changes.
 
-    Its values are those of `history` at `place`. `cause` is the place of its cause, where sessions are traced.
+    Its values are those of `history` at `place`. `cause` is the position of its cause if sessions are traced.
     """
 
     op: Op
@@ -82,44 +83,44 @@ class SessionChange(NamedTuple):
 
 @dataclass
 class RowHistory:
-    """The parts that are added to rows, in order: the values of a row are those of all its parts so far.
+    """The parts that are added to rows, in order. The values of a row are the merged values of all its parts so far.
 
-    So a session that a thousand late records revise costs a thousand additions, not a thousand sums.
+    As a result, a session that a thousand late records revise costs a thousand additions, not a thousand sums.
     """
 
     number: int = 0
     added: list[tuple[int, int, int]] = field(default_factory=list)
-    """(history, place, number of the part)."""
+    """Tuples (history, place, number of the part)."""
 
     def open(self, parts: Iterable[SessionPart]) -> int:
-        """Begin a history with some parts at place 0."""
+        """Begin a history with the given parts at place 0, and return its number."""
         history = self.number
         self.number += 1
         self.add(history, 0, parts)
         return history
 
     def add(self, history: int, place: int, parts: Iterable[SessionPart]) -> None:
-        """Add parts to a history."""
+        """Add parts to a history at the given place."""
         self.added += [(history, place, part.number) for part in parts]
 
 
 @dataclass
 class SessionRows:
-    """The rows of a cluster; no two of them touch."""
+    """The rows of a cluster, which do not touch each other."""
 
     gap: int
     histories: RowHistory
     rows: list[SessionRow] = field(default_factory=list)
     changes: list[SessionChange] = field(default_factory=list)
     cause: Cause = (0, 0, 0)
-    """The place of the record, or of the end of the window, that causes the next changes."""
+    """The position of the record, or of the end of the window, that causes the next changes."""
 
     def find_touching(self, start: int, end: int) -> list[SessionRow]:
-        """Return the rows that touch a window, in their order."""
+        """Return the rows that touch a window, ordered by start."""
         return sorted((row for row in self.rows if row.start < end and start < row.end), key=lambda row: row.start)
 
     def put(self, start: int, end: int, parts: Sequence[SessionPart], pane: PaneName) -> list[SessionPart]:
-        """Replace the rows that a session touches by a row of exactly these parts; return the other parts they had."""
+        """Replace the rows that a session touches by one row with exactly these parts; return their other parts."""
         replaced = self.find_touching(start, end)
         within = set(map(id, parts))
         left = [part for row in replaced for part in row.parts if id(part) not in within]
@@ -130,7 +131,10 @@ class SessionRows:
         return left
 
     def take(self, row: SessionRow) -> list[SessionPart]:
-        """Delete a row; return its parts, which wait now. On-time records that a longer session may hold stay so."""
+        """Delete a row and return its parts, which now wait.
+
+        On-time records keep their role, because a longer session may hold them.
+        """
         self._begin(row)
         self._write("delete", "late" if row.is_late_only else "on_time", row)
         self.rows.remove(row)
@@ -141,9 +145,9 @@ class SessionRows:
         return row.parts
 
     def join(self, parts: Sequence[SessionPart]) -> None:
-        """Join late records, and parts that come back with them, with the rows that they touch.
+        """Join late records, and the parts that waited with them, with the rows that they touch.
 
-        A row with records that no on-time pane has held yet stays early: it depends on processing time.
+        A row with records that no on-time pane has held yet remains early, because it depends on processing time.
         """
         start, end = window_of(parts, self.gap)
         replaced = self.find_touching(start, end)
@@ -172,14 +176,14 @@ class SessionRows:
         new: SessionRow,
         pane: PaneName,
     ) -> None:
-        """Replace rows by a new row of the parts of `base`, whose history is continued, and the `added` parts."""
+        """Replace rows by a new row with the parts of `base`, whose history it continues, and the `added` parts."""
         for row in replaced:
             self._begin(row)
         if base is None or base.history is None:
             new.parts, new.history = added, self.histories.open(added)
         else:
             base.parts += added
-            # a row of the same parts has the same values
+            # a row with the same parts has the same values
             new.parts, new.history, new.place = base.parts, base.history, base.place + bool(added)
             self.histories.add(base.history, new.place, added)
         if [(row.start, row.end) for row in replaced] == [(new.start, new.end)]:
@@ -194,13 +198,13 @@ class SessionRows:
         self.rows.append(new)
 
     def _begin(self, row: SessionRow) -> None:
-        """Open a history for a row of an earlier step."""
+        """Open a history for a row that was written in an earlier step."""
         if row.history is None:
             row.history = self.histories.open(row.parts)
 
     def _write(self, op: Op, pane: PaneName, row: SessionRow) -> None:
         if row.history is None:
-            msg = "a row that is written has values"
+            msg = "a row must have values before it is written"
             raise ValueError(msg)
         self.changes.append(
             SessionChange(op, pane, row.revision, row.start, row.end, row.history, row.place, self.cause)
@@ -208,12 +212,12 @@ class SessionRows:
 
 
 def is_on_time(part: SessionPart) -> bool:
-    """Whether a part has on-time records."""
+    """Return True if a part has on-time records."""
     return part.role in {ON_TIME, SETTLED}
 
 
 def window_of(parts: Sequence[SessionPart], gap: int) -> tuple[int, int]:
-    """Return the start and end of the window of some parts."""
+    """Return the start and end of the window that spans the given parts."""
     return min(part.first for part in parts), max(part.last for part in parts) + gap
 
 

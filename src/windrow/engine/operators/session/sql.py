@@ -1,4 +1,4 @@
-"""SQL of sessions, and the values of a step: accumulators merged as the plan of the step says, and the changes."""
+"""SQL of sessions, and the values of a step: accumulators merged according to the plan, and the resulting changes."""
 
 from __future__ import annotations
 
@@ -20,21 +20,24 @@ from windrow.engine.schema import LAST_PARTITION, PLACE
 from windrow.expressions import WindowSpec, emitted_rows
 
 FRAGMENT: Final = "__fragment"
-"""The column with the number of the fragment that a record or an accumulator belongs to."""
+"""The column with the number of the fragment to which a record or an accumulator belongs."""
 
 
 _NUMBERS = "revision", "window_start", "window_end", "__key", "__first", "__rank", *PLACE
 _CHANGE: Final = pa.schema([("op", pa.string()), ("pane", pa.string()), *((name, pa.int64()) for name in _NUMBERS)])
-"""The columns of a change before its values."""
+"""The leading columns of a change, which precede its values."""
 
 
 class SessionSql:
-    """Queries over `records` and `parts` (accumulators of fragments); both have the column FRAGMENT.
+    """Queries over `records` and `parts` (accumulators of fragments), which both have the column FRAGMENT.
 
-    `begin`: records -> parts. `add`: records and parts -> parts, merged by number. `regroup`: parts and `groups`
-    (__group, FRAGMENT) -> parts by group. `replay`: parts and `added` (__history, __place, FRAGMENT) -> accumulators of
-    each history at each of its places. `changes`: `rows` (the columns of a change, key, accumulators, __first and
-    __rank) -> changes, by __first and key, then __rank; with `is_traced` they have a PLACE, too.
+    - `begin`: create parts from records.
+    - `add`: merge records and parts by fragment number.
+    - `regroup`: merge parts by group, given `groups` (__group, FRAGMENT).
+    - `replay`: compute the accumulators of each history at each of its places, given parts and `added` (__history,
+      __place, FRAGMENT).
+    - `changes`: turn `rows` (the columns of a change, key, accumulators, __first and __rank) into changes, sorted by
+      __first, key and __rank. With `is_traced`, changes have the columns of `PLACE`.
     """
 
     def __init__(self, spec: WindowSpec, *, is_traced: bool) -> None:
@@ -60,7 +63,7 @@ class SessionSql:
 
 @dataclass(frozen=True)
 class AccumulatorTable:
-    """Accumulators by number (the column FRAGMENT); `order` sorts the rows by it."""
+    """Accumulators by number (the column FRAGMENT); `order` is the permutation that sorts the rows by number."""
 
     table: pa.Table
     numbers: Numbers
@@ -68,13 +71,13 @@ class AccumulatorTable:
 
     @staticmethod
     def of(table: pa.Table) -> AccumulatorTable:
-        """Order a table by its numbers."""
+        """Index a table by its FRAGMENT column."""
         numbers = table.column(FRAGMENT).to_numpy()
         order = np.argsort(numbers)
         return AccumulatorTable(table, numbers[order], order)
 
     def take(self, numbers: Numbers) -> pa.Table:
-        """Return the accumulators of some numbers, in their order."""
+        """Return the accumulators with the given numbers, in the order of these numbers."""
         return self.table.drop_columns(FRAGMENT).take(pa.array(self.order[np.searchsorted(self.numbers, numbers)]))
 
 
@@ -99,7 +102,7 @@ class SessionValues:
         self.none = none.drop_columns(FRAGMENT)
 
     def totals(self, plan: SessionPlan, records: pa.Table, stored: pa.Table) -> AccumulatorTable:
-        """Return the accumulators of each place: records and stored fragments merged."""
+        """Return the accumulators of each place, merged from records and stored fragments."""
         moved = np.flatnonzero(plan.stored >= 0)
         places = plan.stored[moved]
         before = stored.take(pa.array(moved)).append_column(FRAGMENT, pa.array(places)).select(self._names)
@@ -111,7 +114,7 @@ class SessionValues:
         return AccumulatorTable.of(duckdb_sql.query(self._duck, self._sql.begin, records=records))
 
     def remaining(self, plan: SessionPlan, totals: AccumulatorTable) -> tuple[Fragments, pa.Table]:
-        """Return the fragments that a step leaves, and their accumulators."""
+        """Return the fragments that remain after a step, and their accumulators."""
         fast = np.flatnonzero(plan.kept)
         fragments, values = plan.made[fast], totals.take(plan.made_of[fast])
         slow = plan.slow
@@ -128,9 +131,9 @@ class SessionValues:
         )
 
     def changes(self, plan: SessionPlan, totals: AccumulatorTable, keys: pa.Table) -> pa.Table:
-        """Return the changes by start and key; those of sessions that touch are in the order in which they happen.
+        """Return the changes by start and key; changes of sessions that touch are in the order in which they happen.
 
-        Those of traced sessions have a PLACE.
+        Changes of traced sessions have the columns of `PLACE`.
         """
         fast, slow = self._fast_rows(plan, totals), self._slow_rows(plan, totals)
         rows = pa.concat_tables([part for part in (fast, slow) if part is not None])
@@ -162,7 +165,10 @@ class SessionValues:
         return _append_values(pa.table(columns, schema=_CHANGE), totals.take(plan.made_of[plan.written]))
 
     def _slow_rows(self, plan: SessionPlan, totals: AccumulatorTable) -> pa.Table | None:
-        """Return the changes of the slow path, each with the values of its history at its place; None without any."""
+        """Return the changes of the slow path with their values, or None if there are no changes.
+
+        The values of a change are those of its history at its place.
+        """
         slow = plan.slow
         if not slow.changes:
             return None

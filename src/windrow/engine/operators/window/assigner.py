@@ -1,4 +1,4 @@
-"""The window assigner: the windows of each record, and its verdict (on time, late or expired) for each of them."""
+"""The window assigner: assigns windows to each record, and judges it as on time, late or expired for each of them."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ Mask = npt.NDArray[np.bool_]
 
 
 class Assigned(NamedTuple):
-    """A step's records by window: a row a record and window, with WINDOW and END, and its verdict.
+    """The records of a step, one row per record and window, with WINDOW, END and the verdict.
 
-    The records in `whole` are on time for all of their windows; their WINDOW is the start of their slice.
+    Records in `whole` are on time for all of their windows; their WINDOW is the start of their slice.
     """
 
     rows: pa.Table
@@ -30,15 +30,15 @@ class Assigned(NamedTuple):
 
 
 def on_time_for_all(window: m.Window, times: Micros, watermarks: Micros, ended: int) -> tuple[Mask, Micros]:
-    """Return the mask of records that are on time for all of their windows, none fired, and the numbers of these.
+    """Return the mask of records that are on time for all of their windows, and the window number of each record.
 
-    For windows that overlap it is the start of the record's slice. `ended` is the time up to which windows have fired
-    at an earlier end of the input.
+    For windows that overlap, the number is the start of the record's slice. A record does not count as on time if one
+    of its windows has fired. `ended` is the time up to which windows fired at an earlier end of the input.
     """
     match window:
         case m.Hopping() | m.Cumulate():
             hops = hops_of(window, times)
-            # a watermark below the first window's end, the least of all, is below every other end
+            # the first window has the smallest end, so a watermark below it is below every other end
             first = window_bounds(window, hops.first)
             on_time = (watermarks < first.ends) & (first.starts > ended) & (hops.first <= hops.last)
             return on_time, slice_starts(window, times)
@@ -46,14 +46,14 @@ def on_time_for_all(window: m.Window, times: Micros, watermarks: Micros, ended: 
             starts, ends = windows_of(window, times)
             return (watermarks < ends) & (starts > ended), starts
         case _:
-            msg = "windows that have no end of their own are not determined by a record's time alone"
+            msg = "windows without a fixed end cannot be determined from the time of a record alone"
             raise TypeError(msg)
 
 
 def assign(spec: WindowSpec, records: pa.Table, ended: int, forgotten_until: int = MIN_TIME) -> Assigned:
-    """Judge records by the watermark at each.
+    """Assign records to windows, and judge each record by the watermark at it.
 
-    `ended` is the time up to which windows have fired at an earlier end of the input. Windows that end by
+    `ended` is the time up to which windows fired at an earlier end of the input. Windows that end at or before
     `forgotten_until` accept no records, whatever the lateness.
     """
     times = to_micros(records.column(TIME))
@@ -71,7 +71,7 @@ def assign(spec: WindowSpec, records: pa.Table, ended: int, forgotten_until: int
                 hops = hops_of(window, times[~sliced])
             return _judge(spec, _expand(window, records, hops), whole, forgotten_until)
         case m.Session():
-            msg = "sessions are not known by their records' times alone"
+            msg = "sessions cannot be determined from the times of records alone"
             raise TypeError(msg)
         case window:
             rows = _with_window(records, *windows_of(window, times))

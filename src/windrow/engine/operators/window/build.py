@@ -1,4 +1,4 @@
-"""The operator of a window node, chosen by its window, its input, and whether nodes read its rows."""
+"""Selection of the operator for a window node by its window, its input, and whether other nodes read its rows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from windrow.expressions import WindowSpec, spec_of, stream_of
 
 
 def build_windows(graph: m.Graph, node: m.WindowNode) -> Operator:
-    """Return the operator of a window node."""
+    """Return the operator for a window node."""
     spec = spec_of(graph, node)
     operator, is_settled = _build(graph, inner_spec(spec))
     if has_formulas(spec):
@@ -24,7 +24,7 @@ def build_windows(graph: m.Graph, node: m.WindowNode) -> Operator:
 
 
 def _build(graph: m.Graph, spec: WindowSpec) -> tuple[Operator, bool]:
-    """Return the operator without formulas, and whether its records have to be settled first."""
+    """Return the operator without formulas, and whether its records must be settled first."""
     node = spec.node
     is_traced = graph.is_read(node)
     if isinstance(node.window, m.Session):
@@ -40,5 +40,5 @@ def _build(graph: m.Graph, spec: WindowSpec) -> tuple[Operator, bool]:
 
 
 def is_running(graph: m.Graph, node: m.WindowNode) -> bool:
-    """Whether a node aggregates all rows so far, without windows."""
+    """Return True if a node aggregates all rows so far, without windows."""
     return isinstance(node.window, m.Global) and (graph.is_read(node) or stream_of(graph, node.input).is_changelog)

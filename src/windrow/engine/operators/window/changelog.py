@@ -1,8 +1,8 @@
-"""Windows over a changelog: the rows of other windows come, are taken back, and come again.
+"""Windows over a changelog, whose rows are inserted, retracted and inserted again. They can be rows of other windows.
 
-The rows of a window are kept, and the aggregates of the groups that a step touches are computed from them again, so any
-aggregate is exact. Changes come in the merged order, those of the same record together: they have one cause, and make
-one revision.
+The rows of a window are kept, and the aggregates of the groups that a step touches are recomputed from these rows, so
+every aggregate is exact. Changes come in the merged order. Changes caused by the same record come together and make one
+revision.
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ NEIGHBOURS: Final = f"""
     lag(__live, 1, false) OVER versions AS __was, lead(__live) OVER versions AS __next_live,
     {", ".join(f"lead({name}) OVER versions AS __next{name}" for name in PLACE)}
 """
-"""The columns of a history with values of the versions before and after."""
+"""Columns of a history that hold values of the previous and next version."""
 
 
 class ChangelogWindowOperator:
-    """The aggregate of each window and key of rows that change.
+    """Computes the aggregate of each window and key over rows that change.
 
-    On time for a window [a, b) are the rows as of the last watermark before b + `hold` (microseconds): on-time changes
-    can be that far behind. Changes after it revise the aggregate: it is updated, or deleted with the last row. No
-    change is expired: none comes after the lateness of the node that makes the changes.
+    For a window [a, b), the on-time rows are those that exist at the last watermark before b + `hold` (microseconds),
+    because on-time changes can be that far behind. Later changes revise the aggregate: it is updated, or deleted with
+    its last row. A change never expires, because none arrives after the lateness of the node that makes the changes.
     """
 
     state: Final[Mapping[str, StoreKind]] = {_ROWS: "windows", _REVISIONS: "windows"}
 
     def __init__(self, spec: WindowSpec, hold: int = 0, *, is_traced: bool = False) -> None:
         if not isinstance(spec.node.window, m.Tumbling | m.Sliced | m.Calendar):
-            msg = f"a changelog has no {type(spec.node.window).__name__} windows"
+            msg = f"{type(spec.node.window).__name__} windows over a changelog are not supported"
             raise TypeError(msg)
         self._spec = spec
         self._window = spec.node.window
@@ -70,14 +70,14 @@ class ChangelogWindowOperator:
         self._no_changes = pa.schema([*self._schema, *PLACES]).empty_table()
 
     def process(self, step: OperatorStep, state: OperatorState) -> OperatorOutput:
-        """Run one step of one key group: fire, revise, drop."""
+        """Run one step of one key group: fire, revise and drop windows."""
         summary = WindowSummary() if state.summary is None else WindowSummary.decode(state.summary)
         time = step.time
         rows = unscale(in_windows(self._window, step.records))
         is_late = to_micros(rows.column(WATERMARK)) >= to_micros(rows.column(END)) + self._hold
         touched = windows_in(rows)
         known, revisable = summary.open | summary.fired, len(summary.fired)
-        # a window that has begun is open only in the state of an earlier version, which knew fewer ends
+        # a window that has begun is open only in states of earlier versions, which recorded fewer ends of the input
         summary.fired |= operator.begun_windows(self._window, touched - summary.open, time.fired_until)
         summary.open |= touched - summary.fired
         firing = operator.ended_windows(self._window, summary.open, MAX_TIME if time.end else time.low - self._hold)
@@ -109,7 +109,7 @@ class ChangelogWindowOperator:
         )
 
     def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:  # noqa: ARG002 - no type is widened
-        """Migrate rows and revisions."""
+        """Migrate rows and revision numbers."""
         groups = RowsByKeyGroup(self._spec, self._duck, {_ROWS: self._no_rows.drop_columns(WINDOW).schema})
         for _, state in states:
             for address, blob in state.items():
@@ -131,9 +131,9 @@ class ChangelogWindowOperator:
         known: set[int],
         evicted: set[int],
     ) -> pa.Table:
-        """Fire windows and revise others; store the rows of both, unless they are evicted.
+        """Return the changes of firing and revised windows, and store the rows of both, unless the windows are evicted.
 
-        The `known` windows have state.
+        `known` are the windows that have state.
         """
         involved = firing | revised
         if not involved:
@@ -153,7 +153,7 @@ class ChangelogWindowOperator:
         kept = cast_table(window_store.drop_windows(kept, evicted), self._no_rows.schema)
         window_store.store_panes(state, _ROWS, kept)
         for start in (involved & known) - windows_in(kept):
-            state.drop(_ROWS, start)  # all of its rows have been taken back
+            state.drop(_ROWS, start)  # all of its rows have been retracted
         last = cast_table(last.select(self._no_revisions.column_names), self._no_revisions.schema)
         window_store.store_panes(state, _REVISIONS, window_store.drop_windows(last, evicted))
 
@@ -165,18 +165,23 @@ class ChangelogWindowOperator:
 
 
 def mark_rows(rows: pa.Table, is_stored: np.ndarray, fires: np.ndarray) -> pa.Table:
-    """Return rows of a changelog as the queries of `ChangelogSql` read them."""
+    """Add the columns that the queries of `ChangelogSql` need to rows of a changelog."""
     return rows.append_column(IS_STORED, pa.array(is_stored)).append_column(FIRES, pa.array(fires))
 
 
 class ChangelogSql:
-    """Queries over changes of rows: `rows` are those of the windows that a step concerns, the stored ones marked.
+    """Queries over changes of rows; the table `rows` has the rows of the windows that a step touches.
 
-    A window and key has a version for each cause: version 0 are the rows that are stored, or on time where the window
-    fires. `versions`: rows -> the versions, with the place of each cause. `live`: rows and versions -> the rows of each
-    version. `begin`: these -> accumulators by version. `history`: these, with the versions before and after.
-    `changes`: history -> changes, with the window's number in the place of its bounds. `kept`: rows -> the rows to be
-    stored. `revisions`: history and the stored revisions -> the last revision of each window and key.
+    Stored rows are marked. Each window and key has a version for each cause of changes. Version 0 consists of the
+    stored rows or, if the window fires, of the on-time rows. The queries are:
+
+    - `versions`: derive the versions from `rows`, with the position of each cause.
+    - `live`: return the rows of each version, given `rows` and `versions`.
+    - `begin`: create the accumulators of each version from `live`.
+    - `history`: combine each version with the versions before and after it.
+    - `changes`: turn `history` into changes, which have the window's number instead of its bounds.
+    - `kept`: select from `rows` the rows to be stored.
+    - `revisions`: return the last revision of each window and key, given `history` and the stored revisions.
     """
 
     def __init__(self, spec: WindowSpec, records: pa.Table) -> None:
@@ -191,7 +196,7 @@ class ChangelogSql:
         is_each = spec.node.emit.late == "each"
         number = f"dense_rank() OVER (PARTITION BY {by}, {IS_STORED} ORDER BY {place})" if is_each else "1"
         numbered = f"(SELECT *, CASE WHEN {IS_STORED} THEN 0 ELSE {number} END AS __version FROM rows)"
-        # where equal rows were added more than once, and for aggregates that depend on order: the last time
+        # if equal rows were added more than once, the last time counts, for aggregates that depend on order
         last = f"max({{'w': {WATERMARK}, 'p': {PARTITION}, 'o': {OFFSET}}}) FILTER ({DIFF} > 0) AS __last"
         self.versions = f"""
             SELECT {by}, __version, bool_or({FIRES}) OVER (PARTITION BY {by}) AS {FIRES}, {place} FROM (
@@ -246,7 +251,7 @@ class ChangelogSql:
     def revise(
         self, connection: duckdb_sql.Connection, rows: pa.Table, revisions: pa.Table
     ) -> tuple[pa.Table, pa.Table]:
-        """Return the changes that rows make, and the last revisions, given the stored ones."""
+        """Return the changes that rows make, and the last revisions. `revisions` are the stored revisions."""
         versions = duckdb_sql.query(connection, self.versions, rows=rows)
         live = duckdb_sql.query(connection, self.live, rows=rows, versions=versions)
         panes = duckdb_sql.query(connection, self.begin, records=live)
@@ -256,7 +261,7 @@ class ChangelogSql:
 
 
 def changes_query(spec: WindowSpec, lists: PaneLists) -> str:
-    """Return the query of the changes that a history (see `ChangelogSql`) makes."""
+    """Return the query that turns a history (see `ChangelogSql`) into changes."""
     place = ", ".join(PLACE)
     retracted = "" if spec.node.emit.mode == "retract" else "AND NOT __next_live"
     return f"""

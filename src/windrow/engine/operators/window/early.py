@@ -1,7 +1,8 @@
-"""Early panes: panes that a trigger fires before the watermark, then the on-time pane and the revisions.
+"""Early panes: panes that a trigger fires before the watermark, followed by the on-time pane and the revisions.
 
-A trigger that SQL can evaluate (`SqlTrigger`) needs no loop, nor do panes by event time: the record's own watermark
-says which of them shows it first. Any other trigger is evaluated in Python for each record, in the order of the log.
+A trigger that SQL can evaluate (`SqlTrigger`) needs no loop. Neither do panes by event time, because a record's own
+watermark determines the first pane that shows it. Any other trigger is evaluated in Python for each record, in log
+order.
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ from windrow.engine.windows import GLOBAL_END, window_bounds
 from windrow.expressions import WindowSpec, emitted_rows
 
 _LAST_PANE: Final = GLOBAL_END - 1
-"""The last time at which an early pane is due: none is due at the end of a window."""
+"""The last time at which an early pane can be due, since none is due at the end of a window."""
 
 _MANY_PANES: Final = 4
-"""Panes a record, above which it costs less to find those that a step touches than to read all."""
+"""Number of panes per record above which finding the panes that a step touches is cheaper than reading all."""
 
 
 class EarlyPanes:
-    """Early panes, the on-time pane, and the revisions of late records."""
+    """Writes early panes, the on-time pane, and the revisions for late records."""
 
     def __init__(
         self, spec: WindowSpec, trigger: m.Trigger, connection: duckdb_sql.Connection, no_records: pa.Table
@@ -59,7 +60,7 @@ class EarlyPanes:
         self._no_panes = duckdb_sql.query(connection, self._sql.empty, records=no_records)
 
     def process(self, step: PaneStep, summary: WindowSummary, state: OperatorState) -> pa.Table:
-        """Run a step; return its changes, by window and key in the order of effect."""
+        """Run a step; return its changes by window and key, in order of effect."""
         windows = windows_in(step.on_time) | windows_in(step.due) | step.firing | self._due_windows(step, summary)
         panes = load_panes(state, "panes", windows & step.known, self._no_panes)
         changes = self._no_changes
@@ -77,7 +78,7 @@ class EarlyPanes:
         return changes
 
     def _split_touched(self, step: PaneStep, panes: pa.Table, clock: pa.Table) -> tuple[pa.Table, pa.Table]:
-        """Return the panes that the step can change, and the rest."""
+        """Return the panes that the step can change, and the other panes."""
         if panes.num_rows <= _MANY_PANES * (step.on_time.num_rows + step.due.num_rows):
             return panes, panes.slice(0, 0)
         tables = {"records": step.on_time, "late": step.due, "firing": _firing(step), "clock": clock}
@@ -87,7 +88,7 @@ class EarlyPanes:
         return panes.filter(is_touched), panes.filter(pc.invert(is_touched))
 
     def _fire(self, step: PaneStep, panes: pa.Table, clock: pa.Table) -> tuple[pa.Table, pa.Table]:
-        """Return the step's changes, and the panes as they are after it."""
+        """Return the changes of the step, and the panes after it."""
         changes: list[pa.Table] = []
         for late in self._chunks.of(step.due):
             if changes:
@@ -105,7 +106,7 @@ class EarlyPanes:
         return self._chunks.join(changes), panes
 
     def _due_windows(self, step: PaneStep, summary: WindowSummary) -> set[int]:
-        """Return the windows for which an early pane may be due."""
+        """Return the windows that may have an early pane due."""
         if isinstance(self._trigger, m.EveryEventTime):
             reached = min(step.reached, _LAST_PANE)
             return {window for window, at in summary.pending.items() if at <= reached}
@@ -114,9 +115,10 @@ class EarlyPanes:
         return {window for window, since in summary.pending.items() if step.time.now - since >= self._shortest}
 
     def _update_pending(self, panes: pa.Table, windows: set[int], summary: WindowSummary) -> None:
-        """Update the processing time since which windows wait for an early pane, `MIN_TIME` before the first tick.
+        """Update the processing time since which each window has waited for an early pane.
 
-        By event time, update the watermark at which the pane is due.
+        The time is `MIN_TIME` before the first tick. If early panes are by event time, update the watermark at which
+        the next pane is due instead.
         """
         if self._shortest is None and not isinstance(self._trigger, m.EveryEventTime):
             return
@@ -128,7 +130,7 @@ class EarlyPanes:
         summary.pending.update(zip(*(least.column(name).to_pylist() for name in (WINDOW, "since_min")), strict=True))
 
     def _events(self, step: PaneStep, panes: pa.Table, clock: pa.Table) -> pa.Table:
-        """Return the events of each window and key in the step, in the order of effect."""
+        """Return the events of each window and key in the step, in order of effect."""
         tables = {"panes": panes, "late": step.due, "firing": _firing(step), "clock": clock}
         if self._plain is not None:
             records = step.on_time
@@ -139,7 +141,7 @@ class EarlyPanes:
         return duckdb_sql.query(self._duck, self._sql.events, records=records, memory=memory, **tables)
 
     def _shown_at(self, records: pa.Table, period: int) -> pa.Array:
-        """Return the watermark at which an early pane first shows each on-time record; GLOBAL_END if none does."""
+        """Return the watermark at which an early pane first shows each on-time record; GLOBAL_END if no pane does."""
         starts, ends = window_bounds(self._window, to_micros(records.column(WINDOW)))
         at = starts + ((np.maximum(to_micros(records.column(WATERMARK)), starts) - starts) // period + 1) * period
         return pa.array(np.where(at < ends, at, GLOBAL_END))
@@ -147,9 +149,9 @@ class EarlyPanes:
     def _evaluate(self, step: PaneStep, panes: pa.Table) -> tuple[pa.Table, pa.Table]:
         """Evaluate the trigger at each on-time record in log order, and at the tick.
 
-        Return the records with CHUNK (the number of early panes of their window and key in the step before them) and
-        EARLY (an early pane follows), and the state of the trigger by window and key, with whether a pane is due by
-        processing time.
+        Return the records with CHUNK (the number of early panes of the record's window and key earlier in the step) and
+        EARLY (whether an early pane follows). Also return, for each window and key, the state of the trigger and
+        whether a pane is due by processing time.
         """
         observed = duckdb_sql.query(self._duck, self._sql.observed, records=step.on_time, panes=panes)
         bounds = window_bounds(self._window, to_micros(observed.column(WINDOW)))
@@ -185,22 +187,21 @@ def _firing(step: PaneStep) -> pa.Table:
 
 
 def _clock(step: PaneStep) -> pa.Table:
-    """Return one row: the processing time of the step's tick and of the latest tick, and the watermark."""
+    """Return a table with one row: the processing time of the step's tick and of the latest tick, and the watermark."""
     times = {"now": step.time.now, "latest": step.time.latest, "reached": min(step.reached, _LAST_PANE)}
     return pa.table({name: pa.array([time], pa.int64()) for name, time in times.items()})
 
 
 def _number_rows(records: pa.Table) -> pa.Table:
-    """Return records in the order of the log, with ROW, their number."""
     return in_log_order(records).append_column(sql.ROW, pa.array(np.arange(records.num_rows)))
 
 
 _Known = tuple[int, int, int, int | None, str | None]
-"""A window and key before the step: records, pending records, early panes, SINCE, and the state of the trigger."""
+"""State of a window and key before the step: records, pending records, early panes, SINCE, and trigger state."""
 
 
 class _TriggerRun:
-    """The trigger of a window and key in a step."""
+    """Evaluates the trigger of one window and key during a step."""
 
     def __init__(self, trigger: m.Trigger, window: int, start: int, end: int, known: _Known) -> None:
         self.window = window
@@ -212,7 +213,7 @@ class _TriggerRun:
             self._trigger.memory = json.loads(memory)
 
     def at_record(self, time: int, place: RecordPlace) -> tuple[int, bool]:
-        """Return a record's chunk, and whether an early pane follows it."""
+        """Return the chunk of a record, and whether an early pane follows it."""
         chunk = self._panes - self._before
         self._records += 1
         self._waiting += 1
@@ -223,7 +224,6 @@ class _TriggerRun:
         return chunk, fires
 
     def at_tick(self, now: int, latest: int) -> bool:
-        """Return whether an early pane is due."""
         if self._waiting == 0:
             return False
         fires = self._trigger.at_tick(now - (latest if self._since is None else self._since))
@@ -233,7 +233,7 @@ class _TriggerRun:
 
     @property
     def memory(self) -> str:
-        """The state of the trigger."""
+        """The state of the trigger, as JSON text."""
         return json.dumps(self._trigger.memory)
 
     def _reset(self) -> None:
@@ -243,7 +243,7 @@ class _TriggerRun:
 
 
 def _record_place(spec: WindowSpec, records: pa.Table, row: int) -> str:
-    """Return the place of a record, and its key, as an error names them."""
+    """Return the coordinates and key of a record for an error message."""
     row_of = records.slice(row, 1)
     partition, offset, *key = (row_of.column(name)[0].as_py() for name in (PARTITION, OFFSET, *spec.key))
     return f"{record_place(spec.source.label, partition, offset)}, {key_text(spec.key, key)}"

@@ -1,4 +1,4 @@
-"""Late records that make revisions: counted by window and key, and cut into chunks that fit into memory."""
+"""Late records that make revisions, counted by window and key, and split into chunks that fit into memory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from windrow.engine.state.window_store import WindowSummary, is_in_windows, spli
 from windrow.expressions import WindowSpec
 
 WAITING_KIND: Final = "waiting"
-"""The kind of blobs of late records that wait for their window to fire, or for more records of their revision."""
+"""The kind of blobs with late records that wait for their window to fire, or for their revision to be complete."""
 
 _RANK: Final = "__rank"
 _COUNT: Final = "__count"
@@ -34,9 +34,9 @@ def _window_and_key(spec: WindowSpec) -> str:
 
 
 class LateGroups:
-    """Puts late records of a window and key into groups of `number`, in log order; each group makes one revision.
+    """Groups the late records of each window and key by `number` in log order; each group makes one revision.
 
-    The rest waits in the state for more records, until its window is dropped.
+    An incomplete group waits in the state for more records, until its window is dropped.
     """
 
     def __init__(self, spec: WindowSpec, number: int, connection: duckdb_sql.Connection) -> None:
@@ -52,10 +52,10 @@ class LateGroups:
     def take_revisions(
         self, due: pa.Table, leaving: AbstractSet[int], summary: WindowSummary, state: OperatorState
     ) -> pa.Table:
-        """Return the late records that make revisions in this step, with GROUP, the number of the revision.
+        """Return the late records that make revisions in this step, with the number of the revision as GROUP.
 
-        `due` are late records of windows that have fired; an `ID` that they have is not stored. No record of windows
-        that are `leaving` waits any longer.
+        `due` are late records of windows that have fired; if they have an `ID`, it is not stored. Records of windows in
+        `leaving` stop waiting: an incomplete group makes a revision too.
         """
         due = in_log_order(due)
         due = due.drop_columns(ID) if ID in due.column_names else due
@@ -80,13 +80,13 @@ class LateGroups:
 
 
 MAX_REVISIONS: Final = 256
-"""Number of revisions of a window and key computed at once if accumulators grow with their records."""
+"""Number of revisions of a window and key that are computed at once if accumulators grow with their records."""
 
 _CHUNK: Final = "__chunk"
 
 
 class LateChunks:
-    """Cuts late records into chunks whose revisions fit into memory with an accumulator each."""
+    """Splits late records into chunks small enough to hold an accumulator for each revision in memory."""
 
     def __init__(self, spec: WindowSpec, connection: duckdb_sql.Connection, place: Sequence[str] = PLACE[1:]) -> None:
         self._duck = connection
@@ -112,7 +112,7 @@ class LateChunks:
             yield numbered.filter(pc.equal(numbers, number)).drop_columns(_CHUNK)
 
     def join(self, changes: Iterable[pa.Table]) -> pa.Table:
-        """Join the changes of chunks by window and key, for each in the order of the chunks."""
+        """Concatenate the changes of chunks by window and key, keeping the order of the chunks within each."""
         first, *others = changes
         if not others:
             return first

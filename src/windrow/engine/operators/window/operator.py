@@ -34,11 +34,12 @@ from windrow.expressions import WindowSpec
 
 
 class WindowOperator:
-    """The aggregate of each window and key, by the definition of on time, late and expired; not of sessions.
+    """Computes the aggregate of each window and key from on-time and late records, for all windows except sessions.
 
-    With `is_traced` records come in the merged order, and the rows are emitted as a changelog, too. With `has_id`
-    records have an `ID`. If they come in the merged order anyway (`is_settled`), they revise in that order: partition
-    and offset do not order records at the same place of the log, such as those of all timers.
+    With `is_traced`, records come in the merged order, and the rows are also emitted as a changelog. With `has_id`,
+    records have an `ID`. With `is_settled`, records come in the merged order even if they are not traced, and revise in
+    that order. Partition and offset alone do not order records at the same log position, such as rows emitted by
+    timers.
     """
 
     state: Final[Mapping[str, StoreKind]] = {"panes": "windows", SLICE_KIND: "windows", WAITING_KIND: "windows"}
@@ -60,7 +61,7 @@ class WindowOperator:
         self._no_parts = duckdb_sql.query(self._duck, WindowSql(spec).begin, records=empty)
         late = spec.node.emit.late
         self._groups = LateGroups(spec, late.number, self._duck) if isinstance(late, m.Records) else None
-        # it orders records at the same place, which are counted
+        # the ID orders records at the same position, which matters when records are counted
         ids = [ID] if has_id and self._groups is not None else []
         self._due_columns = [*empty.column_names, *ids]
         self._panes = (
@@ -70,7 +71,7 @@ class WindowOperator:
         )
 
     def process(self, step: OperatorStep, state: OperatorState) -> OperatorOutput:
-        """Run one step of one key group: assign windows and verdicts, fire, revise, drop."""
+        """Run one step of one key group: assign windows and verdicts, then fire, revise and drop windows."""
         summary = WindowSummary() if state.summary is None else WindowSummary.decode(state.summary)
         time = step.time
         judged = assign(self._spec, step.records, time.fired_until, summary.forgotten_until)
@@ -143,7 +144,7 @@ class WindowOperator:
         columns, groups = StoredColumns(self._spec, change, self._duck), RowsByKeyGroup(self._spec, self._duck)
         for _, state in states:
             for (kind, bucket), blob in state.items():
-                # inner nodes of slice trees are computed again: not every key group may have had them
+                # inner nodes of slice trees are recomputed, as some key groups may not have had them
                 if not is_slice_node(kind):
                     table = unpack(blob)
                     converted = columns.records(table) if kind == WAITING_KIND else columns.panes(table)
@@ -154,13 +155,13 @@ class WindowOperator:
         return [(reduce_summary(together, set(tables)).encode(), state_of_tables(tables)) for tables in groups.tables()]
 
     def _of_slices(self, more: set[int], summary: WindowSummary, after: int) -> set[int]:
-        """Return the windows of slices, those in the state and `more`, that end after a time."""
+        """Return the windows that contain stored slices or the slices in `more`, and end after the given time."""
         if not isinstance(self._window, m.Sliced):
             return set()
         return windows_of_slices(self._window, summary.slices.get(0, set()) | more, after)
 
     def _due(self, late: pa.Table, firing: Collection[int], summary: WindowSummary, state: OperatorState) -> pa.Table:
-        """Return the late records whose windows have fired by now; let the others wait."""
+        """Return the late records whose windows have fired by now; the other late records wait in the state."""
         waiting = summary.open - set(firing)
         for start, part in window_store.split_by_window(window_store.take_windows(late, waiting)):
             blob = state.get(WAITING_KIND, start) if start in summary.waiting else None
@@ -176,7 +177,7 @@ class WindowOperator:
 
 
 def begun_windows(window: m.Tumbling | m.Sliced | m.Calendar, windows: Collection[int], time: int) -> set[int]:
-    """Return the windows that start by a time."""
+    """Return the windows that start at or before the given time."""
     numbers = window_store.window_numbers(windows)
     return set(numbers[window_bounds(window, numbers).starts <= time].tolist())
 
@@ -184,7 +185,7 @@ def begun_windows(window: m.Tumbling | m.Sliced | m.Calendar, windows: Collectio
 def ended_windows(
     window: m.Tumbling | m.Sliced | m.Calendar | m.Global, windows: Collection[int], time: int
 ) -> set[int]:
-    """Return the windows that end by a time; the global window ends after all time."""
+    """Return the windows that end at or before the given time; the global window ends after all time."""
     if isinstance(window, m.Global):
         return set(windows if time == MAX_TIME else ())
     numbers = window_store.window_numbers(windows)
@@ -192,13 +193,13 @@ def ended_windows(
 
 
 def emit_changes(changes: pa.Table, *, is_traced: bool) -> tuple[pa.Table, tuple[pa.Table, ...]]:
-    """Return changes without their places, and the records of a stream if nodes read the rows (`is_traced`)."""
+    """Return changes without their positions, and a stream's records if other nodes read the rows (`is_traced`)."""
     records = (_change_records(changes),) if is_traced else ()
     return changes.drop_columns(list(PLACE)) if WATERMARK in changes.column_names else changes, records
 
 
 def _change_records(changes: pa.Table) -> pa.Table:
-    """Return changes with places as records: their time is the last microsecond of the window, `DIFF` 1 or -1."""
+    """Return positioned changes as records, timed at the last microsecond of their window, with a `DIFF` of 1 or -1."""
     times = to_micros(changes.column("window_end")) - 1
     fields = [name for name in changes.column_names if name not in {"op", "pane", "revision", *PLACE}]
     own = {
@@ -213,13 +214,13 @@ def _change_records(changes: pa.Table) -> pa.Table:
 
 
 def change_diffs(changes: pa.Table) -> pa.ChunkedArray:
-    """Return the `DIFF` of changes: 1 where a row is added, -1 where it is taken back."""
+    """Return the `DIFF` of each change: 1 if it adds a row, -1 if it retracts a row."""
     is_added = pc.is_in(changes.column("op"), pa.array(["insert", "update_after"]))
     return pc.if_else(is_added, 1, -1).cast(pa.int64())
 
 
 def merge_summaries(summaries: list[WindowSummary]) -> WindowSummary:
-    """Return the union of the summaries of all key groups."""
+    """Merge the summaries of all key groups into one."""
     pending: dict[int, int] = {}
     for summary in summaries:
         for window, since in summary.pending.items():
@@ -233,7 +234,7 @@ def merge_summaries(summaries: list[WindowSummary]) -> WindowSummary:
 
 
 def reduce_summary(together: WindowSummary, addresses: set[BlobAddress]) -> WindowSummary:
-    """Return the part of a summary that concerns a key group with blobs at these addresses."""
+    """Return the part of a summary that concerns a key group, given the addresses of the group's blobs."""
     there: defaultdict[str, set[int]] = defaultdict(set)
     for kind, bucket in addresses:
         there[kind].add(bucket)

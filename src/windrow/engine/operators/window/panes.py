@@ -1,8 +1,8 @@
-"""Panes that only the watermark fires, and late records in batches of revisions.
+"""Panes that only the watermark fires, and batches of revisions for late records.
 
-`WatermarkPanes` writes the on-time pane of each window and key, then a revision for each late record or for all late
-records of a step. `EarlyPanes` (see `early`) could do the same work; this form exists because it needs fewer and
-cheaper queries in each step.
+`WatermarkPanes` writes the on-time pane of each window and key, followed by a revision for each late record or for all
+late records of a step. `EarlyPanes` (see `early`) could do the same work, but `WatermarkPanes` needs fewer and cheaper
+queries in each step.
 """
 
 from __future__ import annotations
@@ -32,12 +32,13 @@ from windrow.expressions import WindowSpec, emitted_rows
 
 @dataclass(frozen=True)
 class PaneStep:
-    """The input of a step, judged: records and the windows that they concern.
+    """The judged input of a step: its records, and the windows that they affect.
 
-    `on_time` are records of windows that had not fired before, `whole` those of slices (WINDOW is the slice's start),
-    `parts` panes that salted key groups made of such records (of windows that overlap, slices), `due` late records of
-    windows that have fired by now. `firing` are the windows that fire in this step, `known` those that had state before
-    it, `evicted` those that no record can reach after it. Windows that end by `reached` have fired.
+    `on_time` are records of windows that had not fired before the step. `whole` are on-time records for slices; their
+    WINDOW is the start of the slice. `parts` are panes that key groups of salted keys made from such records; if
+    windows overlap, they are panes of slices. `due` are late records of windows that have fired by now. `firing` are
+    the windows that fire in this step, `known` the windows that had state before it, and `evicted` the windows that no
+    record can reach after it. Windows that end at or before `reached` have fired.
     """
 
     time: StepTime
@@ -52,7 +53,7 @@ class PaneStep:
 
 
 class WatermarkPanes:
-    """Panes that the watermark fires: a pane of the on-time records, then the revisions of late records."""
+    """Panes that the watermark fires: one pane for the on-time records, then the revisions for late records."""
 
     def __init__(
         self, spec: WindowSpec, connection: duckdb_sql.Connection, no_records: pa.Table, *, is_traced: bool
@@ -72,7 +73,7 @@ class WatermarkPanes:
         )
 
     def process(self, step: PaneStep, summary: WindowSummary, state: OperatorState) -> pa.Table:
-        """Run a step; return its changes: on-time panes by window and key, then the revisions."""
+        """Run a step; return the changes of on-time panes by window and key, followed by the revisions."""
         fired = self._fill(step, summary, state)
         changes = self._no_changes
         if fired.num_rows:
@@ -91,7 +92,7 @@ class WatermarkPanes:
         return changes
 
     def _revise(self, panes: pa.Table, step: PaneStep) -> tuple[pa.Table, pa.Table]:
-        """Return the revisions that late records make, and the panes that stay, as they are after them."""
+        """Return the revisions that late records make, and the revised panes that are still needed."""
         revisions: list[pa.Table] = []
         chunks = deque(self._chunks.of(step.due))
         while chunks:
@@ -106,7 +107,7 @@ class WatermarkPanes:
         return self._chunks.join(revisions), panes
 
     def _fill(self, step: PaneStep, summary: WindowSummary, state: OperatorState) -> pa.Table:
-        """Add on-time records to the panes of their windows; return the panes that fire and store the others."""
+        """Add on-time records to the panes of their windows; return the panes that fire, and store the other panes."""
         parts = self._no_panes if self._slices else step.parts
         touched = windows_in(step.on_time) | windows_in(parts) | step.firing
         panes = self._sql.add_records(self._duck, step.on_time, parts, self._load(touched & step.known, state))
@@ -123,32 +124,32 @@ class WatermarkPanes:
         return window_store.load_panes(state, "panes", windows, self._no_panes)
 
     def _changes(self, rows: pa.Table) -> pa.Table:
-        """Return the result of a query as changes."""
+        """Convert the result of a query to the schema of changes."""
         return rescale(with_window_bounds(self._spec, rows), self._schema)
 
 
 PLACES: Final = pa.schema([(WATERMARK, pa.int64()), (PARTITION, pa.int32()), (OFFSET, pa.int64())])
-"""The columns of `PLACE` in changes."""
+"""The schema of the columns of `PLACE` in changes."""
 
 
 def append_places(changes: pa.Table, places: Iterable[pa.Array | pa.ChunkedArray]) -> pa.Table:
-    """Append the columns of `PLACE` to changes."""
+    """Append the position of each change as the columns of `PLACE`."""
     for field, column in zip(PLACES, places, strict=True):
         changes = changes.append_column(field, column.cast(field.type))
     return changes
 
 
 def _append_pane_places(changes: pa.Table) -> pa.Table:
-    """Append the places of on-time panes: the last watermark before the window's end, behind all of its records."""
+    """Append the positions of on-time panes: the last watermark before the window's end, after all of its records."""
     watermarks = to_micros(changes.column("window_end")) - 1
     places = watermarks, np.full_like(watermarks, LAST_PARTITION), np.full_like(watermarks, MAX_TIME)
     return append_places(changes, map(pa.array, places))
 
 
 def with_window_bounds(spec: WindowSpec, changes: pa.Table) -> pa.Table:
-    """Put the starts and ends of windows into the result of a query, where both are a window's number."""
+    """Set the start and end of each window in the result of a query, in which both columns hold the window's number."""
     if isinstance(spec.node.window, m.Session):
-        msg = "the end of a session is not known by its start"
+        msg = "the end of a session cannot be determined from its start"
         raise TypeError(msg)
     windows, places = np.unique(to_micros(changes.column("window_start")), return_inverse=True)
     for name, bounds in zip(("window_start", "window_end"), window_bounds(spec.node.window, windows), strict=True):

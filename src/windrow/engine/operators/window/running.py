@@ -1,11 +1,13 @@
-"""Aggregates over all rows, without windows: a result for each key, revised by each change of its rows.
+"""Running aggregates without windows: one result for each key over all rows so far, revised by each change of the rows.
 
-A key has an accumulator, and a step merges its rows into it, one cause after the other: the running merges are the
-results. A step writes little more than its own keys, but if it has a row it searches all keys of its key group for
-them: its cost grows with its rows and, less steeply, with the number of keys. A key that all rows have left keeps its
-revision only. A row that is taken back is subtracted, which counts and exact sums allow; where an aggregate does not,
-or depends on the merged values (`needs_rows`), all rows are kept, and the results of the keys that a step touches are
-computed from their rows again, as windows over a changelog do. A key without rows has no result.
+Each key has an accumulator. A step merges its rows into the accumulator, one cause after the other, and the
+intermediate states are the results. A step writes little more than its own keys, but as soon as it has a row, it
+searches all keys of its key group for them. So its cost grows with its rows and, less steeply, with the number of keys.
+A key without rows has no result; if all of its rows have been retracted, only its revision number is kept.
+
+A retracted row is subtracted, which works for counts and exact sums. If an aggregate does not allow this, or depends on
+the merged values (`needs_rows`), all rows are kept, and the results of the keys that a step touches are recomputed from
+their rows, as in windows over a changelog.
 """
 
 from __future__ import annotations
@@ -42,14 +44,14 @@ _REVISIONS: Final = "revisions"
 def open_running(
     spec: WindowSpec, *, is_changelog: bool, is_traced: bool = False
 ) -> RunningAggregateOperator | RunningRowsOperator:
-    """Return the operator of a pipeline over rows of a changelog, or over records."""
+    """Return the operator for running aggregates over the rows of a changelog, or over records."""
     if needs_rows(spec, is_changelog=is_changelog):
         return RunningRowsOperator(spec, is_traced=is_traced)
     return RunningAggregateOperator(spec, is_changelog=is_changelog, is_traced=is_traced)
 
 
 class _Changes:
-    """The output of both operators: the changes of a step, and their records if nodes read them."""
+    """Output shared by both operators: the changes of a step, and a stream's records if other nodes read the rows."""
 
     def __init__(self, spec: WindowSpec, *, is_traced: bool) -> None:
         self._spec = spec
@@ -58,12 +60,12 @@ class _Changes:
         self.none = pa.schema([*self._schema, *PLACES]).empty_table()
 
     def output(self, changes: pa.Table) -> OperatorOutput:
-        """Return the output of a step with finished changes."""
+        """Return the output of a step, given its finished changes."""
         changes, records = emit_changes(changes, is_traced=self._is_traced)
         return OperatorOutput(changes=changes, records=records)
 
     def finish(self, made: pa.Table) -> pa.Table:
-        """Return the result of a query as changes with places; no row is late, as the window has no end."""
+        """Convert the result of a query to positioned changes. No row is late, because the global window has no end."""
         changes = rescale(with_window_bounds(self._spec, made.drop_columns(list(PLACE))), self._schema)
         pane = changes.column_names.index("pane")
         on_time = pa.repeat(pa.scalar("on_time"), changes.num_rows)
@@ -72,15 +74,16 @@ class _Changes:
 
 
 def _in_global_window(records: pa.Table, columns: pa.Schema) -> pa.Table:
-    """Return records of the global window, with decimals unscaled, in the schema `columns`."""
+    """Return records in the global window, with decimals unscaled, in the schema `columns`."""
     rows = unscale(records).append_column(WINDOW, pa.repeat(pa.scalar(GLOBAL_START), records.num_rows))
     return cast_table(rows.select(columns.names), columns)
 
 
 class RunningAggregateOperator:
-    """The aggregates of each key over all rows, by an accumulator a key.
+    """Computes the aggregates of each key over all rows with one accumulator per key.
 
-    A step stores its additions to an accumulator, which are merged with the rest when runs are merged.
+    A step stores what it adds to an accumulator as a separate row, which is merged with the others when runs are
+    merged.
     """
 
     state: Final[Mapping[str, StoreKind]] = {_PANES: "runs"}
@@ -120,7 +123,7 @@ class RunningAggregateOperator:
         return output
 
     def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:  # noqa: ARG002 - no type is widened
-        """Migrate accumulators."""
+        """Migrate the accumulators."""
         return migrate_runs(RowsByKeyGroup(self._spec, self._duck), states)
 
     def _merge(self, panes: pa.Table) -> pa.Table:
@@ -131,12 +134,15 @@ class RunningAggregateOperator:
 
 
 class RunningSql:
-    """Queries over records and accumulators, whose `COUNT` is the number of the rows in them.
+    """Queries over records and accumulators; the column `COUNT` of an accumulator is the number of rows in it.
 
-    `begin`: records -> accumulators by cause. `near`: panes and records -> the stored accumulators of the records'
-    keys. `history`: the two -> the accumulators after each cause, as in `ChangelogSql`, with version 0 for the stored
-    ones. `changes`: history -> changes. `add`: begun and history -> accumulators to be merged into the stored ones.
-    `merge`: panes -> panes, one a key.
+    - `begin`: create an accumulator for each cause from records.
+    - `near`: select the stored accumulators that have the key of a record.
+    - `history`: combine the two to the accumulators after each cause, as in `ChangelogSql`; version 0 is the stored
+      one.
+    - `changes`: turn `history` into changes.
+    - `add`: create the accumulators to be merged into the stored ones, given the results of `begin` and `history`.
+    - `merge`: merge panes into one for each key.
     """
 
     def __init__(self, spec: WindowSpec, *, is_changelog: bool) -> None:
@@ -178,7 +184,7 @@ class RunningSql:
 
 
 class RunningRowsOperator:
-    """The aggregates of each key over all rows of a changelog, or all records, which are kept."""
+    """Computes the aggregates of each key over all rows of a changelog or all records, and stores these."""
 
     state: Final[Mapping[str, StoreKind]] = {_ROWS: "runs", _REVISIONS: "runs"}
 
@@ -222,7 +228,7 @@ class RunningRowsOperator:
         return self._changes.output(changes)
 
     def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:  # noqa: ARG002 - no type is widened
-        """Migrate rows and revisions."""
+        """Migrate rows and revision numbers."""
         return migrate_runs(RowsByKeyGroup(self._spec, self._duck, {_ROWS: self._rows}), states)
 
     def _near_rows(self, runs: Runs, rows: pa.Schema, records: pa.Table, state: OperatorState) -> pa.Table:
@@ -231,7 +237,7 @@ class RunningRowsOperator:
         return cast_table(duckdb_sql.query(self._duck, self._near, stored=stored, records=records), rows)
 
     def _net(self, rows: pa.Table, is_all: bool) -> pa.Table:  # noqa: FBT001, ARG002 - as `Compaction` has it
-        """Return the net changes of equal rows."""
+        """Reduce the changes of equal rows to their net effect."""
         kept = duckdb_sql.query(self._duck, self._sql.kept, rows=rows)
         return cast_table(kept.select(rows.column_names), rows.schema)
 

@@ -1,8 +1,8 @@
-"""Slices of windows that overlap: each record is aggregated once, and a window that fires merges slices.
+"""Slices of overlapping windows: each record is aggregated once, and a window that fires merges its slices.
 
-Slices are merged into nodes of `_FANOUT` slices, these into nodes of `_FANOUT` times as many and so on, each once and
-not before a window needs it, so a window is made of few parts. Source: Tangwongsan, Hirzel, Schneider, Wu: General
-Incremental Sliding-Window Aggregation, VLDB 2015 (the tree of partial aggregates).
+Slices are merged into nodes of `_FANOUT` slices, these into nodes of `_FANOUT` times as many slices, and so on. A node
+is created only once, when a window first needs it, so a window consists of few parts. Source: Tangwongsan, Hirzel,
+Schneider, Wu: General Incremental Sliding-Window Aggregation, VLDB 2015 (the tree of partial aggregates).
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from windrow.engine.state.window_store import WindowSummary, load_panes, store_p
 from windrow.engine.windows import Hops, distance, expand, hops_of, window_bounds
 
 SLICE_KIND: Final = "slices"
-"""The kind of their blobs; the number of a level follows it in the kind of the level's nodes."""
+"""The kind of blobs with slices. For nodes of a higher level, the number of the level is appended."""
 
 _FANOUT = 4
 
 
 class SliceStep(NamedTuple):
-    """The state of a key group in a step, and the time by which windows have fired."""
+    """The state of a key group in a step, and the time up to which windows have fired."""
 
     summary: WindowSummary
     state: OperatorState
@@ -39,7 +39,7 @@ class SliceStep(NamedTuple):
 
 
 class SliceTree:
-    """The slices (level 0) and nodes (the levels above) of windows that overlap, known by level and start."""
+    """The slices (level 0) and nodes (higher levels) of overlapping windows, identified by level and start."""
 
     def __init__(
         self, window: m.Sliced, connection: duckdb_sql.Connection, statements: WindowSql, no_panes: pa.Table
@@ -50,10 +50,10 @@ class SliceTree:
         self._no_panes = no_panes
 
     def update(self, windows: Collection[int], records: pa.Table, parts: pa.Table, step: SliceStep) -> pa.Table:
-        """Add records that are on time for all windows of their slice, and partial slices made of such.
+        """Add records that are on time for all windows of their slice, and partial slices made from such records.
 
-        Return the panes that those of `windows` are merged of, under these. Only parts of windows that end after
-        `step.low` are stored.
+        Return the panes whose merge gives the panes of `windows`; each has the number of its window. Only slices and
+        nodes of windows that end after `step.low` remain stored.
         """
         summary, state = step.summary, step.state
         touched, known = windows_in(records) | windows_in(parts), summary.slices.get(0, set())
@@ -68,7 +68,7 @@ class SliceTree:
         return panes
 
     def _parts(self, windows: Collection[int], slices: pa.Table, stored: Collection[int], step: SliceStep) -> pa.Table:
-        """Return the parts of windows: of `slices`, and of those that are `stored`."""
+        """Return the parts that windows consist of, taken from `slices` and from the slices that are `stored`."""
         filled = self._filled_nodes(step.summary)
         cover: dict[int, list[tuple[int, int]]] = defaultdict(list)
         for window in windows:
@@ -89,7 +89,7 @@ class SliceTree:
         return pa.concat_tables(found)
 
     def _nodes_of_level(self, level: int, wanted: set[int], below: pa.Table, step: SliceStep) -> pa.Table:
-        """Return nodes of a level: the stored ones, and the others merged of the level below."""
+        """Return the wanted nodes of a level; nodes that are not stored are merged from the level below."""
         known = step.summary.slices.get(level, set())
         nodes = load_panes(step.state, _kind_of_level(level), wanted & known, self._no_panes)
         missing = sorted(wanted - known)
@@ -103,7 +103,7 @@ class SliceTree:
         return nodes
 
     def _expire(self, known: Collection[int], step: SliceStep) -> None:
-        """Drop the slices and nodes that no open window needs; only the `known` slices are in the state."""
+        """Drop the slices and nodes that no open window needs. Of the slices, only `known` ones are in the state."""
         for level, starts in step.summary.slices.items():
             expired = self._expired_starts(starts, step.low)
             for start in sorted(expired if level else expired & set(known)):
@@ -111,7 +111,7 @@ class SliceTree:
             step.summary.slices[level] = starts - expired
 
     def _filled_nodes(self, summary: WindowSummary) -> dict[int, set[int]]:
-        """Return the starts of all nodes with rows, by level."""
+        """Map each level to the starts of its nodes that contain rows."""
         slices, offset = window_store.window_numbers(summary.slices.get(0, ())), self._window.offset
         levels: dict[int, set[int]] = defaultdict(set)
         length, level = self._window.slice, 0
@@ -121,7 +121,7 @@ class SliceTree:
         return levels
 
     def _cover(self, window: int) -> Iterator[tuple[int, int]]:
-        """Yield the level and start of the fewest nodes that together are a window."""
+        """Yield the level and start of each node in the smallest set of nodes that covers a window."""
         starts, ends = window_bounds(self._window, np.array([window]))
         first, last = (int(bound - self._window.offset) // self._window.slice for bound in (starts[0], ends[0]))
         level, length = 0, self._window.slice
@@ -139,23 +139,23 @@ class SliceTree:
         return range(start, start + _FANOUT * length, length)
 
     def _expired_starts(self, starts: Collection[int], low: int) -> set[int]:
-        """Return the starts of slices or nodes that only windows hold that end by a time."""
+        """Return the starts of slices or nodes that belong only to windows that end at or before `low`."""
         numbers = window_store.window_numbers(starts)
         last = hops_of(self._window, numbers).last
         return set(numbers[window_bounds(self._window, last).ends <= low].tolist())
 
 
 def windows_of_slices(window: m.Sliced, slices: Collection[int], after: int) -> set[int]:
-    """Return the windows of slices that end after a time."""
+    """Return the windows that contain any of the slices and end after the given time."""
     first, last = hops_of(window, np.sort(window_store.window_numbers(slices)))
-    # each window once: of two adjacent slices, the second has few windows that the first does not have
+    # each window once: a slice has few windows that the slice before it does not have
     first[1:] = np.maximum(first[1:], last[:-1] + distance(window))
     _, windows = expand(window, Hops(first, last))
     return set(windows[window_bounds(window, windows).ends > after].tolist())
 
 
 def _panes_by_window(nodes: pa.Table, pairs: Sequence[tuple[int, int]]) -> pa.Table:
-    """Return, for each pair of a window and the start of a node, the panes of the node under the window."""
+    """Return, for each pair of a window and the start of a node, the panes of the node with the window's number."""
     windows, starts = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
     order = np.argsort(to_micros(nodes.column(WINDOW)), kind="stable")
     found = to_micros(nodes.column(WINDOW))[order]
@@ -171,5 +171,5 @@ def _kind_of_level(level: int) -> str:
 
 
 def is_slice_node(kind: str) -> bool:
-    """Return whether blobs of a kind are nodes above the slices."""
+    """Return True if blobs of this kind are nodes above the slices."""
     return kind.startswith(SLICE_KIND) and kind != SLICE_KIND

@@ -1,4 +1,4 @@
-"""Triggers of early panes: as a rule that SQL evaluates, or as state that Python evaluates record by record."""
+"""Triggers of early panes, either as rules that SQL evaluates or as state that Python evaluates for each record."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from windrow.engine.user_code import qualified_name, raise_user_code_error
 
 @dataclass(frozen=True)
 class SqlTrigger:
-    """A rule without memory: every `records`, `micros` after the first unseen record, at most `times` times."""
+    """A stateless rule: fire every `records`, or `micros` after the first unseen record, at most `times` times."""
 
     records: int | None
     micros: int | None
@@ -22,7 +22,7 @@ class SqlTrigger:
 
 
 def sql_trigger(trigger: m.Trigger) -> SqlTrigger | None:
-    """Return a trigger as a rule that SQL can evaluate, or None."""
+    """Return a trigger as a rule that SQL can evaluate, or None if it needs Python."""
     found: SqlTrigger | None = None
     match trigger:
         case m.Records(number):
@@ -47,7 +47,7 @@ def sql_trigger(trigger: m.Trigger) -> SqlTrigger | None:
 
 
 def trigger_periods(trigger: m.Trigger) -> Iterator[int]:
-    """Yield the periods of processing time in a trigger."""
+    """Yield the processing-time periods of a trigger, in microseconds."""
     match trigger:
         case m.Every(micros):
             yield micros
@@ -63,14 +63,15 @@ def trigger_periods(trigger: m.Trigger) -> Iterator[int]:
 
 
 RecordPlace = Callable[[], str]
-"""Returns the place and the key of a record."""
+"""Returns the coordinates and key of a record as text."""
 
 
 TriggerState: TypeAlias = "_SimpleTrigger | _CombinedTrigger | _RepeatTrigger"
-"""A trigger of a window and key; its `memory` is plain JSON.
+"""The trigger of one window and key; its `memory` is plain JSON.
 
-`at_record` says whether it fires after another record of the window (its `place` is called for the message of an
-error), `at_tick` whether it fires `waited` microseconds after the first unseen record. `reset` continues after a pane.
+`at_record` returns True if the trigger fires after another record of the window; it calls `place` only for an error
+message. `at_tick` returns True if it fires `waited` microseconds after the first unseen record. `reset` prepares it for
+the next pane.
 """
 
 
@@ -86,14 +87,14 @@ def start_trigger(trigger: m.Trigger) -> TriggerState:
         case m.Repeat(inner, times):
             return _RepeatTrigger(inner, times)
         case m.EveryEventTime():
-            msg = "panes by event time do not depend on the panes before"
+            msg = "early panes by event time have no trigger state"
             raise TypeError(msg)
         case _:
             assert_never(trigger)
 
 
 class _SimpleTrigger:
-    """A trigger without memory."""
+    """A stateless trigger."""
 
     def __init__(self, trigger: m.Every | m.Records | m.When) -> None:
         self._trigger = trigger
@@ -121,7 +122,7 @@ def _evaluate_predicate(predicate: Callable[[m.PaneSoFar], object], pane: m.Pane
     try:
         fires = predicate(pane)
         if not isinstance(fires, bool | np.bool_):
-            msg = f"it returned {type(fires).__name__}, and must return True or False: convert it with bool(...)"
+            msg = f"it returned {type(fires).__name__}, but must return True or False: convert it with bool(...)"
             raise TypeError(msg)  # noqa: TRY301 - reported with the place, as an error of its own
     except BaseException as exc:  # noqa: BLE001 - the same
         raise_user_code_error(exc, f"the trigger {qualified_name(predicate)} failed {place()}, {pane}")
@@ -129,7 +130,7 @@ def _evaluate_predicate(predicate: Callable[[m.PaneSoFar], object], pane: m.Pane
 
 
 class _CombinedTrigger:
-    """Evaluates all parts each time, and remembers those that have fired since the last pane."""
+    """Evaluates all of its parts each time, and remembers which have fired since the last pane."""
 
     def __init__(self, triggers: tuple[m.Trigger, ...], needed: int) -> None:
         self._parts = [start_trigger(trigger) for trigger in triggers]
@@ -163,7 +164,7 @@ class _CombinedTrigger:
 
 
 class _RepeatTrigger:
-    """Fires at most `times` times: counts the panes before which its trigger has fired since the pane before."""
+    """Fires at most `times` times. A pane counts only if the inner trigger has fired since the previous pane."""
 
     def __init__(self, trigger: m.Trigger, times: int) -> None:
         self._trigger = start_trigger(trigger)
