@@ -1,10 +1,10 @@
 """Kinds of facts: how the values of a report field are summed, written as JSON, and renamed by partition.
 
-A field declares its kind in its annotation, ``late: Annotated[int, COUNT]``; a field without a kind is `LATEST`. Adding
-a fact about a step takes changes in two files, and its page in the documentation: in `windrow.telemetry.probe` a field
-of `StepFacts` and the line of `StepProbe` that sets it; in `windrow.telemetry.reports` a field of `StepReport` with the
+A field declares its kind in its annotation, ``late: Annotated[int, COUNT]``; a field without a kind is `LATEST`. To add
+a fact about a step, change two files and the documentation page. In `windrow.telemetry.probe`, add a field to
+`StepFacts` and a line to `StepProbe` that sets it. In `windrow.telemetry.reports`, add a field to `StepReport` with the
 same name and kind. Sums over tasks and steps, the JSON form, the history and the renaming of partitions follow from the
-kind. If the totals of a run should include the fact, add a field of that name to `Totals`, too. A count made by the
+kind. If the totals of a run should include the fact, add a field with that name to `Totals`, too. A count made by the
 engine (`GroupStats`) is added in the same way, but without the probe.
 """
 
@@ -87,10 +87,10 @@ COUNTS: Final = FactKind(sum_by_name, again=lambda _: {})
 SECONDS: Final = FactKind(sum)
 SECONDS_BY_NAME: Final = FactKind(sum_by_name)
 LISTED: Final = FactKind(lambda values: list(chain.from_iterable(values)))
-"""Rows of several tasks."""
+"""Rows from all tasks, concatenated."""
 COUNTS_BY_SINK: Final = FactKind(partial(sum_by_name, plus=add_counts), again=lambda _: {})
 LOG_TIMES: Final = by_partition(FactKind(lambda values: dict(chain.from_iterable(map(dict.items, values)))))
-"""The last time of each partition."""
+"""The most recent time for each partition."""
 IDLE: Final = replace(LATEST, rename=lambda names, name: list(map(name, names)))
 HISTOGRAM: Final = FactKind(
     Histogram.sum,

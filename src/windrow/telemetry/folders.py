@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 Folder: TypeAlias = "Path | UPath"
 
 _SCHEMES = {"s3a": "s3a", "s3": "s3a", "gs": "gs"}
-"""Map each URL scheme of an object store to the scheme that Hadoop uses."""
+"""The scheme that Hadoop uses for each URL scheme of an object store."""
 
 
 def default_checkpoint(name: str) -> Path:

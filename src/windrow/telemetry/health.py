@@ -51,8 +51,8 @@ class Condition:
     The first thing to check is `advice`; alerts fill in the names in braces. `promql` is the expression of the rule,
     which must hold for `hold`; `summary` and `description` are the annotations of the rule, and `note` is a comment
     above it. These texts may contain placeholders. `<time>`, `<p99>`, `<share>` and `<times>` stand for the limits of
-    that name (times in seconds). The time over which the condition holds is `<span>` (`5m`), `<seconds>`, or `<in
-    words>` ("5 minutes"); `<rest>` is 2 minutes less.
+    that name (times in seconds). The time over which the condition holds is `<span>` (`5m`), `<seconds>` (300), or `<in
+    words>` ("5 minutes"). `<rest>` is 2 minutes less.
     """
 
     name: m.AlertName
@@ -92,7 +92,8 @@ def runbook_of(name: m.AlertName, runbooks: str = RUNBOOKS) -> str:
 def span_of(limit: m.AlertLimit, every: int = 0) -> int:
     """Return how long a condition must hold, or the period over which it is measured, in microseconds.
 
-    `every` is the interval between steps in microseconds; the default is at least ten intervals.
+    If the limit has no span, this is two minutes or ten times `every`, the interval between steps, whichever is longer.
+    It is 0 for a checkpoint limit.
     """
     if isinstance(limit, m.CheckpointLimit):
         return 0
@@ -107,4 +108,4 @@ def default_limit(name: m.AlertName, part: Literal["time", "share", "span"]) -> 
 
 _TABLE: Final = tomllib.loads(files("windrow.telemetry").joinpath("conditions.toml").read_text(encoding="utf-8"))
 CONDITIONS: Final[Mapping[m.AlertName, Condition]] = {name: Condition(name, **_TABLE[name]) for name in m.ALERT_NAMES}
-"""Map the name of each alert to its condition, from `conditions.toml`."""
+"""The condition of each alert, by the alert's name, from `conditions.toml`."""

@@ -107,7 +107,10 @@ class Histogram:
 
 
 def count_by_row(durations: Micros, rows: Sequence[int] | Micros, number: int) -> list[list[int]]:
-    """Return a histogram row of bucket counts for each of `number` rows; `rows` gives the row of each duration."""
+    """Count durations in each bucket, separately for each row.
+
+    `rows` assigns each duration to a row from 0 to `number` - 1. The result has a list of bucket counts for each row.
+    """
     import numpy as np  # noqa: PLC0415 - as above
 
     size = len(BOUNDS) + 1

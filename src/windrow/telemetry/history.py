@@ -40,7 +40,7 @@ FULL: Final = 100_000
 SUMS: Final = 10_000
 """Number of sums of each size that are kept."""
 MERGED: Final = 10
-"""Number of reports in a sum."""
+"""Number of reports that are merged into a sum."""
 
 RUNS: Final = 100
 """Number of process records that are kept."""
@@ -209,7 +209,7 @@ class HistoryWriter:
             self._fail("the disk is too slow")
 
     def on_lag(self, lag: Lag) -> None:
-        """Update the lag in the record."""
+        """Update the lag in the record, and the time since which records have been waiting."""
         waiting = self._record.waiting or lag.asked
         self._note(lag=lag, waiting=waiting if lag.behind else None)
 
@@ -279,7 +279,7 @@ _FORGET = "DELETE FROM alerts WHERE rowid NOT IN (SELECT rowid FROM alerts ORDER
 
 
 class _Rows:
-    """The rows of an open history file, counted by the size of their sums."""
+    """The rows of an open history file. Counts how many reports and sums of each size there are."""
 
     def __init__(self, connection: sqlite3.Connection, full: int, sums: int) -> None:
         self._connection = connection

@@ -56,7 +56,7 @@ _Labels: TypeAlias = tuple[str, ...]
 _Value: TypeAlias = float | tuple[Histogram, float]
 """A number, or a histogram and its sum in seconds."""
 _Values: TypeAlias = Mapping[_Labels, _Value | None]
-"""Map label values (without `pipeline`) to the value of the metric, or None if it is unknown."""
+"""A mapping from label values (without `pipeline`) to the value of the metric, or None if it is unknown."""
 
 
 class RunMetrics(Collector):

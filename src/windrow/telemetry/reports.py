@@ -331,7 +331,7 @@ class StepReport:
         return replace(self, state_rows=rows, state_bytes=size, state_by_node=dict(zip(names, levels, strict=True)))
 
     def again(self) -> StepReport:
-        """Return a copy with zero counts, for a step that was already counted."""
+        """Return a copy with all counts set to zero, for a step that was already counted."""
         return replace(
             self, **{name: kind.again(getattr(self, name)) for name, kind in facts.kinds_of(StepReport).items()}
         )

@@ -72,7 +72,7 @@ def ranks(partitions: Micros, offsets: Micros) -> npt.NDArray[np.uint64]:
 
 
 def limit(records: int) -> int:
-    """Return the rank below which enough of `records` records are expected."""
+    """Return the rank below which enough records for a sample are expected, given the number of all records."""
     return _RANKS * _ENOUGH // max(records, _ENOUGH)
 
 

@@ -77,7 +77,7 @@ class RunStatus:
 
     @property
     def is_up_to_date(self) -> bool:
-        """True if the waiting records will be read within seconds, so that changes of the lag have no meaning."""
+        """True if the waiting records will be read within seconds, in which case changes of the lag are meaningless."""
         return self.lag is not None and self.lag.behind < SHORT * self.per_second
 
     @property
@@ -119,8 +119,7 @@ class RunStatus:
     def read(path: Path, now: int, graph: m.Graph | None = None) -> RunStatus:
         """Read the status of the last process from its history; raise InputError if there is no history.
 
-        If `graph`, the pipeline, is given, the status hints at a missing `time.idle` of partitions that wait for
-        records.
+        With `graph`, the explanation of a partition that waits for records mentions if its source lacks `time.idle`.
         """
         runs = read_runs(path, last=1)
         status = RunStatus.of(runs[0] if runs else None, read_history(path, last=STEPS), now, graph)

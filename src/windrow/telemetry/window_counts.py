@@ -50,7 +50,7 @@ class WindowCounts:
 
     @property
     def again(self) -> WindowCounts:
-        """The counts to report for a step that was already counted: open windows only."""
+        """The counts to report for a step that was already counted, in which only open windows are not zero."""
         return WindowCounts(self.open, (0,) * len(self.fired), (0,) * len(self.closed))
 
     @property

@@ -203,7 +203,11 @@ BAD = [
     ("user: A, t", "user: {name: A}, t", "must be one value, not a mapping"),
     ("user: A, t", "user: [A], t", r"a\.yaml:11: 'user' is a string here, and a array<string> on line 10"),
     ("user: A, t", "tags: [[A]], user: A, t", r"a\.yaml:10: .*tags\.0 must be one value or a mapping, not a list"),
-    ("user: A, t", "tags: [A, 5], user: A, t", r"a\.yaml:10: .*tags\.1 is a long, but the elements before it are a string"),
+    (
+        "user: A, t",
+        "tags: [A, 5], user: A, t",
+        r"a\.yaml:10: .*tags\.1 is a long, but the elements before it are a string",
+    ),
     (
         "user: A, t",
         "tags: [{a: 1}, {b: 1}], user: A, t",

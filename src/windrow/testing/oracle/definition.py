@@ -32,9 +32,9 @@ from windrow.testing.oracle.windows import windows_of
 
 @dataclass
 class _Log:
-    """The judged records of a log.
+    """The outcome of reading a whole log.
 
-    `judged` are pairs of a window key and a record that has not expired, in log order.
+    `judged` are the records that have not expired, each with its window and key, in log order.
     """
 
     judged: list[tuple[WindowKey, JudgedRecord]] = field(default_factory=list)

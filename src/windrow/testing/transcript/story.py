@@ -206,7 +206,7 @@ HOSTS = {
     "stream": "windrow.runtime.stream.run",
     "batch": "windrow.runtime.batch.run",
 }
-"""Map each host to the module of its `play` function."""
+"""The hosts, each with the module of its `play` function."""
 
 
 class Play(Protocol):

@@ -155,7 +155,7 @@ def _lengths(window: m.Window) -> tuple[int, int]:
 
 
 Lateness = Mapping[str, int]
-"""Map the path of each operator's lateness to a value in microseconds that replaces it."""
+"""A mapping from the path of an operator's lateness to a value in microseconds that replaces it."""
 
 
 @dataclass(frozen=True)
