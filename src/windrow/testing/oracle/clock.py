@@ -92,5 +92,5 @@ BOUNDS = _bounds()
 
 
 def bucket_bound(lateness: int) -> int:
-    """Return the upper bound of the bucket of a lateness, which is the lowest bound not below it."""
+    """Return the upper bound of the bucket that a lateness falls into."""
     return BOUNDS[bisect_left(BOUNDS, lateness)]

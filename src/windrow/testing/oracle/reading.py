@@ -103,7 +103,7 @@ def _change(pipeline: WindowedSource, record: LogRecord) -> Reading:
 
 
 def _changed(pipeline: WindowedSource, field: m.Field, change: dict[str, object], row: dict[str, object]) -> Value:
-    """Return the value of a field, which is a column of the row or the value at the field's path in the change."""
+    """Return the value of a field: a column of the row, or the value at the field's path in the change."""
     is_deleted = change["op"] == "d"
     if is_deleted and not field.path and field.name == pipeline.source.time.field:
         moment = _at(change, ("source", "ts_ms"))

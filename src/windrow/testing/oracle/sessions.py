@@ -152,8 +152,8 @@ class _Row:
 class _Table:
     """The rows of one key, its fired records, its waiting late records, and the changes written so far.
 
-    Late records that are linked with a component that has not fired, but with none that has, wait for it and are in no
-    row. Those that shared a row wait together.
+    A late record waits, and is in no row, if it is linked with a component that has not fired and with no component
+    that has. Late records that shared a row wait together.
     """
 
     pipeline: WindowedSource

@@ -173,7 +173,7 @@ def read_value(node: YamlNode, type_: m.DataType | None) -> Value:
 
 
 def read_result(node: YamlNode, type_: m.DataType | None) -> Value:
-    """Read a result, which is null or a value of the given type; None allows any type.
+    """Read a result: null, or a value of the given type. If the type is None, any value is accepted.
 
     Any number is accepted for a numeric type. A time is written as a string. A list is converted to the JSON text that
     aggregates with lists return, in which decimals are strings, too.
