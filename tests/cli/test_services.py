@@ -89,7 +89,7 @@ def test_without_a_folder_nothing_is_left(folder: Path, monkeypatch: pytest.Monk
 def test_root_is_told_of_a_folder_that_is_closed(tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
     result = CliRunner().invoke(main, ["services", "postgres", "--keep", str(tmp_path / "kept")])
-    assert (result.exit_code, "choose a folder that all can enter" in result.stderr) == (2, True)
+    assert (result.exit_code, "choose a folder that everyone can enter" in result.stderr) == (2, True)
 
 
 def test_what_is_missing_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,7 +57,7 @@ def test_urls_of_object_stores(s3: str) -> None:
     assert str(folder_of(f"{s3.replace('s3a', 's3')}/a/")) == f"{s3}/a"
     assert [str(folder_of(f"{s3}/a/b").parent), str(folder_of(f"{s3}/a").with_name("c"))] == [f"{s3}/a", f"{s3}/c"]
     for wrong in ("s3a://bucket", "s3a://bucket/", "ftp://host/path", "abfss://box@account/path", "://x"):
-        with pytest.raises(InputError, match="is not a folder: give a path, s3a://BUCKET/PATH or gs://BUCKET/PATH"):
+        with pytest.raises(InputError, match="is not a folder: specify a path, s3a://BUCKET/PATH or gs://BUCKET/PATH"):
             folder_of(wrong)
     for login in ("s3a://KEY:hunter2@bucket/path", "s3://KEY:hunt/er2@bucket/path", "http://me:hunter2@bucket/path"):
         with pytest.raises(InputError) as caught:
@@ -207,7 +207,7 @@ def test_a_store_that_does_not_answer(s3: str, monkeypatch: pytest.MonkeyPatch) 
         free.bind(("127.0.0.1", 0))
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{free.getsockname()[1]}")
         nowhere = folder_of(s3.replace("checkpoints", "other-bucket"))
-        with pytest.raises(CheckpointError, match=r"the object store does not give other-bucket/\w+: .*credentials"):
+        with pytest.raises(CheckpointError, match=r"cannot access other-bucket/\w+ in the object store: .*credentials"):
             Checkpoint.open(nowhere, as_graph(PIPELINE))
 
 

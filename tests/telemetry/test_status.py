@@ -89,9 +89,9 @@ def test_lag_has_a_trend_and_an_end() -> None:
 @pytest.mark.parametrize(
     ("last", "held"),
     [
-        ({"lag": {0: 5, 1: 0}}, {0: "5 of its records are not read yet"}),
-        ({"lag": {0: 0, 1: 0}}, {0: "nothing that moves it has come for 20 s"}),
-        ({"idle": [0], "low_watermark": T0 + SECOND}, {1: "nothing that moves it has come for 20 s"}),
+        ({"lag": {0: 5, 1: 0}}, {0: "5 of its records have not been read yet"}),
+        ({"lag": {0: 0, 1: 0}}, {0: "no record has advanced it for 20 s"}),
+        ({"idle": [0], "low_watermark": T0 + SECOND}, {1: "no record has advanced it for 20 s"}),
         (
             {"watermarks": {0: T0 + 5, 1: T0 + 9}, "low_watermark": T0 + 5, "lag": None},
             {0: "its event times are the earliest"},
@@ -107,7 +107,7 @@ def test_why_the_watermark_is_where_it_is(last: dict[str, object], held: dict[in
     for partition, why in held.items():
         (text,) = [one.held for one in advised.partitions if one.partition == partition]
         assert text is not None
-        assert text.removeprefix(why) in {"", "; without time.idle it holds the others back until it has more"}
+        assert text.removeprefix(why) in {"", "; without time.idle it holds the others back until it has more records"}
 
 
 def test_the_trend_of_a_query_that_hangs_is_since_its_last_step() -> None:
@@ -168,7 +168,7 @@ def test_the_command_says_it(tmp_path: Path) -> None:
     lines = said.stdout.splitlines()
     assert lines[0].startswith("main: ended at 20")
     assert lines[1].endswith("the database is away"), "what was tried then is over"
-    assert "    held by partition 0: 3 of its records are not read yet" in lines
+    assert "    held by partition 0: 3 of its records have not been read yet" in lines
     assert any(line.startswith("  lag then: 3 records") for line in lines), "a run that ended has none now"
     assert any(line.endswith(" behind the clock then") for line in lines)
     assert any(line.startswith("  since it began: 1 event in 1 step; 0 late, ") for line in lines)

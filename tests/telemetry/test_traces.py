@@ -189,7 +189,7 @@ def test_the_standard_variables_alone_switch_traces_on(variables: Mapping[str, s
 @pytest.mark.parametrize(
     ("variables", "said"),
     [
-        ({"OTEL_TRACES_EXPORTER": "zipkin"}, "there is no exporter 'zipkin' here"),
+        ({"OTEL_TRACES_EXPORTER": "zipkin"}, "exporter 'zipkin' is not installed"),
         ({"OTEL_TRACES_EXPORTER": "otlp", "OTEL_EXPORTER_OTLP_PROTOCOL": "carrier-pigeon"}, "is not a protocol"),
         ({"OTEL_TRACES_EXPORTER": "console", "OTEL_BSP_MAX_EXPORT_BATCH_SIZE": "0"}, "max_export_batch_size"),
     ],

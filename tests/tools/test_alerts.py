@@ -158,7 +158,7 @@ def test_a_watermark_that_stands_names_the_partition_and_why() -> None:
         run.steps(1, watermarks={0: run.now, 1: low}, **stuck)
     assert run.states == ["raised"]
     assert "the low watermark stands at 2026-01-01 00:00:30Z since 2026-01-01 00:00:30Z, while" in run.message
-    assert "partition 1 holds it back: 40 of its records are not read yet" in run.message
+    assert "partition 1 holds it back: 40 of its records have not been read yet" in run.message
     assert run.said[0].figures["partitions"] == [1]
     run.steps(30)
     assert run.states == ["raised", "resolved"]
@@ -258,7 +258,7 @@ def test_a_dead_letter_for_a_new_reason_is_not_said_to_exceed_the_share() -> Non
     run.steps(1, dead=1, dead_reasons={"null: user": 1})
     assert run.message.startswith(
         "1 dead letter for a reason that this pipeline has not met before: null: user (1). All dead letters are 21 of "
-        "2,121 records since 2026-01-01 00:00:11Z (0.99%; the limit is 5.00% in 20s). First see them by `windrow"
+        "2,121 records since 2026-01-01 00:00:11Z (0.99%; the limit is 5.00% in 20s). First check them by `windrow"
     )
     assert run.said[0].figures == {"share": 21 / 2121, "dead": 21, "reasons": {"null: user": 1}, "new": ["null: user"]}
 
@@ -327,7 +327,7 @@ def test_faults_that_come_again() -> None:
         run.evaluator.add_fault(AWAY, run.now)
         run.steps(2)
     assert run.message.startswith("the run has had 6 faults since 2026-01-01 00:02:15Z, and tries again; the ")
-    assert run.message.endswith("the last: the database is away. First see whether the database answers")
+    assert run.message.endswith("the last: the database is away. First check whether the database answers")
     run.steps(67)
     assert run.states == ["raised"]
     run.steps(1)

@@ -119,4 +119,4 @@ def test_each_alert_of_a_realtime_run(kafka: Kafka, topic: Callable[..., str], t
     # a broker that is about to be there answers, but knows no leaders yet
     unreachable = ("no Kafka broker can be reached at ", "cannot be read now: ")
     assert any(one in said["sink-errors"].message for one in unreachable)
-    assert "First see whether the brokers answer" in said["sink-errors"].message
+    assert "First check whether the brokers answer" in said["sink-errors"].message

@@ -86,7 +86,7 @@ def test_the_logs_of_nexmark(tmp_path: Path) -> None:
 def test_an_option_of_purchases_is_none_of_nexmark(tmp_path: Path) -> None:
     refused = generate(str(tmp_path / "nexmark"), "--kind", "nexmark", "--late-share", "0.1")
     assert refused.exit_code == 2
-    assert "--late-share is an option of purchases and fraud, not of nexmark: leave it out" in refused.stderr
+    assert "--late-share applies to purchases and fraud, not to nexmark: leave it out" in refused.stderr
 
 
 def test_card_purchases_with_fraud(tmp_path: Path) -> None:
@@ -129,7 +129,8 @@ def test_a_log_is_overwritten_only_if_told(tmp_path: Path) -> None:
     refused = generate(folder, "--events", "20")
     assert refused.exit_code == 2
     assert (
-        refused.stderr == f"windrow: {folder} holds a log already: name another folder, or overwrite it (--overwrite)\n"
+        refused.stderr
+        == f"windrow: {folder} already holds a log: choose another folder, or overwrite it (--overwrite)\n"
     )
     assert generate(folder, "--events", "20", "--overwrite").exit_code == 0
     assert lines(tmp_path / "spend") == 20

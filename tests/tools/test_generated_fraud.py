@@ -216,9 +216,9 @@ def test_what_makes_no_sense_is_refused(wrong: dict[str, Any]) -> None:
 
 
 def test_too_few_cards_for_the_rate_are_refused_before_anything_is_written(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"cards must be at least 30 for 1 purchases a second, not 29"):
+    with pytest.raises(InputError, match=r"cards must be at least 30 for 1 purchases per second, not 29"):
         write_log(FraudSpec(events=3600, cards=29, duration=HOUR), tmp_path / "log")
-    with pytest.raises(InputError, match=r"cards must be at least 30,000 for 1,000 purchases a second, not 59"):
+    with pytest.raises(InputError, match=r"cards must be at least 30,000 for 1,000 purchases per second, not 59"):
         write_log(FraudSpec(cards=59), tmp_path / "log", pace=clock(20_000))
     assert list(tmp_path.iterdir()) == []
 

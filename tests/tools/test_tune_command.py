@@ -47,7 +47,7 @@ def tune(*options: str) -> Result:
 def test_the_change_of_the_file_is_a_diff() -> None:
     result = tune("--log", "--late", "2%", "--expired", "1%")
     assert result.exit_code == 0, result.output
-    assert result.output.startswith("user-spend: by the log (exact)\n")
+    assert result.output.startswith("user-spend: from the log (exact)\n")
     assert "\n-time: {field: event_time, delay: 10m}  # agreed with the shops\n+time: " in result.output
     assert 'time.delay: "10m" there, "' in result.output
     assert "applies from the next record on; no watermark goes back\n" in result.output
@@ -74,7 +74,7 @@ def test_a_goal_that_is_not_met_writes_nothing() -> None:
     result = tune("--log", "--late", "0.1%", "--write")
     assert result.exit_code == 1
     assert "not met: time.delay: 2,9" in result.output
-    assert "records are too few: to measure a share as small as the goal takes 10,000" in result.output
+    assert "records are too few: measuring a share as small as the goal takes 10,000" in result.output
     assert Path("pipeline.yaml").read_text() == PIPELINE
 
 
@@ -83,7 +83,7 @@ def test_a_log_without_records_meets_no_goal() -> None:
         file.write_text("")
     result = tune("--log")
     assert (result.exit_code, "nothing to change" in result.output) == (1, False)
-    assert "not met: there are no records to choose by" in result.output
+    assert "not met: there are no records to choose from" in result.output
 
 
 def test_what_meets_only_some_goals_is_not_written() -> None:
@@ -105,7 +105,7 @@ def test_the_history_of_a_run_is_read() -> None:
     record(Path(".windrow/user-spend"))
     result = tune()
     assert result.exit_code == 0, result.output
-    assert "progress.sqlite (a range where windows or buckets leave it open; --log is exact)" in result.output
+    assert "progress.sqlite (ranges up to the size of windows and buckets; --log is exact)" in result.output
     # all of them are behind by more than the windows are long, but by 20 minutes at most
     assert "time.delay: 10m now, 20m chosen; 100,005 records" in result.output
     rows = [line.split() for line in result.output.splitlines()]
@@ -122,7 +122,7 @@ def test_the_history_of_a_run_is_read() -> None:
 def test_without_a_history_the_log_is_proposed() -> None:
     result = tune()
     assert result.exit_code == 2
-    assert "stream host, or name another checkpoint; or give --log, which reads the log itself" in result.output
+    assert "stream host, or choose another checkpoint; or use --log to read the log itself" in result.output
 
 
 def test_a_pipeline_in_python_is_not_written() -> None:
@@ -159,7 +159,7 @@ def test_a_value_that_two_keys_share_is_left_alone() -> None:
         (("--late", "101%"), "'101%' is not a share"),
         (("--quantile", "100"), "'100' is not a quantile"),
         (("--quantile", "0.999"), "'0.999' is not a quantile; write a percentage from 1 to 100, such as 99.9"),
-        (("--log", "--checkpoint", "x"), "--log reads the log and no history"),
+        (("--log", "--checkpoint", "x"), "--log reads the log instead of a history"),
     ],
 )
 def test_wrong_options_are_refused(options: tuple[str, ...], message: str) -> None:

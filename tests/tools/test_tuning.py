@@ -251,7 +251,7 @@ def test_too_few_records_choose_nothing() -> None:
     found = choose(WINDOW, late=0.0001, expired=0.0001)
     assert found.changes == {}
     assert len(found.problems) == 2
-    assert "records are too few: to measure a share as small as the goal takes 100,000" in found.problems[0]
+    assert "records are too few: measuring a share as small as the goal takes 100,000" in found.problems[0]
 
 
 def test_goals_that_exclude_each_other_are_a_problem() -> None:

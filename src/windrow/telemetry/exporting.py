@@ -1,4 +1,4 @@
-"""The guard of a run's exporters: their faults do not fail the run, nor delay its end for long."""
+"""Isolation of a run from its exporters: an exporter fault neither fails the run nor delays its end for long."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import Final, Self
 from windrow.model.references import mask_urls
 
 LEAVE: Final = 2.0
-"""Seconds that the end of a run waits for unsent data."""
+"""Seconds to wait for unsent data at the end of a run."""
 
 
 class ExportGuard(logging.Handler):
-    """Keeps the faults of an exporter from the run: `on_warning` is called with the first one, others are ignored.
+    """Shields a run from the faults of an exporter: the first fault calls `on_warning`, later ones are ignored.
 
-    Within the block, warnings that the package `library` logs count as faults, and are not printed. `what` names the
-    exported things in the plural, `check` the settings to check after a fault.
+    Within the block, warnings logged by the package `library` count as faults and are not printed. `what` is what is
+    exported, as a plural noun; `check` says which settings to check after a fault. Both appear in the warning.
     """
 
     def __init__(self, what: str, library: str, check: str, on_warning: Callable[[str], None]) -> None:
@@ -43,11 +43,11 @@ class ExportGuard(logging.Handler):
             self._release()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Turn a warning of the library into a fault."""
+        """Treat a warning logged by the library as a fault."""
         self.warn(record.getMessage())
 
     def warn(self, why: str) -> None:
-        """Warn, if this is the first fault."""
+        """Call `on_warning` if this is the first fault."""
         if not self._has_warned.is_set():
             self._has_warned.set()
             why = mask_urls(" ".join(why.split()))
@@ -55,14 +55,14 @@ class ExportGuard(logging.Handler):
 
     @contextmanager
     def harmless(self) -> Iterator[None]:
-        """Warn of an exception in the block, and continue after it."""
+        """Turn an exception raised in the block into a warning, and continue after the block."""
         try:
             yield
         except Exception as exc:  # noqa: BLE001 - an exporter fails no run
             self.warn(f"{type(exc).__name__}: {exc}")
 
     def leave(self, finish: Callable[[], object], give_up: Callable[[], object] = lambda: None) -> None:
-        """Send the rest by `finish`, in a thread of its own; warn and give up after `LEAVE` seconds."""
+        """Send unsent data by calling `finish` in a thread. After `LEAVE` seconds, warn and call `give_up`."""
 
         def run() -> None:
             with self.harmless():
@@ -74,11 +74,11 @@ class ExportGuard(logging.Handler):
         thread.start()
         thread.join(LEAVE)
         if thread.is_alive():
-            self.warn(f"what was left at its end was not taken within {LEAVE:g} s")
+            self.warn(f"unsent data was not accepted within {LEAVE:g} s after the end of the run")
             with self.harmless():
                 give_up()
 
     def _release(self) -> None:
-        """Restore the logger of the library, once it has nothing more to log about this run."""
+        """Restore the library's logger. Called once the library has nothing more to log about this run."""
         self._logger.removeHandler(self)
         self._logger.propagate = True

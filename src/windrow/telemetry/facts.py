@@ -1,10 +1,11 @@
-"""Kinds of facts: how the values of a report's fields are added up, written as JSON, and renamed by partition.
+"""Kinds of facts: how the values of a report field are summed, written as JSON, and renamed by partition.
 
-A field names its kind in its annotation, ``late: Annotated[int, COUNT]``; one without a kind is `LATEST`. A new fact of
-a step is two files and its page in the documentation: in `windrow.telemetry.probe` a field of `StepFacts` and the line
-of `StepProbe` that sets it, in `windrow.telemetry.reports` a field of `StepReport` with the same name and kind. Sums of
-tasks and of steps, the JSON, the history and the names of partitions follow from the kind. If the totals of a run have
-it too, `Totals` has a third field of that name. A count of the engine (`GroupStats`) is the same without the probe.
+A field declares its kind in its annotation, ``late: Annotated[int, COUNT]``; a field without a kind is `LATEST`. To add
+a fact about a step, change two files and the documentation page. In `windrow.telemetry.probe`, add a field to
+`StepFacts` and a line to `StepProbe` that sets it. In `windrow.telemetry.reports`, add a field to `StepReport` with the
+same name and kind. Sums over tasks and steps, the JSON form, the history and the renaming of partitions follow from the
+kind. If the totals of a run should include the fact, add a field with that name to `Totals`, too. A count made by the
+engine (`GroupStats`) is added in the same way, but without the probe.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 PartitionName = int | str
-"""A partition's number; with several sources ``SOURCE/NUMBER``."""
+"""A partition's number, or ``SOURCE/NUMBER`` if there are several sources."""
 
 
 def sum_by_name(several: Iterable[Mapping[K, V]], plus: Callable[[V, V], V] = add) -> dict[K, V]:
-    """Add up values by name, in the order in which the names come."""
+    """Sum the values of several mappings by name. Names are in order of their first occurrence."""
     found: dict[K, V] = {}
     for values in several:
         for name, value in values.items():
@@ -38,17 +39,17 @@ def sum_by_name(several: Iterable[Mapping[K, V]], plus: Callable[[V, V], V] = ad
 
 
 def add_counts(counts: Mapping[str, int], others: Mapping[str, int]) -> dict[str, int]:
-    """Add up two counts by name."""
+    """Sum two mappings of counts by name."""
     return sum_by_name((counts, others))
 
 
 @dataclass(frozen=True)
 class FactKind:
-    """How the values of a fact are added up and written.
+    """How the values of a fact are summed and serialized.
 
-    `sum` adds up values, oldest first: of the tasks of a step, or of consecutive steps. `again` is the value of a step
-    that was counted before. `plain` and `parse` write and read plain JSON, in which the numbers of partitions may be
-    text; `rename` applies a function to each partition's name.
+    `sum` sums values, oldest first: those of the tasks of a step, or of consecutive steps. `again` returns the value to
+    report for a step whose counts were already reported. `plain` and `parse` convert to and from plain JSON, in which
+    partition numbers may be strings. `rename` applies a function to each partition's name.
     """
 
     sum: Callable[[list[Any]], Any]
@@ -59,7 +60,7 @@ class FactKind:
 
 
 def by_partition(kind: FactKind) -> FactKind:
-    """Return the kind of mappings by partition, which may be None."""
+    """Return the kind of a mapping from partitions to values of `kind`, or None."""
     return replace(
         kind,
         parse=lambda values: None if values is None else kind.parse(parse_partitions(values)),
@@ -68,28 +69,28 @@ def by_partition(kind: FactKind) -> FactKind:
 
 
 def parse_partitions(values: Mapping[PartitionName, V]) -> dict[PartitionName, V]:
-    """Return values by partition, after JSON has made text of the numbers."""
+    """Convert the partition numbers of a mapping from strings, as JSON writes keys, to integers."""
     return {int(name) if str(name).isdigit() else name: value for name, value in values.items()}
 
 
 def _sum_windows(several: list[Mapping[str, WindowCounts] | None]) -> dict[str, WindowCounts] | None:
-    """Add up counts by node; None are not known, and add nothing."""
+    """Sum window counts by node. None means unknown and adds nothing."""
     known = [windows for windows in several if windows is not None]
     return sum_by_name(known) if known else None
 
 
 LATEST: Final = FactKind(lambda values: values[-1])
-"""The last value stands for all."""
+"""Only the last value is kept."""
 COUNT: Final = FactKind(sum, again=lambda _: 0)
 COUNTS: Final = FactKind(sum_by_name, again=lambda _: {})
-"""Counts by name, or other values with a sum."""
+"""Counts by name, or other values that can be added."""
 SECONDS: Final = FactKind(sum)
 SECONDS_BY_NAME: Final = FactKind(sum_by_name)
 LISTED: Final = FactKind(lambda values: list(chain.from_iterable(values)))
-"""Rows of several tasks."""
+"""Rows from all tasks, concatenated."""
 COUNTS_BY_SINK: Final = FactKind(partial(sum_by_name, plus=add_counts), again=lambda _: {})
 LOG_TIMES: Final = by_partition(FactKind(lambda values: dict(chain.from_iterable(map(dict.items, values)))))
-"""The last time of each partition."""
+"""The most recent time for each partition."""
 IDLE: Final = replace(LATEST, rename=lambda names, name: list(map(name, names)))
 HISTOGRAM: Final = FactKind(
     Histogram.sum,
@@ -136,7 +137,7 @@ CountsBySink: TypeAlias = Annotated[dict[str, dict[str, int]], COUNTS_BY_SINK]
 
 @cache
 def kinds_of(record: type) -> dict[str, FactKind]:
-    """Return the kind of each field of a dataclass."""
+    """Map each field of a dataclass to its kind."""
     hints = get_type_hints(record, include_extras=True)
     return {
         field.name: next(
@@ -147,5 +148,5 @@ def kinds_of(record: type) -> dict[str, FactKind]:
 
 
 def sum_facts(record: type, several: list[Any]) -> dict[str, Any]:
-    """Add up the fields of several records of a dataclass, oldest first."""
+    """Sum several instances of a dataclass field by field, oldest first."""
     return {name: kind.sum([getattr(facts, name) for facts in several]) for name, kind in kinds_of(record).items()}

@@ -1,11 +1,11 @@
-"""Folders of checkpoints and savepoints: on a disk, or in an object store (``s3a://BUCKET/PATH``, ``gs://BUCKET/PATH``).
+"""Folders of checkpoints and savepoints: on disk, or in an object store (``s3a://BUCKET/PATH``, ``gs://BUCKET/PATH``).
 
-Both kinds are used like paths (`exists`, `read_text`, `glob` ...); this module has the differences. A file that is
-written to an object store appears whole, durable and visible to all hosts at once; there is no lock, rename or sync.
+Both are used like paths (`exists`, `read_text`, `glob` ...); this module hides where they differ. A file written to an
+object store becomes visible to all hosts at once, complete and durable. Object stores have no locks, renames or sync.
 
-Environment: for S3 the variables of Amazon's own tools (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_PROFILE,
-AWS_REGION, and AWS_ENDPOINT_URL for another store than Amazon's; on a machine of Amazon's its role), for Google Cloud
-Storage those of its tools (GOOGLE_APPLICATION_CREDENTIALS).
+Credentials are taken from the environment. For S3 these are the variables of the AWS tools (AWS_ACCESS_KEY_ID,
+AWS_SECRET_ACCESS_KEY, AWS_PROFILE, AWS_REGION, and AWS_ENDPOINT_URL for stores other than Amazon's), or the role of the
+EC2 instance. For Google Cloud Storage the variable is GOOGLE_APPLICATION_CREDENTIALS.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 Folder: TypeAlias = "Path | UPath"
 
 _SCHEMES = {"s3a": "s3a", "s3": "s3a", "gs": "gs"}
-"""The schemes of object stores, and the one that Hadoop has for each."""
+"""The scheme that Hadoop uses for each URL scheme of an object store."""
 
 
 def default_checkpoint(name: str) -> Path:
@@ -37,15 +37,15 @@ def default_checkpoint(name: str) -> Path:
 
 
 def folder_of(text: str) -> Folder:
-    """Return the folder of a path or a URL, without a request. Raise InputError if the URL has an unknown scheme."""
+    """Return the folder for a path or URL, without sending a request. Raise InputError if the URL is not valid."""
     scheme, mark, rest = text.partition("://")
     if not mark:
         return Path(text)
     if scheme not in _SCHEMES or not rest.strip("/").partition("/")[2]:
-        msg = f"{mask_url(text)} is not a folder: give a path, s3a://BUCKET/PATH or gs://BUCKET/PATH"
+        msg = f"{mask_url(text)} is not a folder: specify a path, s3a://BUCKET/PATH or gs://BUCKET/PATH"
         raise InputError(msg)
     if "@" in rest.partition("/")[0] or ":" in rest.partition("/")[0]:
-        msg = f"{scheme}://{MASK} has a login in it: give {scheme}://BUCKET/PATH, and the login in the environment"
+        msg = f"{scheme}://{MASK} contains credentials: specify {scheme}://BUCKET/PATH and set them in the environment"
         raise InputError(msg)
     from windrow.telemetry.object_store import open_folder  # noqa: PLC0415 - fsspec only for object stores
 
@@ -53,32 +53,32 @@ def folder_of(text: str) -> Folder:
 
 
 def is_remote(folder: Folder) -> bool:
-    """Return whether a folder is in an object store."""
+    """Return True if a folder is in an object store."""
     return not isinstance(folder, Path)
 
 
 def on_this_machine(folder: Folder) -> Path:
-    """Return where a run keeps the files of its own process: in the folder, or in ``.windrow`` if it is remote."""
+    """Return where a run keeps its local files: in the folder itself, or under ``.windrow`` if the folder is remote."""
     return folder if isinstance(folder, Path) else Path(".windrow") / re.sub(r"[^\w.-]+", "-", str(folder))
 
 
 def make_private(folder: Path) -> None:
-    """Create a folder that only its owner can read, as it holds records; do nothing if it exists.
+    """Create a folder that only its owner can read, because it will hold records; do nothing if it exists.
 
-    Folders above it are created by the umask.
+    Missing parent folders are created with the permissions of the umask.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
 def matching(folder: Folder, pattern: str) -> list[Folder]:
-    """Return the paths in a folder that match a glob pattern, in order."""
+    """Return the paths in a folder that match a glob pattern, sorted."""
     return sorted(folder.glob(pattern), key=str)
 
 
 def write_whole(path: Folder, text: str, drafts: Folder | None = None) -> None:
-    """Write a file so that readers see it whole or not at all; create its folder.
+    """Write a file atomically: readers see either all of it or nothing. Its folder is created if missing.
 
-    On a disk it has another name until it is whole, in the same folder or in `drafts`.
+    On disk, the text is first written under another name, in the same folder or in `drafts`, and then renamed.
     """
     if isinstance(path, Path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -90,12 +90,15 @@ def write_whole(path: Folder, text: str, drafts: Folder | None = None) -> None:
 
 
 def draft_of(path: Path) -> Path:
-    """Return the name of a file until it is whole."""
+    """Return the temporary name under which a file is written until it is complete."""
     return path.with_name(f".{path.name}.draft")
 
 
 def remove(folder: Folder, last: str | None = None) -> None:
-    """Remove a folder, if it exists; if this is interrupted, it is gone or still has the file `last`."""
+    """Remove a folder if it exists.
+
+    If this is interrupted, either the whole folder is gone or it still contains the file `last`.
+    """
     if not folder.exists():
         return
     if isinstance(folder, Path):
@@ -110,7 +113,7 @@ def remove(folder: Folder, last: str | None = None) -> None:
 
 
 def fetch(path: Folder) -> Path:
-    """Return a file on a disk, to be removed after use; one in an object store is moved to the disk."""
+    """Return a local copy of a file, which the caller must delete; a file in an object store is moved to disk."""
     if isinstance(path, Path):
         return path
     with tempfile.NamedTemporaryFile(prefix="windrow-", delete=False) as file:
@@ -121,9 +124,9 @@ def fetch(path: Folder) -> Path:
 
 @contextmanager
 def new_folder(folder: Folder, last: str) -> Iterator[Path]:
-    """Yield an empty folder on a disk whose files become those of `folder`; the file `last` appears last.
+    """Yield an empty local folder whose files become the contents of `folder`, with the file `last` appearing last.
 
-    A folder on a disk is private.
+    If `folder` is on disk, only its owner can read it.
     """
     if isinstance(folder, Path):
         draft = folder.with_name(f".{folder.name}.draft-{uuid.uuid4().hex[:8]}")

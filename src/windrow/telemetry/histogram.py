@@ -1,8 +1,8 @@
-"""Histograms of durations with fixed bounds: merging is addition, and counts at a bound are exact.
+"""Histograms of durations with fixed bucket bounds: merging is addition, and counts up to a bound are exact.
 
-All times are microseconds. The bounds are about evenly spaced on a log scale, and are values that people write as
-delays and limits (10s, 1m, 5m, 1h), so counts at these are exact. (The finer bounds of an adaptive delay,
-`windrow.engine.watermarks.adaptive`, are part of the state.)
+All times are in microseconds. The bounds are about evenly spaced on a logarithmic scale. They are the values that
+people typically choose for delays and limits (10s, 1m, 5m, 1h), so counts up to such values are exact. (Adaptive delays
+have finer bounds of their own, which are part of the state: `windrow.engine.watermarks.adaptive`.)
 """
 
 from __future__ import annotations
@@ -28,18 +28,21 @@ _UNITS: Final = (
 """Milliseconds, seconds, minutes, hours and days."""
 
 BOUNDS: Final = (0, *(unit * number for unit, numbers in _UNITS for number in numbers))
-"""The upper bounds of the buckets in microseconds, inclusive; a last bucket has greater durations."""
+"""The inclusive upper bounds of the buckets in microseconds. One more bucket holds greater durations."""
 
 
 @dataclass(frozen=True)
 class Histogram:
-    """The number of durations in each bucket, without empty buckets at the end; those below 0 are in the first."""
+    """The number of durations in each bucket, without trailing empty buckets.
+
+    Negative durations are in the first bucket.
+    """
 
     counts: tuple[int, ...] = ()
 
     @staticmethod
     def of(durations: Micros) -> Histogram:
-        """Count durations in microseconds."""
+        """Return the histogram of an array of durations in microseconds."""
         import numpy as np  # noqa: PLC0415 - reading counts needs no numpy
 
         (counts,) = count_by_row(durations, np.zeros(len(durations), dtype=np.int64), 1)
@@ -47,12 +50,12 @@ class Histogram:
 
     @staticmethod
     def of_one(micros: int) -> Histogram:
-        """Count one duration."""
+        """Return the histogram of a single duration."""
         return Histogram((*[0] * bisect_left(BOUNDS, micros), 1))
 
     @staticmethod
     def of_counts(counts: Iterable[int]) -> Histogram:
-        """Return the histogram with these counts of the buckets, in order."""
+        """Return the histogram with the given bucket counts, in order."""
         kept = tuple(counts)
         end = len(kept)
         while end and not kept[end - 1]:
@@ -61,7 +64,7 @@ class Histogram:
 
     @staticmethod
     def sum(histograms: Iterable[Histogram]) -> Histogram:
-        """Add up histograms."""
+        """Return the sum of several histograms."""
         return reduce(Histogram.__add__, histograms, Histogram())
 
     def __add__(self, other: Histogram) -> Histogram:
@@ -75,13 +78,13 @@ class Histogram:
         return sum(self.counts)
 
     def above(self, micros: int) -> int:
-        """Return how many durations are above a bound of `BOUNDS`; others are rounded down to one of these."""
+        """Return the number of durations above a bound of `BOUNDS`; any other value is rounded down to a bound."""
         return sum(self.counts[bisect_right(BOUNDS, micros) :])
 
     def quantile(self, share: float) -> float | None:
-        """Return a quantile in microseconds, None if there are no durations.
+        """Return a quantile in microseconds, or None if there are no durations.
 
-        It is interpolated within its bucket, and at most the greatest bound.
+        The value is interpolated within its bucket and never exceeds the greatest bound.
         """
         if not self.total:
             return None
@@ -96,7 +99,7 @@ class Histogram:
         return float(BOUNDS[-1])
 
     def shift(self, micros: int) -> Histogram:
-        """Add `micros` to all durations, each taken to be its bucket's bound."""
+        """Add `micros` to all durations, taking each duration to be the upper bound of its bucket."""
         shifted = Counter[int]()
         for bound, count in zip((*BOUNDS, BOUNDS[-1] + 1), self.counts, strict=False):
             shifted[bisect_left(BOUNDS, bound + micros)] += count
@@ -104,7 +107,10 @@ class Histogram:
 
 
 def count_by_row(durations: Micros, rows: Sequence[int] | Micros, number: int) -> list[list[int]]:
-    """Count durations by row and bucket; `rows` has the row of each duration, below `number`."""
+    """Count durations in each bucket, separately for each row.
+
+    `rows` assigns each duration to a row from 0 to `number` - 1. The result has a list of bucket counts for each row.
+    """
     import numpy as np  # noqa: PLC0415 - as above
 
     size = len(BOUNDS) + 1

@@ -1,9 +1,10 @@
-"""The history of a run: its state, the reports of its steps and its alerts, in SQLite beside the checkpoint.
+"""The history of a run: its state, the reports of its steps and its alerts, in a SQLite file beside the checkpoint.
 
-A thread of its own writes it, so no step waits for it, and its failure does not fail the run. Each process that runs
-with the checkpoint has a record (`RunRecord`), which it rewrites at least every two seconds. The newest `FULL` reports
-are kept as they are, older ones as sums of `MERGED` consecutive reports (`StepReport.__add__`), still older ones as
-sums of as many sums, and so on, with at most `SUMS` of each size. So a file holds the whole run, and is bounded.
+A separate thread writes the file, so no step waits for it, and a failed write does not fail the run. Each process that
+runs with the checkpoint has a record (`RunRecord`), which it rewrites at least every two seconds. The newest `FULL`
+reports are kept as they are. Older reports are kept as sums of `MERGED` consecutive reports (`StepReport.__add__`),
+still older ones as sums of such sums, and so on, with at most `SUMS` of each size. So the file covers the whole run,
+and its size is bounded.
 """
 
 from __future__ import annotations
@@ -33,29 +34,29 @@ from windrow.telemetry.folders import Folder, make_private, on_this_machine
 from windrow.telemetry.reports import Alert, Fault, Lag, Observer, StepReport, Totals, now_micros
 
 FILES: Final = ("progress.sqlite", "progress.sqlite-wal", "progress.sqlite-shm")
-"""The files of a history: the database, and the files of SQLite beside it while it is open."""
+"""The files of a history: the database, and the files that SQLite creates beside it while it is open."""
 FULL: Final = 100_000
-"""Steps that are kept as they are."""
+"""Number of steps whose reports are kept as they are."""
 SUMS: Final = 10_000
-"""Sums of each size that are kept."""
+"""Number of sums of each size that are kept."""
 MERGED: Final = 10
-"""Number of reports in a sum."""
+"""Number of reports that are merged into a sum."""
 
 RUNS: Final = 100
-"""Records of processes that are kept."""
+"""Number of process records that are kept."""
 ALERTS: Final = 1_000
-"""Alerts that are kept."""
+"""Number of alerts that are kept."""
 
 _PACKAGES: Final = ("windrow", "pyspark", "pandas", "pyarrow", "duckdb")
 
 _WAITING: Final = 1_000
-"""Reports that may wait to be written; further ones are dropped."""
+"""Number of reports that may wait to be written. A further report stops the history."""
 _COLLECT: Final = 1.0
 """Seconds for which reports are collected before they are written together."""
 _BEAT: Final = 2.0
-"""Longest time in seconds between two writes of the record."""
+"""Maximum seconds between two writes of the record."""
 _LEAVE: Final = 5.0
-"""Seconds that the end of a run waits for the writer."""
+"""Seconds to wait for the writer at the end of a run."""
 _UNREADABLE: Final = (OSError, sqlite3.Error, KeyError, TypeError, ValueError, zlib.error)
 _COLUMNS: Final = "size, epoch, committed, report"
 _TABLES = (
@@ -95,14 +96,14 @@ _TABLES = (
 
 @dataclass(frozen=True)
 class RunRecord:
-    """The state of a process that runs, or ran, with a checkpoint, at its last write (`seen`).
+    """The state of a process that runs, or ran, with a checkpoint, as of its last write (`seen`).
 
-    `machine` and `pid` identify the process. Times are microseconds: `began`, `seen` and `ended`, None while it runs;
-    `error` is the error that ended it, if one did. `fault` is the last fault after which it continued, at `fault_at`;
-    it `is_retrying` until the query has started again. `lag` is the last known lag; `waiting` is the time since which
-    records wait without a commit, None if none wait. `totals` are those of its steps (`Totals.plain`). `versions` are
-    those of windrow, Python and packages; steps begin every `every` microseconds. Records of older versions have
-    neither.
+    The process is identified by `machine` and `pid`. Times are microseconds. `ended` is None while the process runs;
+    `error` is the error that ended it, if any. `fault` is the last fault after which it continued, at `fault_at`; it
+    `is_retrying` until the query has started again. `lag` is the last known lag; `waiting` is the time since which
+    records have been waiting without a commit, or None if no records wait. `totals` are the totals of its steps
+    (`Totals.plain`). `versions` are the versions of windrow, Python and packages; `every` is the interval between steps
+    in microseconds. In records written by older versions, the last two are None.
     """
 
     pipeline: str
@@ -124,7 +125,7 @@ class RunRecord:
 
     @staticmethod
     def here(pipeline: str, host: str, every: int | None = None) -> RunRecord:
-        """Return the record of this process at its start."""
+        """Return a new record for this process."""
         now, here = now_micros(), socket.gethostname()
         return RunRecord(pipeline, host, here, os.getpid(), now, now, versions=installed_versions(), every=every)
 
@@ -134,25 +135,26 @@ class RunRecord:
 
     @staticmethod
     def of_plain(made: Mapping[str, Any]) -> RunRecord:
-        """Read the JSON of `plain`; raise KeyError or TypeError if it is not that of a record."""
+        """Parse the result of `plain`; raise KeyError or TypeError if it is not a record."""
         return RunRecord(**{**made, "lag": None if made["lag"] is None else Lag.of_plain(made["lag"])})
 
 
 def installed_versions() -> dict[str, str]:
-    """Return the versions of windrow, Python, and the packages on which state and results depend."""
+    """Return the versions of windrow, Python, and the packages that affect state and results."""
     return {name: version(name) for name in _PACKAGES} | {"python": platform.python_version()}
 
 
 def history_of(checkpoint: Folder) -> Path:
-    """Return the file of a run's history, given its checkpoint."""
+    """Return the path of the history file for a checkpoint."""
     return on_this_machine(checkpoint) / FILES[0]
 
 
 class HistoryWriter:
-    """Writes the state of a run and the reports of its steps to a file, in a thread of its own, until the block ends.
+    """Writes the state of a run and the reports of its steps to a file, in a background thread, until the block ends.
 
-    It starts with `begin`, or when the run is ready or has committed a step: until then the checkpoint may be that of
-    another run. After a failed write nothing more is written, and `on_warning` is called once with the reason.
+    Writing starts when `begin` is called, or when the run is ready or has committed a step. Before that, the checkpoint
+    may turn out to belong to another run. After a failed write nothing more is written, and `on_warning` is called once
+    with the reason.
     """
 
     def __init__(
@@ -184,16 +186,19 @@ class HistoryWriter:
         self._thread.join(_LEAVE)
 
     def begin(self) -> None:
-        """Start writing: the checkpoint is the run's own, so its history shows also why the run fails to start."""
+        """Start writing, as the checkpoint is known to be the run's own.
+
+        From now on, the history also shows why a run fails to start.
+        """
         self._has_begun.set()
 
     @property
     def observer(self) -> Observer:
-        """Callbacks that have their arguments written."""
+        """Callbacks that add the events of a run to the history."""
         return Observer(self.on_step, self.on_trouble, self.on_ready, self.on_lag, self.begin)
 
     def on_step(self, report: StepReport) -> None:
-        """Have a step written."""
+        """Queue a step's report to be written."""
         lag = report.last_lag and report.last_lag.with_slots_of(self._record.lag)
         known = {} if lag is None else {"lag": lag, "waiting": lag.asked if lag.behind else None}
         self._note(is_retrying=False, **known)
@@ -201,24 +206,24 @@ class HistoryWriter:
             if not self._has_failed.is_set():
                 self._coming.put_nowait(report)
         except queue.Full:
-            self._fail("the disk is too slow for it")
+            self._fail("the disk is too slow")
 
     def on_lag(self, lag: Lag) -> None:
-        """Have a lag written."""
+        """Update the lag in the record, and the time since which records have been waiting."""
         waiting = self._record.waiting or lag.asked
         self._note(lag=lag, waiting=waiting if lag.behind else None)
 
     def on_trouble(self, fault: Fault) -> None:
-        """Have a fault written after which the run continues."""
+        """Note a fault after which the run continues."""
         self._note(fault=fault.what, fault_at=now_micros(), is_retrying=True)
 
     def on_ready(self) -> None:
-        """Note that the run takes steps, for the first time or after a fault."""
+        """Note that the run is processing steps, for the first time or again after a fault."""
         self._note(is_retrying=False)
         self.begin()
 
     def note_alert(self, alert: Alert) -> None:
-        """Have an alert that was raised or resolved written with the next reports."""
+        """Queue an alert that was raised or resolved, to be written with the next reports."""
         with self._lock:
             self._alerts.append(alert)
 
@@ -251,10 +256,10 @@ class HistoryWriter:
     def _fail(self, why: str) -> None:
         if not self._has_failed.is_set():
             self._has_failed.set()
-            self._on_warning(f"the history of this run is not written any more: {self._path}: {why}")
+            self._on_warning(f"the history of this run is no longer written: {self._path}: {why}")
 
     def _collect(self) -> tuple[list[StepReport], bool]:
-        """Wait for a report; return those within a second, and whether the run has ended."""
+        """Wait for a report, collect more for up to a second, and return them and whether the run has ended."""
         found: list[StepReport] = []
         wait, until = _BEAT, 0.0
         while len(found) < _WAITING:
@@ -274,7 +279,7 @@ _FORGET = "DELETE FROM alerts WHERE rowid NOT IN (SELECT rowid FROM alerts ORDER
 
 
 class _Rows:
-    """The rows of an open file, with their numbers by size."""
+    """The rows of an open history file. Counts how many reports and sums of each size there are."""
 
     def __init__(self, connection: sqlite3.Connection, full: int, sums: int) -> None:
         self._connection = connection
@@ -285,7 +290,7 @@ class _Rows:
             self._run = connection.execute("INSERT INTO runs (seen, record) VALUES (0, 'null')").lastrowid
 
     def add(self, reports: Sequence[StepReport], record: RunRecord, alerts: Sequence[Alert] = ()) -> None:
-        """Write record, reports and alerts; merge the oldest reports of a size when there are too many."""
+        """Write the record, reports and alerts; merge the oldest reports of a size if there are too many."""
         full, sums = self._limits
         with self._connection:
             given = [(alert.raised, alert.name, json.dumps(alert.plain(), default=str)) for alert in alerts]
@@ -309,7 +314,7 @@ class _Rows:
         ).fetchall()
         self._connection.executemany("DELETE FROM steps WHERE id = ?", [(id_,) for id_, _ in found])
         total = reduce(add, (_unpack(blob) for _, blob in found))
-        # in the place of the last of them, so that rows stay in the order of time
+        # the sum takes the place of the last row, so that rows stay in order of time
         row = (found[-1][0], size + 1, total.epoch, total.committed, _pack(total))
         self._connection.execute(f"INSERT INTO steps (id, {_COLUMNS}) VALUES (?, ?, ?, ?, ?)", row)
         self._number[size] -= len(found)
@@ -317,9 +322,10 @@ class _Rows:
 
 
 def read_history(path: Path, since: int | None = None, last: int | None = None) -> list[StepReport]:
-    """Return the reports of a file, oldest first: the `last` ones, committed after `since` (microseconds).
+    """Return the `last` reports of a file that were committed after `since` (microseconds), oldest first.
 
-    Older ones are sums of several steps (see the module). Raise InputError if there is no file, or it cannot be read.
+    Older reports are sums of several steps (see the module). Raise InputError if the file does not exist or cannot be
+    read.
     """
     with _open_to_read(path) as connection:
         rows = connection.execute(
@@ -331,9 +337,9 @@ def read_history(path: Path, since: int | None = None, last: int | None = None) 
 
 @dataclass(frozen=True)
 class NewSteps:
-    """Reports that a reader has not seen yet, oldest first; with `is_whole` they replace those that it has seen.
+    """Reports that a reader has not seen yet, oldest first. If `is_whole`, they replace everything the reader has seen.
 
-    `last` is the place of the newest report, from which the next call of `read_new` continues. With `has_older`, older
+    The position of the newest report is `last`, to be passed to the next call of `read_new`. If `has_older`, older
     reports were left out.
     """
 
@@ -344,10 +350,10 @@ class NewSteps:
 
 
 def read_new(path: Path, seen: tuple[int, int, int | None] | None, most: int) -> NewSteps:
-    """Return the reports after the place `seen`.
+    """Return the reports after the position `seen`.
 
-    If `seen` is None, no longer in the file, or farther back than `most` reports, return the newest `most`. Raise
-    InputError as `read_history` does.
+    Return the newest `most` reports instead if `seen` is None, is no longer in the file, or is more than `most` reports
+    back. Raise InputError as `read_history` does.
     """
     with _open_to_read(path) as connection:
         is_known = seen is not None and bool(
@@ -368,7 +374,7 @@ def read_new(path: Path, seen: tuple[int, int, int | None] | None, most: int) ->
 def read_runs(path: Path, last: int = RUNS) -> list[RunRecord]:
     """Return the records of the `last` processes that ran with a checkpoint, oldest first.
 
-    Files of older versions have no records. Raise InputError as `read_history` does.
+    The list is empty for a file of an older version. Raise InputError as `read_history` does.
     """
     with _open_to_read(path) as connection:
         if not _has(connection, "runs"):
@@ -380,7 +386,7 @@ def read_runs(path: Path, last: int = RUNS) -> list[RunRecord]:
 def read_alerts(path: Path, last: int = ALERTS) -> list[Alert]:
     """Return the `last` alerts of a checkpoint's runs, active or resolved, in the order in which they were raised.
 
-    Files of older versions have no alerts. Raise InputError as `read_history` does.
+    The list is empty for a file of an older version. Raise InputError as `read_history` does.
     """
     with _open_to_read(path) as connection:
         if not _has(connection, "alerts"):
@@ -402,7 +408,7 @@ def read_last_savepoint(path: Path) -> int | None:
 
 
 def note_savepoint(path: Path, folder: Folder) -> None:
-    """Note a savepoint that was just taken in the history of its checkpoint, if there is a writable one."""
+    """Record in a checkpoint's history that a savepoint was just taken, if the history exists and is writable."""
     if not path.is_file():
         return
     with suppress(*_UNREADABLE), closing(_open(path)) as connection, connection:
@@ -412,18 +418,18 @@ def note_savepoint(path: Path, folder: Folder) -> None:
 
 
 def _has(connection: sqlite3.Connection, table: str) -> bool:
-    """Return whether a file has a table; files of older versions lack some."""
+    """Return True if the file has a table. Files of older versions lack some tables."""
     found = connection.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (table,)).fetchone()
     return found is not None
 
 
 @contextmanager
 def _open_to_read(path: Path) -> Iterator[sqlite3.Connection]:
-    """Open a history; raise InputError if there is no file, or the block cannot read it."""
+    """Open a history for reading. Raise InputError if the file does not exist, or if reading it in the block fails."""
     if not path.is_file():
         msg = (
             f"there is no {path}: no run with this checkpoint has written a history (runs with --host memory or batch "
-            "write none); run the pipeline on the stream host, or name another checkpoint"
+            "write none); run the pipeline on the stream host, or choose another checkpoint"
         )
         raise InputError(msg)
     try:
@@ -435,7 +441,7 @@ def _open_to_read(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def forget_history(path: Path) -> None:
-    """Remove the files of a history, if they exist."""
+    """Remove the files of a history if they exist."""
     for name in FILES:
         path.with_name(name).unlink(missing_ok=True)
 

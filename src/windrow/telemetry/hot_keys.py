@@ -1,10 +1,11 @@
-"""Hot keys: estimates of the keys with most records, from a sample of each step.
+"""Hot keys: estimates of the most frequent keys, from a sample of each step.
 
-For reports alone. A key group samples at most `SAMPLE` of a step's records, so the cost does not grow with the load. It
-takes a record at random from each of `SAMPLE` equal parts, by numbers that are always the same: a sample at equal
-distances would follow a period of the records. Estimates add up; after each sum the `KEPT` greatest are kept (those of
-key groups are of different keys, unless keys are salted). A key with a share well above 1 / `KEPT` stays among them,
-and its estimate is off by at most a few per cent of all records.
+The estimates are used only in reports. A key group samples at most `SAMPLE` of a step's records, so the cost does not
+grow with the load. It takes one record at random from each of `SAMPLE` equal parts of the step; the random positions
+are the same every time. Sampling at equal distances instead could coincide with a periodic pattern in the records.
+Estimates can be added; each sum keeps the `KEPT` greatest. (Different key groups have different keys unless keys are
+salted.) A key with a share well above 1 / `KEPT` stays among those kept, and its estimate is off by at most a few
+percent of all records.
 """
 
 from __future__ import annotations
@@ -19,21 +20,21 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 SAMPLE: Final = 256
-"""Records that a key group samples in a step."""
+"""Number of records that a key group samples in a step."""
 LEAST: Final = 32
-"""With fewer records in a step, a key group only counts them: they are no load."""
+"""With fewer records in a step, a key group only counts them, as they cause no load."""
 KEPT: Final = 20
-"""Keys that are kept."""
+"""Number of keys that are kept."""
 TIMES: Final = 2.0
-"""A key is hot if it has this multiple of the records that the other kept keys have on average."""
+"""A key is hot if it has at least this many times the average count of the other kept keys."""
 
 
 @dataclass(frozen=True)
 class HotKeys:
-    """Estimated counts of the keys with most records, the greatest first; `records` is the number of all records.
+    """Estimated counts of the most frequent keys, greatest first; `records` is the total number of records.
 
-    A key is the text of its columns' values, separated by commas. `records` includes those of key groups that have
-    sampled none: without them a share would be that of the busy key groups alone.
+    A key is written as the values of its columns, separated by commas. `records` includes the records of key groups
+    that took no sample. Otherwise shares would refer to the busy key groups only.
     """
 
     records: int = 0
@@ -41,7 +42,10 @@ class HotKeys:
 
     @staticmethod
     def of(records: pa.Table, key: Sequence[str]) -> HotKeys:
-        """Estimate the keys of records; few records are only counted, and without a key there is nothing to count."""
+        """Estimate the most frequent keys of a table.
+
+        If the table is small, only its records are counted. Without a key, the result is empty.
+        """
         rows = records.num_rows
         if not key or not set(key) <= set(records.column_names):
             return _NONE
@@ -61,12 +65,12 @@ class HotKeys:
 
     @property
     def shares(self) -> dict[str, float]:
-        """The share of all records that each key has."""
+        """Each key's share of all records."""
         return {key: min(1.0, count / self.records) for key, count in self.counts.items()}
 
     @property
     def hot(self) -> dict[str, float]:
-        """The share of all records that each hot key has; a few keys with equal shares are not hot."""
+        """Each hot key's share of all records. If only a few keys exist and their shares are equal, no key is hot."""
         total, others = sum(self.counts.values()), max(1, len(self.counts) - 1)
         return {
             key: share
@@ -78,7 +82,7 @@ class HotKeys:
 _NONE: Final = HotKeys()
 _RANDOM: Final = Random(SAMPLE)  # noqa: S311 - places in a sample
 _PLACES: Final = tuple((number + _RANDOM.random()) / SAMPLE for number in range(SAMPLE))
-"""The places of a sample, as shares of the records."""
+"""The positions of the sampled records, as fractions of the number of records."""
 
 
 def _text(value: object) -> str:

@@ -1,4 +1,4 @@
-"""How far a run is behind the end of its log: in offsets, and in time where the log has timestamps."""
+"""How far a run is behind the end of its log: in offsets, and in time if the log has timestamps."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from windrow.telemetry.facts import PartitionName
 from windrow.telemetry.reports import Lag, OnLag, OnStep, StepReport, now_micros
 
 _EVERY = 1.0
-"""Seconds between two queries."""
+"""Minimum seconds between two queries."""
 _LEAVE = 2.0
-"""Seconds by which a running query may delay the end of a run."""
+"""Maximum seconds by which a running query may delay the end of a run."""
 _SHARE = 0.02
-"""The greatest share of the time that is spent on queries."""
+"""Maximum share of the time spent on queries."""
 
 
 class LagWatch:
-    """Queries the ends of a source in a thread of its own, so that no step waits for them.
+    """Queries the end offsets of a source in a background thread, so that no step has to wait for them.
 
-    `reached` returns the next offset of each partition after the step of an epoch; it is called once a step. `epoch` is
-    the last that was committed before. `on_lag` is called after each query, so the lag grows between steps, too.
-    `slots` returns how far the logs of tables are behind the tables.
+    After the step of an epoch, `reached` returns the next offset of each partition; it is called once per step. `epoch`
+    is the last epoch committed before the run started. `on_lag` is called after each query, so the lag is updated
+    between steps, too. `slots` returns how far the logs of tables are behind the tables.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class LagWatch:
         self._thread.join(_LEAVE)
 
     def with_lag(self, on_step: OnStep) -> OnStep:
-        """Wrap `on_step` so that each step has its lag."""
+        """Wrap `on_step` so that each report includes the lag."""
         return lambda report: on_step(self._add_lag(report))
 
     def _add_lag(self, report: StepReport) -> StepReport:
@@ -93,8 +93,8 @@ class LagWatch:
 def lag(ends: Mapping[int, tuple[int, int]], reached: Cut) -> dict[PartitionName, int]:
     """Return how many offsets each partition is behind its end.
 
-    A partition without an offset is behind by all that it holds; an end before the offset, from an older query, is no
-    lag.
+    For a partition that has no offset yet, all its records count. If the end is below the offset because the end was
+    queried earlier, the lag is 0.
     """
     return {partition: max(0, end - reached.get(partition, first)) for partition, (first, end) in sorted(ends.items())}
 
@@ -102,10 +102,10 @@ def lag(ends: Mapping[int, tuple[int, int]], reached: Cut) -> dict[PartitionName
 def lag_seconds(
     behind: Mapping[PartitionName, int], log_times: Mapping[PartitionName, int], committed: int | None
 ) -> dict[PartitionName, float] | None:
-    """Return the age of the last record that was read of each partition, in seconds; 0 where all was read.
+    """Return the age in seconds of the last record read from each partition, or 0 if all its records were read.
 
-    `log_times` are the log timestamps of these records, `committed` is the time of the step. Partitions without log
-    timestamps are missing; None if all are.
+    `log_times` are the log timestamps of these records; `committed` is the commit time of the step, in microseconds.
+    Partitions without log timestamps are omitted. Return None if no partition is left, or if `committed` is None.
     """
     if committed is None:
         return None

@@ -1,7 +1,7 @@
-"""Lineage of a run as events of OpenLineage: its logs, its tables and its state.
+"""OpenLineage events about a run: the logs it reads, the tables it writes, and its state.
 
-The client's own configuration switches them on and names the receiver (docs/guides/lineage.md); without it, none of its
-packages is imported. A thread of its own sends the events.
+The OpenLineage client's own configuration enables them and sets the receiver (docs/guides/lineage.md). Without such a
+configuration, none of the client's packages is imported. Events are sent by a separate thread.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ State = Literal["START", "RUNNING", "COMPLETE", "ABORT", "FAIL"]
 
 
 def is_lineage_enabled(environment: Mapping[str, str]) -> bool:
-    """Return whether the client would find a configuration, in variables or in a file."""
+    """Return True if the client would find a configuration, in environment variables or in a file."""
     if environment.get("OPENLINEAGE_DISABLED", "").strip().lower() == "true":
         return False
     names = ("OPENLINEAGE_URL", "OPENLINEAGE_CONFIG", "OPENLINEAGE__TRANSPORT")
@@ -50,16 +50,16 @@ def is_lineage_enabled(environment: Mapping[str, str]) -> bool:
 def lineage(
     graph: m.Graph, *, is_bounded: bool, on_warning: Callable[[str], None], every: float = EVERY
 ) -> Iterator[Observer]:
-    """Yield an observer that sends the events of a run, one every `every` seconds, if they are asked for.
+    """Yield an observer that sends the events of a run, one every `every` seconds, if lineage is enabled.
 
-    If they cannot be sent, `on_warning` is called once and the run continues without them; they delay its end by a few
-    seconds at most.
+    If events cannot be sent, `on_warning` is called once and the run continues without them. Sending delays the end of
+    the run by a few seconds at most.
     """
     if not is_lineage_enabled(os.environ):
         yield Observer()
         return
     try:
-        with needs_extra("lineage", "the export of lineage, for which OPENLINEAGE... asks,"):
+        with needs_extra("lineage", "the export of lineage, which the variables OPENLINEAGE... enable,"):
             import openlineage.client  # noqa: F401, PLC0415 - only where lineage is asked for
     except SetupError as exc:
         on_warning(f"{exc} (the run continues)")
@@ -91,7 +91,7 @@ def lineage(
 
 
 class _RunLineage:
-    """Sends the events of one run."""
+    """Sends the lineage events of one run."""
 
     def __init__(self, graph: m.Graph, is_bounded: bool, guard: ExportGuard, every: float) -> None:  # noqa: FBT001 - inner
         from openlineage.client import set_producer  # noqa: PLC0415 - only where lineage is asked for
@@ -100,7 +100,7 @@ class _RunLineage:
         set_producer(f"urn:windrow:{version('windrow')}")
         self._client = _client()
         if self._client.transport.kind == "console":
-            msg = "the transport `console` writes to Python's log, which a run does not show: choose http, file ..."
+            msg = "the transport `console` writes to Python's log, which a run does not display: choose http, file ..."
             raise ValueError(msg)
         code = self._client.config.facets.source_code_location
         # the repository of the working directory is not the pipeline's, and its URL may have a password
@@ -119,14 +119,14 @@ class _RunLineage:
         self._thread.start()
 
     def on_step(self, report: StepReport) -> None:
-        """Count a step."""
+        """Add the counts of a step to the totals."""
         with self._guard.harmless(), self._lock:
             self._totals.add(report)
             for partition, records in report.read.items():
                 self._read[str(partition).rpartition("/")[0]] += records
 
     def end(self, state: State, error: str | None) -> None:
-        """Send the last event."""
+        """Send the final event."""
         self._last = state, error
         self._ended.set()
         self._guard.leave(self._thread.join)
@@ -203,7 +203,7 @@ class _RunLineage:
             yield OutputDataset(*sink_connector(node.sink).dataset(node.sink, name), statistics, facets=facets)
 
     def _columns(self, node: m.SinkNode, names: list[str]) -> Any:  # noqa: ANN401 - a facet
-        """Return the facet with the fields from which the columns of a result table are computed."""
+        """Return the column lineage facet: the source fields from which each column of a result table is computed."""
         from openlineage.client.facet_v2 import column_lineage_dataset as facets  # noqa: PLC0415 - the same
 
         from windrow.expressions import origins_of  # noqa: PLC0415 - the same
@@ -226,7 +226,7 @@ class _RunLineage:
 
 
 def _client() -> OpenLineageClient:
-    """Return the client as the environment configures it; remove the variables that it adds there."""
+    """Create the client from the environment, and remove the variables that it adds to the environment."""
     from openlineage.client import OpenLineageClient  # noqa: PLC0415 - the same
 
     given = set(os.environ)
@@ -246,7 +246,10 @@ def _schema(fields: list[tuple[str, str]]) -> Any:  # noqa: ANN401 - a facet
 
 
 def output_tables(graph: m.Graph, node: m.SinkNode) -> Iterator[tuple[str, pa.Schema, tuple[str, ...]]]:
-    """Yield the tables (or topics) of a sink, their columns, and the counts of a run that make up their new rows."""
+    """Yield (name, schema, counts) for each table (or topic) of a sink.
+
+    `counts` names the counts of a run that add up to the number of new rows; it is empty if there are none.
+    """
     from windrow.connectors.tables import layout  # noqa: PLC0415 - the same
     from windrow.engine import schema  # noqa: PLC0415 - Arrow only where lineage is asked for
     from windrow.expressions import sink_spec  # noqa: PLC0415 - the same

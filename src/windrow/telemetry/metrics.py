@@ -1,4 +1,4 @@
-"""Metrics of a run for Prometheus: sums over its steps, and where it stands. docs/reference/metrics.md lists them."""
+"""Prometheus metrics of a run: sums over its steps, and its current state. docs/reference/metrics.md lists them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SECOND: Final = 1_000_000
 
 @dataclass(frozen=True)
 class Described:
-    """A metric, and its labels beside `pipeline`; a host that knows only offsets leaves it out if it `is_count`."""
+    """A metric, with its labels other than `pipeline`. Hosts that know only offsets omit it if it `is_count`."""
 
     name: str
     kind: Literal["counter", "gauge", "histogram"]
@@ -34,7 +34,7 @@ class Described:
 
     @staticmethod
     def of(row: Mapping[str, Any]) -> Described:
-        """Return the metric of a row of `metrics.tsv`."""
+        """Return the metric described by a row of `metrics.tsv`."""
         labels = tuple(filter(None, row["labels"].split(",")))
         return Described(**{**row, "labels": labels, "is_count": row["is_count"] == "yes"})
 
@@ -45,7 +45,7 @@ _BOUNDS: Final = {
     "windrow_end_to_end_latency_seconds": (10_000, 86_400 * _SECOND),
     "windrow_step_duration_seconds": (10_000, 600 * _SECOND),
 }
-"""The least and the greatest bound of histograms without all bounds, in microseconds."""
+"""The lowest and highest bounds of the histograms that do not have all bounds, in microseconds."""
 
 _FAMILIES: Final[dict[str, Any]] = {
     "counter": CounterMetricFamily,
@@ -56,13 +56,13 @@ _Labels: TypeAlias = tuple[str, ...]
 _Value: TypeAlias = float | tuple[Histogram, float]
 """A number, or a histogram and its sum in seconds."""
 _Values: TypeAlias = Mapping[_Labels, _Value | None]
-"""Values by labels (without `pipeline`); a value that is not known is None."""
+"""A mapping from label values (without `pipeline`) to the value of the metric, or None if it is unknown."""
 
 
 class RunMetrics(Collector):
-    """Adds up the steps of a run for Prometheus; from any thread.
+    """Sums up the steps of a run for Prometheus. Thread-safe.
 
-    Live steps begin every `every` microseconds; None for a run that has no such interval.
+    Steps of a live run begin every `every` microseconds; `every` is None if the run has no such interval.
     """
 
     def __init__(self, pipeline: str, every: int | None = None) -> None:
@@ -82,7 +82,7 @@ class RunMetrics(Collector):
         self._registry.register(self)
 
     def on_step(self, report: StepReport) -> None:
-        """Count a step."""
+        """Add a step to the sums."""
         with self._lock:
             self._totals.add(report)
             self._is_retrying = False
@@ -93,12 +93,12 @@ class RunMetrics(Collector):
                 self._durations[part] += Histogram.of_one(round(seconds * _SECOND))
 
     def on_lag(self, lag: Lag) -> None:
-        """Note how far the run is behind."""
+        """Record how far the run is behind."""
         with self._lock:
             self._lag = lag
 
     def on_ready(self) -> None:
-        """Note that the run takes steps."""
+        """Record that the run is processing steps."""
         with self._lock:
             self._is_retrying = False
 
@@ -114,12 +114,12 @@ class RunMetrics(Collector):
             self._warnings += 1
 
     def page(self, accept: str) -> tuple[bytes, str]:
-        """Return the body for a scraper that accepts these types, and its content type."""
+        """Return the response body in a format that the scraper accepts, and its content type."""
         encode, kind = choose_encoder(accept)
         return encode(self._registry), kind
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the metrics that are known, in the order of `METRICS`."""
+        """Yield the metrics whose values are known, in the order of `METRICS`."""
         with self._lock:
             last = self._totals.last
             values = {
@@ -176,7 +176,7 @@ class RunMetrics(Collector):
 
 
 def _step_values(report: StepReport, pipeline: str) -> dict[str, _Values]:
-    """Return where a run stands after a step."""
+    """Return the metrics that describe the state of a run after a step."""
     low, now = report.low_watermark, now_micros()
     watermarks = report.watermarks.items()
     holding, idle = set(report.held_back_by), set(report.idle)
@@ -220,13 +220,13 @@ def _seconds(micros: int | None) -> float | None:
 
 
 def _sum_at_bounds(histogram: Histogram) -> tuple[Histogram, float]:
-    """Return a histogram with its sum in seconds, each duration taken to be its bucket's bound."""
+    """Return a histogram and its sum in seconds, taking each duration to be the upper bound of its bucket."""
     upper = sum(bound * count for bound, count in zip((*BOUNDS, BOUNDS[-1]), histogram.counts, strict=False))
     return histogram, upper / _SECOND
 
 
 def _buckets(histogram: Histogram, least: int, most: int) -> list[tuple[str, float]]:
-    """Return cumulative counts by bound in seconds."""
+    """Return the cumulative count for each bound in seconds."""
     found, below = [], 0
     counts = [*histogram.counts, *[0] * (len(BOUNDS) + 1 - len(histogram.counts))]
     for bound, count in zip(BOUNDS, counts, strict=False):

@@ -1,4 +1,4 @@
-"""Formats of numbers, durations, points in time and texts of records for people."""
+"""Human-readable formats of numbers, durations, points in time and record texts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from windrow import model as m
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _CYCLE_YEARS = 400
 _CALENDAR_CYCLE = (datetime(1970 + _CYCLE_YEARS, 1, 1, tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
-"""Microseconds after which the Gregorian calendar repeats."""
+"""Microseconds in 400 years, after which the Gregorian calendar repeats."""
 _THOUSAND = 1_000
 _UNITS = (("k", 1e3), ("M", 1e6), ("G", 1e9), ("T", 1e12))
 _SECOND = 1_000_000
@@ -19,7 +19,7 @@ _DAY = 86_400
 
 
 def short_number(number: float) -> str:
-    """Format a number of at least 0 in at most 5 characters up to 999T: 9,999, 12.3k, 456k, 7.8M."""
+    """Format a non-negative number in at most 5 characters, up to 999T: 9,999, 12.3k, 456k, 7.8M."""
     if round(number) < 10 * _THOUSAND:
         return f"{number:,.0f}"
     scaled = [(number / size, unit) for unit, size in _UNITS]
@@ -28,7 +28,7 @@ def short_number(number: float) -> str:
 
 
 def short_bytes(number: float) -> str:
-    """Format a number of bytes of at least 0: 5 bytes, 388 kB, 1.2 GB."""
+    """Format a non-negative number of bytes: 5 bytes, 388 kB, 1.2 GB."""
     for unit in ("bytes", "kB", "MB", "GB"):
         if round(number) < _THOUSAND:
             is_whole = unit == "bytes" or round(number, 1) >= _THOUSAND / 10
@@ -38,7 +38,7 @@ def short_bytes(number: float) -> str:
 
 
 def percent(share: float) -> str:
-    """Write a share with two significant digits: 12 %, 0.34 %, 0.0012 %."""
+    """Format a share as a percentage with two significant digits: 12 %, 0.34 %, 0.0012 %."""
     if not share:
         return "0 %"
     number = float(f"{share * 100:.1e}")
@@ -46,7 +46,7 @@ def percent(share: float) -> str:
 
 
 def short_duration(seconds: float) -> str:
-    """Format a duration of at least 0 with two or three digits: 15ms, 2.5s, 9s, 3m20s, 4h5m, 12d3h."""
+    """Format a non-negative duration with two or three digits: 15ms, 2.5s, 9s, 3m20s, 4h5m, 12d3h."""
     if round(seconds, 3) < 1:
         return f"{round(seconds * _THOUSAND)}ms"
     if round(seconds, 1) < _MINUTE:
@@ -61,7 +61,7 @@ def duration(micros: float) -> str:
 
 
 def format_time(micros: int) -> str:
-    """Format a point in time of any year in UTC, to the second, as in SQLite's tables: 0000 is before 0001."""
+    """Format a point in time in UTC to the second, as in SQLite tables. Any year is allowed: 0000 is before 0001."""
     # a watermark may be before the year 1, outside of Python's dates
     cycles, since = divmod(micros, _CALENDAR_CYCLE)
     point = _EPOCH + timedelta(microseconds=since)
@@ -70,10 +70,10 @@ def format_time(micros: int) -> str:
 
 
 def first_line(text: str | None) -> str:
-    """Return the first line of a text; "" for None."""
+    """Return the first line of a text, or an empty string for None."""
     return (text or "").partition("\n")[0]
 
 
 def printable(text: str) -> str:
-    """Escape characters that a terminal would act on, as in Python: a line break becomes a backslash and an n."""
+    r"""Escape the characters that a terminal would act on, as Python does: a line break becomes ``\n``."""
     return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)

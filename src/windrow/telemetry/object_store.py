@@ -1,4 +1,4 @@
-"""Object stores through `pyarrow.fs`, as paths of universal_pathlib."""
+"""Object stores accessed through `pyarrow.fs`, as universal_pathlib paths."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from windrow.telemetry.s3 import s3_endpoint
 
 
 def open_folder(url: str) -> UPath:
-    """Return the folder of a URL, without a request."""
+    """Return the folder for a URL, without sending a request."""
     return UPath(url)
 
 
 class _Store(ArrowFSWrapper):  # type: ignore[misc] # it has no types
-    """A file system of pyarrow, with CheckpointError for errors other than missing files."""
+    """A pyarrow file system that raises CheckpointError for all errors except missing files."""
 
     def __init__(self, store: str, **options: Any) -> None:  # noqa: ANN401 - fsspec's
         with _translate_errors(store):
@@ -81,7 +81,7 @@ def _translate_errors(path: str) -> Iterator[None]:
         raise
     except OSError as exc:
         msg = (
-            f"the object store does not give {path}: {mask_urls(str(exc))}; check its address, and the credentials in "
-            "the environment"
+            f"cannot access {path} in the object store: {mask_urls(str(exc))}; check its address, and the credentials "
+            "in the environment"
         )
         raise CheckpointError(msg) from exc

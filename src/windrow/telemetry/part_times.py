@@ -1,4 +1,4 @@
-"""Times of the parts of a step, for its report alone: of the driver, and of the tasks of Spark."""
+"""Timings of the parts of a step, in the driver and in Spark tasks. They are used only in reports."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class PartTime:
-    """The seconds spent on a part of a step, from `began` to `ended`, with pauses for other parts.
+    """The seconds spent on a part of a step between `began` and `ended`, not counting pauses for other parts.
 
-    Both are microseconds of the wall clock of the machine that ran it. `level` is that of the part ``operate``.
+    Both are wall-clock times in microseconds on the machine that ran the part. For the part ``operate``, `level` is the
+    level of the graph.
     """
 
     part: str
@@ -23,7 +24,10 @@ class PartTime:
 
 
 def join_part_times(times: Iterable[PartTime]) -> tuple[PartTime, ...]:
-    """Join the times of several tasks by part and level: seconds add up, from the first beginning to the last end."""
+    """Merge the timings of several tasks by part and level.
+
+    Seconds are summed. Each result spans the time from the earliest beginning to the latest end.
+    """
     found: dict[tuple[str, int], PartTime] = {}
     for task in times:
         place = task.part, task.level
@@ -42,11 +46,11 @@ class Stopwatch:
 
     @property
     def seconds(self) -> float:
-        """The seconds so far."""
+        """The seconds elapsed so far."""
         return time.monotonic() - self._since
 
     def lap(self) -> float:
-        """Return the seconds and start again."""
+        """Return the elapsed seconds and restart."""
         now = time.monotonic()
         seconds, self._since = now - self._since, now
         return seconds
@@ -54,13 +58,13 @@ class Stopwatch:
 
 @contextmanager
 def timing(times: list[PartTime], part: str, level: int = 0) -> Iterator[None]:
-    """Add the time of a block to `times`."""
+    """Append the time spent in a block to `times`."""
     since = time.monotonic()
     yield
     times.append(ending_now(part, time.monotonic() - since, level))
 
 
 def ending_now(part: str, seconds: float, level: int = 0) -> PartTime:
-    """Return the time of a part that has taken some seconds, up to now."""
+    """Return the timing of a part that took `seconds` and ends now."""
     now = time.time_ns() // 1_000
     return PartTime(part, seconds, now - round(seconds * 1_000_000), now, level)

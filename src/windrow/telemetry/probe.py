@@ -1,7 +1,7 @@
-"""The probe of runs that are reported: facts of a step, for its report alone.
+"""The probe that collects facts about the steps of a run, for reports only.
 
-A fact is a field of `StepFacts` and a line of `StepProbe` that sets it; the report of the step
-(`windrow.telemetry.reports`) has a field of the same name.
+A fact is a field of `StepFacts` and a line of `StepProbe` that sets it; the step's report (`windrow.telemetry.reports`)
+has a field of the same name.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from windrow.telemetry.window_counts import GroupWindows
 
 
 class LogAges(NamedTuple):
-    """How much older records of a partition are in the log than the newest that was read with them (`newest`)."""
+    """How much older the log timestamps of a partition's records are than the newest one read with them (`newest`)."""
 
     partition: int
     ages: Histogram
@@ -44,15 +44,15 @@ class LogAges(NamedTuple):
 
 @dataclass
 class StepFacts:
-    """Facts of a step, as one probe has seen them or several.
+    """Facts about a step, collected by one probe or summed over several.
 
-    The annotation of a field is its kind (`windrow.telemetry.facts`, which says how to add a fact). `read` counts the
-    good records of each partition. `ages` are those of the records of a batch, `samples` of the good records,
-    `verdicts` on records that may be among them, by node. `lateness` counts by partition how far records were behind
-    the clock of their partition, each once for each operator that takes it from its source. `hot_keys` are estimates by
-    node, `windows` those of each node that has windows, `open_windows` those of all nodes together. `dead_reasons`
-    counts dead letters by the kind of their reason, `dead_by_sink` those of each sink if there are several.
-    `part_times` are those of tasks.
+    The annotation of a field is its kind (`windrow.telemetry.facts`, which explains how to add a fact). `read` is the
+    number of good records of each partition. `ages` are the ages of the records of each batch, `samples` a sample of
+    the good records, and `verdicts` the verdicts of each node on records that may be in that sample. `lateness` counts
+    for each partition how far records were behind the partition's clock; a record counts once for each operator that
+    takes it from its source. `hot_keys` are estimates for each node, `windows` are counts for each node that has
+    windows, and `open_windows` is the count for all nodes together. `dead_reasons` counts dead letters by the kind of
+    their reason; `dead_by_sink` counts them for each sink if there are several. `part_times` are the timings of tasks.
     """
 
     read: Annotated[dict[int, int], facts.COUNTS] = field(default_factory=dict)
@@ -69,27 +69,27 @@ class StepFacts:
 
     @staticmethod
     def sum(several: Iterable[StepFacts]) -> StepFacts:
-        """Add up the facts of several probes."""
+        """Return the sum of the facts from several probes."""
         return StepFacts(**facts.sum_facts(StepFacts, list(several)))
 
     def encode(self) -> bytes:
-        """Pack the facts for the driver, which runs the same version."""
+        """Serialize the facts for the driver, which runs the same version."""
         return zlib.compress(pickle.dumps(self, pickle.HIGHEST_PROTOCOL), 1)
 
     @staticmethod
     def decode(blob: Blob) -> StepFacts:
-        """Unpack the blob of `encode`."""
+        """Deserialize the result of `encode`."""
         unpacked: StepFacts = pickle.loads(zlib.decompress(blob))  # noqa: S301 - tasks of the same run wrote it
         return unpacked
 
 
 def observe_times(times: Iterable[PartTime]) -> bytes:
-    """Return the blob of a probe that has seen only the times of a task."""
+    """Return the encoded facts of a task that reports only its timings."""
     return StepFacts(part_times=list(times)).encode()
 
 
 def step_probe(graph: m.Graph) -> OpenProbe:
-    """Return the factory of the probes of a graph whose steps are reported."""
+    """Return a factory of probes for a graph whose steps are reported."""
     nodes = {place.node.name: _Node.of(graph, place.node) for level in graph.levels for place in level}
     names = [node.name or graph.name for node in graph.keyed if nodes[node.name].windows is not None]
     return partial(StepProbe, nodes, names)
@@ -97,10 +97,10 @@ def step_probe(graph: m.Graph) -> OpenProbe:
 
 @dataclass(frozen=True)
 class _Node:
-    """Properties of a node on which its facts depend.
+    """The properties of a node that its facts depend on.
 
-    The worst verdicts of its records are sampled if it `is_sampled`. `windows` is its name in a report if it has
-    windows.
+    If `is_sampled`, the worst verdict on each sampled record is reported. `windows` is the node's name in reports, or
+    None if the node has no windows.
     """
 
     key: tuple[str, ...]
@@ -121,7 +121,7 @@ class _Node:
 
 
 class StepProbe:
-    """Collects the facts of a step in a task."""
+    """Collects the facts about a step within a task."""
 
     def __init__(self, nodes: Mapping[str, _Node], windowed: Sequence[str]) -> None:
         self._nodes = nodes
@@ -130,7 +130,7 @@ class StepProbe:
         self._facts = StepFacts()
 
     def read(self, batch: pa.RecordBatch, records: pa.Table) -> None:
-        """Add the ages of a batch in the log, and sample its good records."""
+        """Add the ages of a batch's records in the log, and sample its good records."""
         self._records += records.num_rows
         self._facts.ages += _log_ages(batch)
         self._facts.samples += _sample_batch(batch, records, self._records)
@@ -154,7 +154,7 @@ class StepProbe:
             seen.windows[node.windows] = windows
 
     def output(self, group: int, given: StepInput, rows: Mapping[str, StepOutput]) -> None:
-        """Count records, in the first key group as all know them, and dead letters."""
+        """Count dead letters and, in the first key group, the records of each partition, which all key groups know."""
         seen = self._facts
         seen.read = {} if group else {progress.partition: progress.records for progress in given.progress}
         seen.dead_reasons = reason_kinds(given.dead.values())
@@ -163,16 +163,16 @@ class StepProbe:
         seen.dead_by_sink = {sink: counts for sink, counts in by_sink.items() if counts}
 
     def blob(self) -> bytes | None:
-        """Return the facts, packed."""
+        """Return the encoded facts, or None if there are none."""
         seen = self._facts
         seen.samples = list(least(seen.samples))
         return None if seen == StepFacts() else seen.encode()
 
 
 def _count_lateness(node: _Node, step: NodeStep, into: dict[int, Histogram]) -> None:
-    """Add by partition how far the records of sources are behind the clocks.
+    """Add to `into`, for each partition, how far the records of sources are behind the partition's clock.
 
-    The versions of a broadcast lookup, which all key groups have, are counted in the first.
+    All key groups read the versions of a broadcast lookup; they are counted only in the first.
     """
     records = step.raw
     if records.num_rows and step.group and node.is_broadcast:
@@ -189,7 +189,7 @@ def _count_lateness(node: _Node, step: NodeStep, into: dict[int, Histogram]) -> 
 
 
 def _sample_verdicts(step: NodeStep) -> list[VerdictRow]:
-    """Return the verdicts on the records that may be in the sample of the step."""
+    """Return the verdicts on records that may be in the step's sample."""
     most = limit(sum(progress.records for progress in step.input.progress))
     rows: list[VerdictRow] = []
     for judged in step.judged:
@@ -202,7 +202,10 @@ def _sample_verdicts(step: NodeStep) -> list[VerdictRow]:
 
 
 def _sample_batch(batch: pa.RecordBatch, records: pa.Table, read: int) -> Iterator[RecordSample]:
-    """Yield the good records of a batch that may be in the sample of a step; `read` were read so far, with them."""
+    """Yield the good records of a batch that may be in the step's sample.
+
+    `read` is the number of records read so far, including this batch.
+    """
     partitions, offsets = (to_micros(records.column(name)) for name in (PARTITION, OFFSET))
     places, ranks = places_below(limit(read), partitions, offsets)
     if not places:
@@ -221,7 +224,7 @@ def _sample_batch(batch: pa.RecordBatch, records: pa.Table, read: int) -> Iterat
 
 
 def _log_ages(batch: pa.RecordBatch) -> Iterator[LogAges]:
-    """Count the ages of records by partition, if the log has timestamps."""
+    """Count the ages of records for each partition, if the log has timestamps."""
     times = batch.column("log_time")
     if times.null_count == len(times):
         return

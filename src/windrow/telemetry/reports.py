@@ -1,6 +1,6 @@
-"""Reports of a run: what each committed step did, and their sum.
+"""Reports of a run: what each committed step did, and the totals.
 
-A report is for eyes alone: it holds wall-clock times and durations, and nothing that is computed depends on it.
+Reports are for people only: they contain wall-clock times and durations, and no computed result depends on them.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 
 NOTHING_REFUSED: Mapping[str, Mapping[str, int]] = {}
-"""No rows that the table of a sink cannot hold, by sink and kind of reason."""
+"""The counts for a step all of whose rows fit into the tables of its sinks."""
 
 FaultReason = Literal["source", "sink", "engine", "lost"]
-"""Where a fault is: the log, the database or Spark; `lost`: records of the log were deleted before they were read."""
+"""Where a fault occurred: the log, the database or Spark. `lost` means that records were deleted before being read."""
 FAULT_REASONS: tuple[FaultReason, ...] = get_args(FaultReason)
 
 
 class Fault(str):
-    """The message of a fault after which a run continues: `what` was wrong, and `then` what the run does now.
+    """The message of a fault after which a run continues: `what` went wrong, and `then`, what the run does now.
 
-    `then` holds only for the moment, so a fault that is stored is stored without it.
+    `then` describes only the current moment, so stored faults omit it.
     """
 
     __slots__ = ("reason", "then", "what")
@@ -47,18 +47,18 @@ class Fault(str):
     then: str
 
     def __new__(cls, what: str, reason: FaultReason, then: str = "") -> Self:
-        """Join both parts to the message."""
+        """Join both parts into one message."""
         fault = super().__new__(cls, f"{what}; {then}" if then else what)
         fault.what, fault.reason, fault.then = what, reason, then
         return fault
 
     def __getnewargs__(self) -> tuple[str, FaultReason, str]:  # type: ignore[override] # a str has no reason
-        """Return the arguments of a copy."""
+        """Return the arguments from which a copy is created."""
         return self.what, self.reason, self.then
 
     @staticmethod
     def of(error: WindrowError, what: str, then: str = "") -> Fault:
-        """Return the fault for an error, with the reason of its class."""
+        """Return the fault for an error; the class of the error determines the reason."""
         match error:
             case RecordsLostError():
                 return Fault(what, "lost", then)
@@ -72,11 +72,11 @@ class Fault(str):
 
 @dataclass(frozen=True)
 class Lag:
-    """How far a run was behind the end of its log at the time `asked` (microseconds), also between two steps.
+    """How far a run was behind the end of its log at the time `asked` (microseconds), at or between steps.
 
-    `records` are offsets by partition; `seconds` is the age of the last record that was read, 0 where nothing is left
-    to read, and missing where the log has no timestamps. `slots` are the replication slots from which logs of tables
-    are written, and how far they are behind the tables.
+    `records` is the number of offsets that each partition is behind. `seconds` is the age of the last record that was
+    read: 0 if nothing is left to read, and missing if the log has no timestamps. `slots` are the replication slots from
+    which the logs of tables are written, with how far they are behind the tables.
     """
 
     asked: int
@@ -86,7 +86,7 @@ class Lag:
 
     @property
     def behind(self) -> int:
-        """The offsets of all partitions together."""
+        """The lag of all partitions together, in offsets."""
         return sum(self.records.values())
 
     @property
@@ -103,27 +103,27 @@ class Lag:
         return {"asked": self.asked, "records": self.records, "seconds": self.seconds, **slots}
 
     def rename_partitions(self, name: Callable[[PartitionName], PartitionName]) -> Lag:
-        """Return the lag with other names of partitions."""
+        """Return a copy of the lag in which `name` has renamed the partitions."""
         seconds = self.seconds and {name(partition): value for partition, value in self.seconds.items()}
         return replace(self, records={name(key): value for key, value in self.records.items()}, seconds=seconds)
 
     def with_slots_of(self, other: Lag | None) -> Lag:
-        """Return the lag with the replication slots of another lag."""
+        """Return a copy of the lag with the replication slots of another lag."""
         return self if other is None else replace(self, slots=other.slots)
 
     @staticmethod
     def of_plain(made: Mapping[str, Any]) -> Lag:
-        """Read the JSON of `plain`, in which the numbers of partitions may be text."""
+        """Parse the result of `plain`, in which partition numbers may be strings."""
         records, seconds = (made[name] and facts.parse_partitions(made[name]) for name in ("records", "seconds"))
         return Lag(made["asked"], records, seconds, tuple(SlotLag(**slot) for slot in made.get("slots", ())))
 
 
 @dataclass(frozen=True)
 class Alert:
-    """An alert of a run; `message` says what is wrong, since when, and what to do. Times are microseconds.
+    """An alert of a run. `message` says what is wrong, since when, and what to do. Times are microseconds.
 
-    Its condition holds since `since`; it was `raised` later, and is active until `resolved`. `figures` are the numbers
-    of the message as plain JSON.
+    The condition has held since `since`; the alert was `raised` later and is active until `resolved`. `figures` are the
+    numbers in the message as plain JSON.
     """
 
     pipeline: str
@@ -136,17 +136,17 @@ class Alert:
 
     @property
     def is_active(self) -> bool:
-        """Whether it has not been resolved."""
+        """True if the alert has not been resolved."""
         return self.resolved is None
 
     @property
     def state(self) -> Literal["raised", "resolved"]:
-        """Its last change."""
+        """The last change of the alert."""
         return "raised" if self.resolved is None else "resolved"
 
     @property
     def runbook(self) -> str:
-        """The page of the documentation with its meaning, and how to find the cause and correct it."""
+        """The documentation page with the alert's meaning, and how to find and correct its cause."""
         return runbook_of(self.name)
 
     def plain(self) -> dict[str, Any]:
@@ -155,38 +155,40 @@ class Alert:
 
     @staticmethod
     def of_plain(made: Mapping[str, Any]) -> Alert:
-        """Read the JSON of `plain`; raise KeyError if a field is missing."""
+        """Parse the result of `plain`; raise KeyError if a field is missing."""
         return Alert(**{field.name: made[field.name] for field in fields(Alert)})
 
 
 @dataclass(frozen=True)
 class StepReport:
-    """A committed step: counts, timings, and where the partitions stand after it.
+    """A committed step: its counts and timings, and the state of the partitions after it.
 
-    The annotation of a field is its kind (`windrow.telemetry.facts`, which says how to add a fact).
+    The annotation of a field is its kind (`windrow.telemetry.facts`, which explains how to add a fact).
 
-    `watermarks` are microseconds, None before a partition's first record; `low_watermark` is the least of them, None
-    if there is none; `idle` are the partitions that do not hold it back. `dead` counts undecodable records, `rejected`
-    those that single streams of a graph could not take, `duplicates` those that deduplications dropped. `offsets` are
-    the next to be read; `seconds` have passed since the step before was committed, `took` of them in this step. `lag`
-    is how many offsets each partition is behind the log's end, as far as that was known at the commit, `lag_seconds`
-    the age of the last record that was read, where the log has timestamps; 0 where nothing is left to read.
+    `watermarks` are microseconds, or None before a partition's first record. `low_watermark` is the lowest of them, or
+    None if there is none; `idle` lists the partitions that do not hold it back. `dead` is the number of undecodable
+    records, `rejected` the number of records that one stream of a graph could not take, and `duplicates` the number of
+    records that deduplications dropped. `offsets` are the next offsets to read. `seconds` is the time since the
+    previous commit; this step `took` part of it. `lag` is how many offsets each partition is behind the end of the log,
+    as far as known at the commit. `lag_seconds` is the age of the last record that was read, if the log has timestamps,
+    or 0 if nothing is left to read.
 
-    `committed` is the wall clock at the commit (microseconds). `read` counts the good records of each partition,
-    `log_times` is the newest log timestamp that was read (microseconds). `lateness` counts how far records were
-    behind the clock of their partition, each once for each operator that takes it from its source; `latency` is the
-    time from the log timestamp of each record to the commit, rounded up to a bound. `parts` are the seconds of the step
-    by part: `plan`, `compute`, `collect`, `wait` (for the commit of the step before), `sync` (the checkpoint) and
-    `commit` (the sink); `tasks` the seconds that all tasks of `compute` together spent on `read`, `decode` and
-    `operate`. `part_times` are when these parts began and ended, all tasks together; the plain form has none.
-    `key_group_load` is the greatest share of records that a key group has, as a multiple of the mean share.
-    `state_rows` and `state_bytes` are the size of the state store at about that time, `state_by_node` its sizes by the
-    nodes whose operators run together. `hot_keys` are estimates of the keys with most records, by node. `samples` are
-    a uniform sample of the good records (`windrow.telemetry.samples`). `dead_reasons` counts dead letters by the kind
-    of their reason, `dead_by_sink` those of each sink if there are several. `windows` are those of each node with
-    windows, by key group (`windrow.telemetry.window_counts`); None in reports of older versions. A host leaves what it
-    does not know empty or None; if it knows `only_offsets`, `records` are offsets, and the other counts are 0 and have
-    no meaning.
+    `committed` is the wall-clock time of the commit (microseconds). `read` is the number of good records of each
+    partition, `log_times` the newest log timestamp that was read (microseconds). `lateness` counts how far records were
+    behind their partition's clock; a record counts once for each operator that takes it from its source. `latency` is
+    the time from each record's log timestamp to the commit, rounded up to a bound. `parts` are the seconds spent on
+    each part of the step: `plan`, `compute`, `collect`, `wait` (for the previous commit), `sync` (the checkpoint) and
+    `commit` (the sink). `tasks` are the seconds that all tasks of `compute` together spent on `read`, `decode` and
+    `operate`. `part_times` say when these parts began and ended, for all tasks together; the plain form omits them.
+
+    `key_group_load` is the load of the busiest key group, as a multiple of the mean. `state_rows` and `state_bytes` are
+    the size of the state store at about that time; `state_by_node` has the sizes for each group of nodes whose
+    operators run together. `hot_keys` are estimates of the most frequent keys of each node. `samples` are a uniform
+    sample of the good records (`windrow.telemetry.samples`). `dead_reasons` counts dead letters by the kind of their
+    reason; `dead_by_sink` counts them for each sink if there are several. `windows` are the window counts of each node
+    and key group (`windrow.telemetry.window_counts`); None in reports of older versions. Values that a host does not
+    know are empty or None. If a host knows `only_offsets`, `records` is a number of offsets, and the other counts are 0
+    and have no meaning.
     """
 
     epoch: int
@@ -228,29 +230,29 @@ class StepReport:
 
     @property
     def watermark_lag(self) -> float | None:
-        """Seconds from the low watermark to the commit; None if one of them is not known."""
+        """Seconds from the low watermark to the commit, or None if either is unknown."""
         if self.low_watermark is None or self.committed is None:
             return None
         return (self.committed - self.low_watermark) / 1_000_000
 
     @property
     def behind(self) -> int | None:
-        """The lag of all partitions together in offsets; None if it is not known."""
+        """The lag of all partitions together in offsets, or None if unknown."""
         return None if self.lag is None else sum(self.lag.values())
 
     @property
     def last_lag(self) -> Lag | None:
-        """The lag at the commit; None if it is not known."""
+        """The lag at the commit, or None if unknown."""
         return None if self.lag is None or self.committed is None else Lag(self.committed, self.lag, self.lag_seconds)
 
     @property
     def events(self) -> int:
-        """All records that were read: good ones and dead letters."""
+        """The number of records read, including dead letters."""
         return self.records + self.dead
 
     @property
     def held_back_by(self) -> list[PartitionName]:
-        """The partitions that hold the low watermark back; none if all are idle."""
+        """The partitions that hold the low watermark back; empty if all are idle."""
         return [
             partition
             for partition, watermark in self.watermarks.items()
@@ -268,10 +270,10 @@ class StepReport:
         parts: Sequence[PartTime] = (),
         refused: Mapping[str, Mapping[str, int]] = NOTHING_REFUSED,
     ) -> StepReport:
-        """Add up the key groups of a step that was just committed, with the facts of the probes in their outputs.
+        """Return the report of a step that was just committed, from the outputs of its key groups and their probes.
 
-        There is at least one key group, and the first has the clocks. `refused` counts the rows that the tables of
-        sinks cannot hold, by sink and kind of reason.
+        There is at least one key group, and the first has the clocks. `refused` counts the rows that a sink's table
+        cannot hold, by sink and kind of reason.
         """
         from windrow.telemetry.probe import StepFacts  # noqa: PLC0415 - as for `_or_none`
 
@@ -314,11 +316,11 @@ class StepReport:
         )
 
     def up_to(self, reached: Mapping[int, int]) -> StepReport:
-        """Return the report with the offsets at which the step ends, also behind the marks of transactions."""
+        """Return a copy with the offsets where the step ends, which may lie beyond transaction markers."""
         return replace(self, offsets=dict(sorted(reached.items())))
 
     def with_state(self, graph: m.Graph, levels: Sequence[tuple[int, int]]) -> StepReport:
-        """Return the report with the rows and bytes in the state store at each level, if they are known."""
+        """Return a copy with the (rows, bytes) of the state store at each level, if they are known."""
         if len(levels) != len(graph.levels):
             return self
         names = (
@@ -329,23 +331,23 @@ class StepReport:
         return replace(self, state_rows=rows, state_bytes=size, state_by_node=dict(zip(names, levels, strict=True)))
 
     def again(self) -> StepReport:
-        """Return the report of a step that was counted before: its counts are zero."""
+        """Return a copy with all counts set to zero, for a step that was already counted."""
         return replace(
             self, **{name: kind.again(getattr(self, name)) for name, kind in facts.kinds_of(StepReport).items()}
         )
 
     def __add__(self, later: StepReport) -> StepReport:
-        """Sum up this step and a later one: counts and seconds are added, other fields are the later step's."""
+        """Add a later step: counts and seconds are summed, other fields are taken from the later step."""
         return StepReport(**facts.sum_facts(StepReport, [self, later]))
 
     def rename_partitions(self, name: Callable[[PartitionName], PartitionName]) -> StepReport:
-        """Return the report with other names of partitions."""
+        """Return a copy of the report in which `name` has renamed the partitions."""
         return replace(
             self, **{key: kind.rename(getattr(self, key), name) for key, kind in facts.kinds_of(StepReport).items()}
         )
 
     def plain(self) -> dict[str, Any]:
-        """Return the report as plain JSON; a histogram is the list of its counts."""
+        """Return the report as plain JSON; a histogram becomes the list of its counts."""
         return {
             name: kind.plain(getattr(self, name))
             for name, kind in facts.kinds_of(StepReport).items()
@@ -354,7 +356,7 @@ class StepReport:
 
     @staticmethod
     def of_plain(made: Mapping[str, Any]) -> StepReport:
-        """Read the JSON of `plain`, in which the numbers of partitions may be text.
+        """Parse the result of `plain`, in which partition numbers may be strings.
 
         Raise KeyError, TypeError or ValueError if it is not the JSON of a report.
         """
@@ -364,16 +366,16 @@ class StepReport:
 
 
 COUNTS: Final = tuple(name for name, kind in facts.kinds_of(StepReport).items() if kind is facts.COUNT)
-"""The counts of records, rows and dead letters, which the engine counts in each key group."""
+"""Names of the counts of records, rows and dead letters that the engine makes in each key group."""
 
 
 def now_micros() -> int:
-    """Return the wall clock in microseconds."""
+    """Return the wall-clock time in microseconds."""
     return time.time_ns() // 1_000
 
 
 def _load(records: list[int]) -> float | None:
-    """Return the greatest of some numbers as a multiple of their mean, None if all are 0."""
+    """Return the greatest number as a multiple of the mean, or None if all are 0."""
     return max(records) * len(records) / sum(records) if any(records) else None
 
 
@@ -390,11 +392,12 @@ OnTrouble = Callable[[Fault], None]
 
 @dataclass(frozen=True)
 class Observer:
-    """Callbacks of a run, which raise nothing: by default they do nothing.
+    """Callbacks of a run. They must not raise, and do nothing by default.
 
-    `on_step` is called with each committed step, `on_lag` with the lag of the run, `on_trouble` with each fault after
-    which it continues, `on_ready` when it takes steps, for the first time or after a fault, `on_resume` when its
-    checkpoint is known to be its own, and `on_end` when it has ended without an error, with whether it was asked to.
+    `on_step` is called with each committed step, `on_lag` with the run's lag, and `on_trouble` with each fault after
+    which the run continues. `on_ready` is called when the run processes steps, for the first time or again after a
+    fault. `on_resume` is called when the checkpoint is known to be the run's own. `on_end` is called when the run has
+    ended without an error; its argument is True if the run was asked to stop.
     """
 
     on_step: OnStep = lambda _: None
@@ -406,7 +409,7 @@ class Observer:
 
     @staticmethod
     def all_of(observers: Sequence[Observer]) -> Observer:
-        """Return an observer that calls several, in their order."""
+        """Return an observer that calls several observers in order."""
         return Observer(
             **{name: _call_each([getattr(observer, name) for observer in observers]) for name in vars(Observer())}
         )
@@ -421,27 +424,27 @@ def _call_each(functions: Sequence[Callable[P, None]]) -> Callable[P, None]:
 
 
 def name_partitions(graph: m.Graph, on_step: OnStep) -> OnStep:
-    """Wrap `on_step` so that partitions of several sources have the names of the graph."""
+    """Wrap `on_step` so that, with several sources, partitions are named as in the graph."""
     if len(graph.sources) == 1:
         return on_step
     return lambda report: on_step(report.rename_partitions(lambda number: graph.partition_name(int(number))))
 
 
 def name_lag(graph: m.Graph, on_lag: OnLag) -> OnLag:
-    """Wrap `on_lag` so that partitions of several sources have the names of the graph."""
+    """Wrap `on_lag` so that, with several sources, partitions are named as in the graph."""
     if len(graph.sources) == 1:
         return on_lag
     return lambda lag: on_lag(lag.rename_partitions(lambda number: graph.partition_name(int(number))))
 
 
 def counted(number: int, noun: str) -> str:
-    """Return a number with its noun in the singular or plural: ``1 step``, ``2,000 steps``."""
+    """Format a number with its noun in the singular or plural: ``1 step``, ``2,000 steps``."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 @dataclass
 class Totals:
-    """The sums of a run, added up as its steps are committed."""
+    """The totals of a run, summed as its steps are committed."""
 
     steps: int = 0
     events: int = 0
@@ -464,7 +467,7 @@ class Totals:
 
     @property
     def text(self) -> str:
-        """The counts of events by outcome, for a summary."""
+        """The number of events with each outcome, for a summary."""
         return (
             f"{counted(self.inserts, 'insert')}, {counted(self.revisions, 'revision')}, {self.late:,} late, "
             f"{self.expired:,} expired, {counted(self.dead + self.rejected, 'dead letter')}"
@@ -472,7 +475,7 @@ class Totals:
         )
 
     def add(self, report: StepReport) -> None:
-        """Count a step."""
+        """Add a step to the totals."""
         self.steps += 1
         self.events += report.events
         self.lateness += Histogram.sum(report.lateness.values())
@@ -485,11 +488,11 @@ class Totals:
 
     @property
     def rate(self) -> float:
-        """Events a second."""
+        """Events per second."""
         return self.events / self.seconds if self.seconds else 0.0
 
     def plain(self) -> dict[str, Any]:
-        """Return the totals as plain JSON, with where the run stands."""
+        """Return the totals as plain JSON, including the state of the run after the last step."""
         made: dict[str, Any] = {
             field.name: getattr(self, field.name) for field in fields(self) if field.name not in _APART
         }
@@ -508,17 +511,17 @@ class Totals:
 
 
 def _quantiles(histogram: Histogram) -> dict[str, float] | None:
-    """Return quantiles in seconds by name, None if nothing was counted."""
+    """Return named quantiles in seconds, or None if nothing was counted."""
     if not histogram.total:
         return None
     return {name: (histogram.quantile(share) or 0.0) / 1_000_000 for name, share in _QUANTILES.items()}
 
 
 _APART = {"last", "latency", "lateness", "commits"}
-"""Fields of totals that their JSON has in another form."""
+"""Fields of the totals that have a different form in JSON."""
 _STANDING = (
     *("epoch", "offsets", "watermarks", "low_watermark", "watermark_lag", "held_back_by", "idle", "lag", "lag_seconds"),
     *("behind", "state_rows", "state_bytes"),
 )
-"""Where the run stands: fields of the last step."""
+"""Fields of the last step that describe the current state of the run."""
 _QUANTILES = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999}

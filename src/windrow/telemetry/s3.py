@@ -1,4 +1,4 @@
-"""The S3 endpoint in the environment, as Amazon's own tools read it."""
+"""S3 connection settings from the environment variables that the AWS tools use."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import os
 
 
 def s3_endpoint() -> tuple[str | None, str | None]:
-    """Return the URL of the store, None for Amazon's, and its region, None if unknown."""
+    """Return the endpoint URL, or None for Amazon's own, and the region, or None if unknown."""
     environment = os.environ
     return environment.get("AWS_ENDPOINT_URL"), environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION")
 
 
 def hadoop_settings() -> dict[str, str]:
-    """Return the settings by which Spark finds the same store of S3 as this process."""
+    """Return the Spark settings that select the same S3 endpoint as in this process."""
     endpoint, region = s3_endpoint()
     if endpoint is None:
         return {}

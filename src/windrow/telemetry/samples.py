@@ -1,9 +1,9 @@
-"""Samples of records: those with the least ranks, which are hashes of their places in the log.
+"""Samples of records: the records with the lowest ranks, which are hashes of their positions in the log.
 
-For reports alone. A rank depends on the partition and the offset, so a sample is uniform and the same in every run, and
-the sample of several steps or tasks has the least ranks of all their samples. A task knows only a part of a step's
-records and keeps those below `limit`; it is high enough that, in all tasks together, more are below it than a sample
-has.
+The samples are used only in reports. A rank depends on the partition and the offset, so a sample is uniform and the
+same in every run, and the sample of several steps or tasks consists of the lowest ranks of all their samples. A task
+knows only some of a step's records and keeps those with ranks below `limit`. The limit is high enough that all tasks
+together keep more records than a sample has.
 """
 
 from __future__ import annotations
@@ -20,28 +20,29 @@ if TYPE_CHECKING:
     from windrow.engine.columns import Micros
 
 SAMPLE: Final = 16
-"""Records in the sample of a step, or of a sum of steps."""
+"""Number of records in the sample of a step, or of a sum of steps."""
 _ENOUGH: Final = 4 * SAMPLE
-"""About how many of a step's records are below its limit; with fewer, one sample in a million would lack a record."""
+"""About how many of a step's records are below its limit, enough that practically no sample lacks a record."""
 _RANKS: Final = 1 << 53
-"""Ranks are below this: numbers that JSON holds."""
+"""Ranks are below this bound, so JSON numbers can hold them."""
 _PIECE: Final = 1 << 14
 _ODD: Final = (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 
 Verdict = Literal["on_time", "late", "expired"]
 VERDICTS: Final[tuple[Verdict, ...]] = ("on_time", "late", "expired")
-"""From the best to the worst."""
+"""The verdicts from best to worst."""
 VerdictRow = tuple[int, int, Verdict]
 """Partition and offset of a record, and the verdict on it."""
 
 
 @dataclass(frozen=True)
 class RecordSample:
-    """A record of a sample: its place, and its event time and log timestamp in microseconds.
+    """A sampled record: its position, and its event time and log timestamp in microseconds.
 
-    `partition` is a number, or with several sources ``SOURCE/NUMBER``. `verdicts` are by node (the only one of a
-    pipeline has the empty name), the worst where the record is in several windows; nodes that judge no record by its
-    time, or not by the end of the step, are missing.
+    The partition is a number, or ``SOURCE/NUMBER`` if there are several sources. `verdicts` maps each node to the
+    verdict on the record, the worst one if the record is in several windows. (In a pipeline in short form, the only
+    node has an empty name.) A node is missing if it does not judge records by their time, or has not judged this one by
+    the end of the step.
     """
 
     partition: int | str
@@ -53,7 +54,10 @@ class RecordSample:
 
 
 def ranks(partitions: Micros, offsets: Micros) -> npt.NDArray[np.uint64]:
-    """Return the ranks of records: the finalizer of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014), in 53 bits."""
+    """Return the rank of each record, a 53-bit hash.
+
+    The hash is the finalizer of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
+    """
     import numpy as np  # noqa: PLC0415 - reading samples needs no numpy
 
     mixed = offsets.view(np.uint64) * np.uint64(_ODD[0])
@@ -68,12 +72,12 @@ def ranks(partitions: Micros, offsets: Micros) -> npt.NDArray[np.uint64]:
 
 
 def limit(records: int) -> int:
-    """Return the rank below which enough of a number of records are."""
+    """Return the rank below which enough records for a sample are expected, given the number of all records."""
     return _RANKS * _ENOUGH // max(records, _ENOUGH)
 
 
 def places_below(most: int, partitions: Micros, offsets: Micros) -> tuple[Sequence[int], Sequence[int]]:
-    """Return the places in some columns of the records with the least ranks below a limit, and their ranks."""
+    """Return the row numbers of the records with ranks below a limit, and their ranks."""
     import numpy as np  # noqa: PLC0415 - as above
 
     places: list[int] = []
@@ -89,7 +93,7 @@ def places_below(most: int, partitions: Micros, offsets: Micros) -> tuple[Sequen
 
 
 def least(samples: Iterable[RecordSample]) -> tuple[RecordSample, ...]:
-    """Return a sample of the records of several samples, in the order of their ranks, each once."""
+    """Return the sample of the records of several samples, without duplicates, in the order of their ranks."""
     distinct = {(sample.partition, sample.offset): sample for sample in samples}.values()
     return tuple(nsmallest(SAMPLE, distinct, key=lambda sample: (sample.rank, str(sample.partition), sample.offset)))
 
@@ -97,7 +101,7 @@ def least(samples: Iterable[RecordSample]) -> tuple[RecordSample, ...]:
 def with_verdicts(
     samples: Iterable[RecordSample], verdicts: Mapping[str, Sequence[VerdictRow]]
 ) -> tuple[RecordSample, ...]:
-    """Add verdicts to samples; `verdicts` are by node."""
+    """Add the verdicts of each node to samples."""
     found: dict[tuple[int | str, int], dict[str, Verdict]] = {}
     for node, rows in verdicts.items():
         for partition, offset, verdict in rows:

@@ -1,7 +1,7 @@
-"""Status of a run: whether it runs, where it stands and what holds it back, from the history beside its checkpoint.
+"""Status of a run, read from the history beside its checkpoint: its state, its position, and what holds it back.
 
-A running process writes its record there at least every two seconds, so neither it, Spark nor the log is queried.
-Reading the status imports neither Spark nor Arrow.
+A running process writes its record there at least every two seconds, so neither the process, Spark nor the log is
+queried. Reading the status imports neither Spark nor Arrow.
 """
 
 from __future__ import annotations
@@ -23,25 +23,26 @@ from windrow.telemetry.reports import Alert, Lag, StepReport
 from windrow.telemetry.window_counts import WindowCounts
 
 SHORT: Final = 5.0
-"""If all waiting records are read within these seconds, they are only the records of the next step."""
+"""If all waiting records will be read within this many seconds, they are just the records of the next step."""
 RECENT: Final = 60_000_000
-"""Microseconds over which rates and trends are taken."""
+"""Microseconds over which rates and trends are measured."""
 _LOST: Final = 15_000_000
-"""Microseconds without a record after which a process is lost."""
+"""Microseconds without a write to its record after which a process is considered lost."""
 _PAUSE: Final = 5_000_000
-"""After this many microseconds without a commit, the trend of the lag begins at the last commit."""
+"""After this many microseconds without a commit, the trend of the lag is measured from the last commit."""
 STEPS: Final = 120
-"""Steps that a status is made from."""
+"""Number of steps from which a status is computed."""
 _OF_RECORD: Final = ("host", "machine", "pid", "began", "seen", "ended", "error", "fault", "fault_at")
 _ALERTS: Final = 20
-"""The last alerts are shown even if they were resolved."""
+"""This many of the last alerts are shown even if they were resolved."""
 
 
 @dataclass(frozen=True)
 class PartitionStatus:
-    """Where a partition stands: offsets, microseconds and seconds; unknown values are None.
+    """The state of a partition: offsets, microseconds and seconds. Unknown values are None.
 
-    `per_second` is the recent rate of records. `held` says why it holds the low watermark back, if it does.
+    `per_second` is the recent number of records per second. `held` says why the partition holds the low watermark back,
+    or is None if it does not.
     """
 
     partition: PartitionName
@@ -56,11 +57,11 @@ class PartitionStatus:
 
 @dataclass(frozen=True)
 class RunStatus:
-    """Status of a run at `now`, or at its end (microseconds); unknown values are None.
+    """Status of a run at `now`, or at its end (microseconds). Unknown values are None.
 
-    `per_second` is the rate of events in the last minute. `lag_trend` is the growth of the lag in offsets a second
-    (negative if it shrinks). `recent` is the sum of the steps of the last minute, None if there were none. `alerts` are
-    the active ones and the last of the others, in the order in which they were raised.
+    `per_second` is the number of events per second over the last minute. `lag_trend` is the growth of the lag in
+    offsets per second (negative if it shrinks). `recent` is the sum of the steps of the last minute, or None if there
+    were none. `alerts` are the active alerts and the most recent resolved ones, in the order in which they were raised.
     """
 
     state: State
@@ -76,12 +77,12 @@ class RunStatus:
 
     @property
     def is_up_to_date(self) -> bool:
-        """Whether the waiting records are read in a few seconds; then changes of the lag have no meaning."""
+        """True if the waiting records will be read within seconds, in which case changes of the lag are meaningless."""
         return self.lag is not None and self.lag.behind < SHORT * self.per_second
 
     @property
     def until_clear(self) -> float | None:
-        """Seconds until no records wait, if the lag continues to shrink; None if it does not shrink."""
+        """Seconds until no records are waiting if the lag keeps shrinking, or None if it is not shrinking."""
         if self.state in OVER or not self.lag or not self.lag.behind:
             return None
         if self.is_up_to_date:
@@ -92,33 +93,33 @@ class RunStatus:
 
     @property
     def busy(self) -> float | None:
-        """Share of the last minute that its steps took; None if there were none."""
+        """The share of the last minute spent on steps, or None if there were none."""
         recent = self.recent
         return None if recent is None or not recent.seconds else min(1.0, recent.took / recent.seconds)
 
     @property
     def watermark_lag(self) -> float | None:
-        """Seconds from the low watermark to `now`."""
+        """Seconds from the low watermark to `now`, or None if there is no low watermark."""
         if self.last is None or self.last.low_watermark is None:
             return None
         return (self.now - self.last.low_watermark) / 1_000_000
 
     @property
     def hot_keys(self) -> dict[str, dict[str, float]]:
-        """The hot keys of the last minute by node, with their share of the node's records."""
+        """Map each node to its hot keys in the last minute, with each key's share of the node's records."""
         return {} if self.recent is None else {node: keys.hot for node, keys in self.recent.hot_keys.items()}
 
     @property
     def windows(self) -> dict[str, WindowCounts] | None:
-        """Windows by node and key group: open now, fired and closed in the last minute; None if unknown."""
+        """Window counts of each node and key group: open now, fired and closed in the last minute. None if unknown."""
         known = self.recent or (None if self.last is None else self.last.again())
         return None if known is None else known.windows
 
     @staticmethod
     def read(path: Path, now: int, graph: m.Graph | None = None) -> RunStatus:
-        """Read the status of the last process of a history; raise InputError if there is no history.
+        """Read the status of the last process from its history; raise InputError if there is no history.
 
-        With `graph`, the pipeline, partitions of sources without `time.idle` are explained.
+        With `graph`, the explanation of a partition that waits for records mentions if its source lacks `time.idle`.
         """
         runs = read_runs(path, last=1)
         status = RunStatus.of(runs[0] if runs else None, read_history(path, last=STEPS), now, graph)
@@ -126,7 +127,7 @@ class RunStatus:
 
     @staticmethod
     def of(record: RunRecord | None, steps: Sequence[StepReport], now: int, graph: m.Graph | None = None) -> RunStatus:
-        """Return the status for a record and the last steps, oldest first."""
+        """Return the status for a process record and its last steps, oldest first."""
         state = _state(record, now)
         if record is not None and state in OVER:
             now = record.ended or record.seen
@@ -180,9 +181,10 @@ class RunStatus:
 
 
 def standing_since(steps: Sequence[StepReport]) -> int | None:
-    """Return when the low watermark reached its value in microseconds, by the known steps, oldest first.
+    """Return the time in microseconds since which the low watermark has not moved, given the known steps, oldest first.
 
-    If all of them have this value, that is the time of the first. None without a low watermark or a known time.
+    If it did not move in any of them, return the time of the first. Return None if there is no low watermark or no
+    known time.
     """
     since = None
     for step in reversed(steps):
@@ -193,7 +195,10 @@ def standing_since(steps: Sequence[StepReport]) -> int | None:
 
 
 def last_alerts(path: Path) -> tuple[Alert, ...]:
-    """Return the active alerts of a history and the last of the others; () without a history on this machine."""
+    """Return the active alerts of a history and the most recent resolved ones.
+
+    Return an empty tuple if there is no history on this machine.
+    """
     alerts = read_alerts(path) if path.is_file() else []
     return tuple(alert for number, alert in enumerate(alerts) if alert.is_active or number >= len(alerts) - _ALERTS)
 
@@ -224,9 +229,9 @@ def _is_alive(pid: int) -> bool:
 
 
 def _trend(recent: Sequence[StepReport], lag: Lag | None) -> float | None:
-    """Return the growth of the lag since the first of the recent steps, in offsets a second.
+    """Return the growth of the lag since the first of the recent steps, in offsets per second.
 
-    If none was committed for a while, the trend begins at the last step: the growth before it no longer applies.
+    If no step was committed for a while, measure from the last step, as the growth before it no longer matters.
     """
     known = [past for step in recent if (past := step.last_lag) is not None]
     if not known or lag is None:
@@ -264,13 +269,13 @@ def _order(name: PartitionName) -> tuple[str, int]:
 
 
 def _why_held(name: PartitionName, steps: Sequence[StepReport], lag: Lag | None, graph: m.Graph | None) -> str:
-    """Return why a partition holds the low watermark back."""
+    """Return the reason why a partition holds the low watermark back."""
     last = steps[-1]
     waits = _idle_hint(name, graph)
     if last.watermarks.get(name) is None:
         return f"none of its records has been read yet{waits}"
     if lag is not None and lag.records.get(name):
-        return f"{lag.records[name]:,} of its records are not read yet"
+        return f"{lag.records[name]:,} of its records have not been read yet"
     since = last.committed
     for step in reversed(steps):
         if step.watermarks.get(name) != last.watermarks[name]:
@@ -280,12 +285,12 @@ def _why_held(name: PartitionName, steps: Sequence[StepReport], lag: Lag | None,
         return "its event times are the earliest"
     # the lag may be more recent than the last step
     until = max(last.committed, 0 if lag is None else lag.asked)
-    return f"nothing that moves it has come for {round((until - since) / 1_000_000):,} s{waits}"
+    return f"no record has advanced it for {round((until - since) / 1_000_000):,} s{waits}"
 
 
 def _idle_hint(name: PartitionName, graph: m.Graph | None) -> str:
-    """Return the hint for a source without `time.idle`."""
+    """Return a hint to add to the message if the source has no `time.idle`, or an empty string."""
     if graph is None:
         return ""
     source = next((source for source in graph.sources if source.name == str(name).rpartition("/")[0]), graph.sources[0])
-    return "; without time.idle it holds the others back until it has more" if source.time.idle is None else ""
+    return "; without time.idle it holds the others back until it has more records" if source.time.idle is None else ""

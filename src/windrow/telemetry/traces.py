@@ -1,8 +1,8 @@
-"""Traces of a run for OpenTelemetry: one for each committed step, with a span for each part of it.
+"""OpenTelemetry traces of a run: a trace for each committed step, with a span for each part of the step.
 
-OpenTelemetry's own environment variables switch them on and name the exporter (docs/guides/traces.md); without these,
-none of its packages is imported. Spans are created when a step is reported, from the times in the report, and sent by a
-thread of the SDK from a bounded queue.
+OpenTelemetry's own environment variables enable them and choose the exporter (docs/guides/traces.md). Without these
+variables, none of its packages is imported. Spans are created when a step is reported, from the times in the report,
+and a thread of the SDK sends them from a bounded queue.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _PROTOCOLS: Final = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_P
 _OTLP: Final = {"http/protobuf": "otlp_proto_http", "grpc": "otlp_proto_grpc"}
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _IN_TASKS: Final = frozenset({"read", "decode", "operate"})
-"""The parts of a step that tasks do while the driver waits, in the part `compute`."""
+"""The parts of a step that tasks execute while the driver waits in the part `compute`."""
 
 
 def trace_exporters(environment: Mapping[str, str]) -> list[str]:
-    """Return the names of the exporters that an environment asks for."""
+    """Return the names of the exporters that the environment selects."""
     if environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return []
     default = "otlp" if any(environment.get(name) for name in _ENDPOINTS) else "none"
@@ -47,17 +47,17 @@ def trace_exporters(environment: Mapping[str, str]) -> list[str]:
 
 @contextmanager
 def tracing(graph: m.Graph, host: str, on_warning: Callable[[str], None]) -> Iterator[Observer]:
-    """Yield an observer that exports the traces of a run, if the environment asks for it.
+    """Yield an observer that exports the traces of a run, if the environment enables it.
 
-    If they cannot be exported, `on_warning` is called once and the run continues without them; they delay its end by a
-    few seconds at most.
+    If traces cannot be exported, `on_warning` is called once and the run continues without them. Exporting delays the
+    end of the run by a few seconds at most.
     """
     names = trace_exporters(os.environ)
     if not names:
         yield Observer()
         return
     try:
-        with needs_extra("traces", "the export of traces, for which OTEL_... asks,"):
+        with needs_extra("traces", "the export of traces, which the variables OTEL_... enable,"):
             import opentelemetry.sdk.trace  # noqa: F401, PLC0415 - only where traces are asked for
     except SetupError as exc:
         on_warning(f"{exc} (the run continues)")
@@ -80,7 +80,7 @@ def tracing(graph: m.Graph, host: str, on_warning: Callable[[str], None]) -> Ite
 
 
 class _RunTraces:
-    """The traces of one run; from any thread."""
+    """The traces of one run. Thread-safe."""
 
     def __init__(self, graph: m.Graph, host: str, names: list[str], guard: ExportGuard) -> None:
         self._graph = graph
@@ -92,26 +92,26 @@ class _RunTraces:
         self._fault: tuple[int, str] | None = None
 
     def on_step(self, report: StepReport) -> None:
-        """Export the trace of a step; reports of realtime runs are no steps."""
+        """Export the trace of a step. The reports of realtime runs do not describe steps and are ignored."""
         with self._guard.harmless():
             self._end_fault()
             if not report.only_offsets:
                 self._step(report)
 
     def on_trouble(self, message: str) -> None:
-        """Note a fault after which the run continues; its trace ends when the run is ready or takes a step."""
+        """Note a fault after which the run continues. Its trace ends when the run is ready or commits a step."""
         with self._guard.harmless():
             self._end_fault()
             with self._lock:
                 self._fault = now_micros(), message
 
     def on_ready(self) -> None:
-        """Note that the run takes steps, for the first time or after a fault."""
+        """Note that the run is processing steps, for the first time or again after a fault."""
         with self._guard.harmless():
             self._end_fault()
 
     def on_failure(self, exc: BaseException) -> None:
-        """Export the trace of the error that ended a run; a signal is no failure."""
+        """Export the trace of the error that ended a run. Signals do not count as errors."""
         with self._guard.harmless():
             self._end_fault()
             if isinstance(exc, Exception):
@@ -119,13 +119,13 @@ class _RunTraces:
                 self._export_failure("windrow.failure", now, now, str(exc), type(exc).__qualname__)
 
     def close(self) -> None:
-        """Send what is left."""
+        """Send the remaining spans and shut down."""
         self._end_fault()
         self._provider.force_flush()
         self._provider.shutdown()
 
     def abandon(self) -> None:
-        """Stop sending, and end the threads of the exporters."""
+        """Stop sending and end the exporters' threads."""
         for exporter in self._exporters:
             exporter.shutdown()
 
@@ -145,7 +145,7 @@ class _RunTraces:
         root.end(max(ended, committed) * 1_000)
 
     def _of_part(self, time: PartTime, report: StepReport) -> dict[str, Any]:
-        """Return the attributes of a part of a step."""
+        """Return the span attributes of a part of a step."""
         found: dict[str, Any] = {}
         if time.part in _IN_TASKS:
             found["windrow.task_seconds"] = time.seconds
@@ -194,7 +194,7 @@ class _RunTraces:
 
 
 def _provider(graph: m.Graph, host: str, exporters: Sequence[SpanExporter]) -> TracerProvider:
-    """Return the provider of spans, as the environment configures it."""
+    """Create a tracer provider that is configured by the environment."""
     from opentelemetry.sdk.resources import SERVICE_NAME, Resource  # noqa: PLC0415 - the same
     from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415 - the same
     from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415 - the same
@@ -209,7 +209,7 @@ def _provider(graph: m.Graph, host: str, exporters: Sequence[SpanExporter]) -> T
 
 
 def _exporter(name: str) -> SpanExporter:
-    """Return an exporter by its name in OTEL_TRACES_EXPORTER; raise ValueError if it is not installed."""
+    """Create the exporter with a name from OTEL_TRACES_EXPORTER; raise ValueError if it is not installed."""
     if name == "console":
         from opentelemetry.sdk.trace.export import ConsoleSpanExporter  # noqa: PLC0415 - the same
 
@@ -225,7 +225,7 @@ def _exporter(name: str) -> SpanExporter:
         name = _OTLP[protocol]
     found = list(entry_points(group="opentelemetry_traces_exporter", name=name))
     if not found:
-        msg = f"there is no exporter {name!r} here: set OTEL_TRACES_EXPORTER to otlp or console, or install its package"
+        msg = f"exporter {name!r} is not installed: set OTEL_TRACES_EXPORTER to otlp or console, or install its package"
         raise ValueError(msg)
     exporter: SpanExporter = found[0].load()()
     return exporter
@@ -238,7 +238,7 @@ def _kind(part: str) -> SpanKind:
 
 
 def _of_step(report: StepReport, graph: m.Graph) -> dict[str, Any]:
-    """Return the attributes of a step; unknown ones are None."""
+    """Return the span attributes of a step; unknown values are None."""
     counts = {f"windrow.{name}": getattr(report, name) for name in ("epoch", *COUNTS)}
     lag = report.last_lag
     return {
@@ -259,7 +259,10 @@ def _of_step(report: StepReport, graph: m.Graph) -> dict[str, Any]:
 
 
 def _of_sources(graph: m.Graph, report: StepReport) -> dict[str, Any]:
-    """Return the attributes of a read. The messaging conventions allow one topic, so several topics are left out."""
+    """Return the span attributes of a read.
+
+    The messaging conventions allow only one topic, so topics are omitted if there are several.
+    """
     sources = [node.source.records for node in graph.sources]
     found: dict[str, Any] = {"messaging.batch.message_count": report.events}
     match sources:
@@ -272,7 +275,7 @@ def _of_sources(graph: m.Graph, report: StepReport) -> dict[str, Any]:
 
 
 def _of_sinks(sinks: list[m.Sink], report: StepReport) -> dict[str, Any]:
-    """Return the attributes of a commit by the conventions for databases."""
+    """Return the span attributes of a commit, named by OpenTelemetry's conventions for databases."""
     systems = {sink.system for sink in sinks}
     found: dict[str, Any] = {"db.operation.name": "COMMIT", "windrow.changes": report.inserts + report.revisions}
     if len(systems) == 1:
@@ -283,7 +286,7 @@ def _of_sinks(sinks: list[m.Sink], report: StepReport) -> dict[str, Any]:
 
 
 def _time(micros: int) -> str | None:
-    """Write a time as ISO 8601; None for a year outside of Python's dates."""
+    """Format a time as ISO 8601, or return None if the year is out of range for Python."""
     try:
         return (_EPOCH + timedelta(microseconds=micros)).isoformat(timespec="milliseconds")
     except OverflowError:

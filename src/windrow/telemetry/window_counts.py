@@ -1,13 +1,13 @@
-"""Counts of windows by node and key group: how many are open, fired and closed.
+"""Counts of the windows of each node and key group: how many are open, have fired, and are closed.
 
-A window opens with the first record that it counts in a key group, fires when the low watermark passes its end (or the
-input ends), and is closed when no later record can revise it: then its state is dropped. So each window is counted once
-in each count, and the counts up to a place in the log are the same however the log is cut into steps. An early pane
-does not fire the window: it is an insert or a revision. The global window stays open.
+A window opens with the first record that it counts in a key group. It fires when the low watermark passes its end or
+the input ends. It is closed when no later record can revise it, and its state is dropped. So a window adds one to each
+count, and the counts up to a position in the log do not depend on how the log is divided into steps. An early pane does
+not fire the window: it is an insert or a revision. The global window stays open.
 
-All keys of a key group share a window; a session belongs to one key. Two sessions that grow together before they fire
-are one window from then on. A session that has fired fires again when it grows, and is closed once. A session of late
-records alone is closed and never fires; other windows open and fire with late records.
+All keys of a key group share a window, but a session belongs to one key. Two sessions that merge before they fire count
+as one window from then on. A session that has fired fires again when it grows, but is closed only once. A session with
+only late records is closed without firing; other windows do open and fire with late records.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from typing import NamedTuple
 
 
 class GroupWindows(NamedTuple):
-    """Windows of one key group: `open` after a step, and how many `fired` and `closed` in it."""
+    """Windows of one key group: the number `open` after a step, and the numbers that `fired` and `closed` in it."""
 
     open: int = 0
     fired: int = 0
     closed: int = 0
 
     def plus(self, other: GroupWindows) -> GroupWindows:
-        """Add windows of the same step."""
+        """Add the counts of other windows in the same step."""
         return GroupWindows(self.open + other.open, self.fired + other.fired, self.closed + other.closed)
 
 
 @dataclass(frozen=True)
 class WindowCounts:
-    """Windows by key group, in the order of their numbers: `open` after a step, `fired` and `closed` in it."""
+    """Window counts of each key group, in numerical order: `open` after a step, `fired` and `closed` in it."""
 
     open: tuple[int, ...] = ()
     fired: tuple[int, ...] = ()
@@ -40,17 +40,17 @@ class WindowCounts:
 
     @staticmethod
     def of(groups: Iterable[GroupWindows]) -> WindowCounts:
-        """Return the counts of all key groups, given in their order."""
+        """Combine the counts of all key groups, given in order."""
         return WindowCounts(*zip(*groups, strict=True))
 
     def __add__(self, later: WindowCounts) -> WindowCounts:
-        """Sum up this step and a later one; key groups that no longer exist have no open windows."""
+        """Add the counts of a later step. Key groups that no longer exist have no open windows."""
         fired, closed = _sum(self.fired, later.fired), _sum(self.closed, later.closed)
         return WindowCounts(_sum((0,) * len(fired), later.open), fired, closed)
 
     @property
     def again(self) -> WindowCounts:
-        """The counts of a step that was counted before: only open windows remain."""
+        """The counts to report for a step that was already counted, in which only open windows are not zero."""
         return WindowCounts(self.open, (0,) * len(self.fired), (0,) * len(self.closed))
 
     @property
@@ -64,7 +64,7 @@ class WindowCounts:
 
     @staticmethod
     def of_plain(made: Mapping[str, Iterable[int]]) -> WindowCounts:
-        """Read the JSON of `plain`."""
+        """Parse the result of `plain`."""
         return WindowCounts(**{name: tuple(counts) for name, counts in made.items()})
 
 

@@ -1,1 +1,1 @@
-"""Tools for tests of pipelines: stories, the oracle, and servers."""
+"""Tools for testing pipelines: stories, the oracle, and servers."""

@@ -1,4 +1,4 @@
-"""The pytest plugin: stories as tests, and a fixture that runs one.
+"""The pytest plugin: collects stories as tests, and provides a fixture that runs a story.
 
 In the project's pytest settings::
 
@@ -6,7 +6,7 @@ In the project's pytest settings::
     windrow_hosts = memory stream
     windrow_rebatch = 5
 
-Each story is then a test on each host. Without `windrow_transcripts` nothing is collected.
+Each story then becomes a test on each host. Without `windrow_transcripts` nothing is collected.
 """
 
 from __future__ import annotations
@@ -25,18 +25,20 @@ if TYPE_CHECKING:
 
 
 class StoryFailedError(Exception):
-    """The result of a story differs; the message shows the expected beside the actual rows."""
+    """Raised if the result of a story differs. The message shows expected and actual rows side by side."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Declare the settings."""
-    parser.addini("windrow_transcripts", "globs of the stories to run, from the root folder", type="args", default=[])
-    parser.addini("windrow_hosts", "hosts that the stories run on", type="args", default=["memory"])
-    parser.addini("windrow_rebatch", "number of random cuts in which each story runs", default="0")
+    """Declare the plugin's settings."""
+    parser.addini(
+        "windrow_transcripts", "globs of the stories to run, relative to the root folder", type="args", default=[]
+    )
+    parser.addini("windrow_hosts", "hosts on which to run the stories", type="args", default=["memory"])
+    parser.addini("windrow_rebatch", "number of random cuts in which to run each story", default="0")
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> StoryFile | None:
-    """Collect the stories."""
+    """Collect a file if it matches `windrow_transcripts`."""
     root, globs = parent.config.rootpath, parent.config.getini("windrow_transcripts")
     if file_path.suffix not in {".yaml", ".yml"} or not file_path.is_relative_to(root):
         return None
@@ -49,21 +51,21 @@ class StoryFile(pytest.File):
     """A file with one story."""
 
     def collect(self) -> Iterable[pytest.Item]:
-        """Return a test for each host."""
+        """Yield one test for each host."""
         for host in self.config.getini("windrow_hosts"):
             item: StoryItem = StoryItem.from_parent(self, name=host)
             yield item
 
 
 class StoryItem(pytest.Item):
-    """A story on a host, which is the test's name."""
+    """A story on one host. The name of the test is the host."""
 
     def runtest(self) -> None:
         """Run the story."""
         check_story(self.path, host=self.name, rebatch=int(self.config.getini("windrow_rebatch")))
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: object = None) -> str:  # noqa: ARG002 - pytest passes it
-        """Show the differences, or the problems of the file, without a stack."""
+        """Show the differences, or the problems of the file, without a traceback."""
         from windrow.errors import WindrowError  # noqa: PLC0415 - see above
 
         if isinstance(excinfo.value, StoryFailedError | WindrowError):
@@ -71,7 +73,7 @@ class StoryItem(pytest.Item):
         return str(super().repr_failure(excinfo))
 
     def reportinfo(self) -> tuple[Path, int, str]:
-        """Return the place and the name of the test."""
+        """Return the file, the line and the name of the test."""
         return self.path, 0, f"{self.path.name}[{self.name}]"
 
 
@@ -89,5 +91,5 @@ def check_story(path: str | Path, *, host: str = "memory", rebatch: int = 0, see
 
 @pytest.fixture
 def run_story() -> Callable[..., StoryResult]:
-    """Provide a function that runs a story: ``run_story(path, host="memory", rebatch=0, seed=0)``."""
+    """Return a function that runs a story: ``run_story(path, host="memory", rebatch=0, seed=0)``."""
     return partial(check_story)

@@ -148,7 +148,7 @@ def test_a_lag_of_what_comes_between_two_steps_is_none_to_warn_of() -> None:
 def test_the_watermarks_of_partitions_say_who_holds_it() -> None:
     made = watermark(seen(steps({"lag": {0: 5, 1: 0}, "idle": []})), {})
     first, second = made["partitions"]
-    assert (first["holds"], first["why"]) == (True, "5 of its records are not read yet")
+    assert (first["holds"], first["why"]) == (True, "5 of its records have not been read yet")
     assert (second["holds"], second["ahead_seconds"]) == (False, 1.0)
     assert made["held"] == [{"partition": 0, "why": first["why"]}]
 

@@ -1,6 +1,6 @@
-"""The definition of a pipeline's results, record by record, in the most obvious plain Python.
+"""Defines the results of a pipeline, record by record, in the most straightforward Python.
 
-It is slow, and shares no code with the operators: property tests compare them with it.
+The oracle is slow and shares no code with the operators; property tests compare the operators with it.
 """
 
 from windrow.testing.oracle.answer import Answer, Change, Journal, LogRecord, Missed

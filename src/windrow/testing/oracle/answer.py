@@ -1,4 +1,4 @@
-"""Input and output of the oracle, as plain Python values."""
+"""Input and output of the oracle as plain Python values."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import NamedTuple, Self, SupportsFloat
 from windrow import model as m
 
 Value = str | bool | int | float | Decimal | None
-"""A field or a result; times are microseconds since the epoch, UTC, null is None."""
+"""The value of a field or a result. Times are microseconds since the epoch, UTC; null is None."""
 
 WindowKey = tuple[Value, ...]
-"""Window start and end in microseconds, then the key's fields."""
+"""The window's start and end in microseconds, followed by the key's fields."""
 
 
 class Near(float):
-    """An approximate result, as of a sketch: equal to numbers within a fraction of it."""
+    """An approximate result, for example from a sketch. It equals all numbers within a relative tolerance."""
 
     within: float
 
     def __new__(cls, value: SupportsFloat, within: float) -> Self:
-        """Return a number that equals others whose relative difference is at most `within`."""
+        """Return a number that equals others if the relative difference is at most `within`."""
         near = super().__new__(cls, value)
         near.within = within
         return near
@@ -39,14 +39,14 @@ class Near(float):
 
 
 class Failed(str):
-    """The error of a formula, in place of its value: the row is a dead letter."""
+    """The error of a formula, in place of its value. The row becomes a dead letter."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True)
 class WindowedSource:
-    """The records of a source in the windows of a node, and the pipeline's name."""
+    """A source, a node that assigns its records to windows, and the pipeline's name."""
 
     name: str
     source: m.SourceNode
@@ -54,7 +54,10 @@ class WindowedSource:
 
     @staticmethod
     def of(graph: m.Graph) -> WindowedSource:
-        """Return the parts of a graph with one source and one window."""
+        """Return the parts of a graph that has one source and one keyed node.
+
+        Raise TypeError if the node has no windows.
+        """
         (source,), (node,) = graph.sources, graph.keyed
         if not isinstance(node, m.WindowNode):
             raise TypeError(node)
@@ -63,10 +66,11 @@ class WindowedSource:
 
 @dataclass(frozen=True)
 class LogRecord:
-    """A record of a partition of the log.
+    """A record in a partition of the log.
 
-    `log_time` is the broker's timestamp in microseconds; a log source has it in the JSON (``_log_time``) instead.
-    `value` is None for a tombstone, of a log source also in the JSON (``_value``, with the key in ``_key``).
+    `log_time` is the broker's timestamp in microseconds. A log source has it in the JSON (``_log_time``) instead.
+    `value` is None for a tombstone. A log source may also have a tombstone in the JSON (``_value``, with the key in
+    ``_key``).
     """
 
     offset: int
@@ -77,10 +81,10 @@ class LogRecord:
 
 @dataclass(frozen=True)
 class Journal:
-    """The moves of clocks that do not follow from the log.
+    """The movements of clocks that do not follow from the log.
 
-    `floors` has, by partition, (offset, watermark): from that offset on the watermark was at least that. `low` is the
-    low watermark at the end, None if it follows from the partitions' watermarks.
+    `floors` maps each partition to pairs (offset, watermark): from that offset on, the watermark was at least that
+    value. `low` is the low watermark at the end, or None if it follows from the watermarks of the partitions.
     """
 
     floors: Mapping[int, tuple[tuple[int, int], ...]] = field(default_factory=dict)
@@ -88,7 +92,7 @@ class Journal:
 
 
 class Change(NamedTuple):
-    """One entry of the changelog of a window and key."""
+    """An entry in the changelog of a window and key."""
 
     op: str
     pane: str
@@ -97,7 +101,7 @@ class Change(NamedTuple):
 
 
 class Missed(NamedTuple):
-    """An expired record and the window that it missed; times are microseconds, `lateness_ms` is rounded down."""
+    """An expired record and the window that it missed. Times are microseconds; `lateness_ms` is rounded down."""
 
     partition: int
     offset: int
@@ -108,13 +112,14 @@ class Missed(NamedTuple):
 
 @dataclass(frozen=True)
 class Answer:
-    """All results of a pipeline over a log.
+    """All results of a pipeline for a log.
 
-    `table` has ``(*values, pane, revision)`` of the last change; in mode discard its keys end with the revision.
-    `on_time` has the values of the on-time panes that fired; `dead` the reason up to the colon, by (partition, offset);
-    `changelog` is that of one record a step in (partition, offset) order with ``late: each``, which is only defined for
-    one partition without early panes by processing time. Then `dead_rows` has the number of revisions of a row that are
-    dead letters, by the window and the key as a reason names them. Decimals compare by value, whatever their scale.
+    Rows of `table` are ``(*values, pane, revision)`` of the last change; in mode discard the table's keys end with the
+    revision. `on_time` has the values of the on-time panes that fired. `dead` maps (partition, offset) to the reason up
+    to the colon. `changelog` is the changelog if records are read one per step, ordered by partition and offset, with
+    ``late: each``; it is only defined for one partition without early panes by processing time. In that case,
+    `dead_rows` maps each row, written as window and key as in a reason, to the number of its revisions that are dead
+    letters. Decimals are compared by value, whatever their scale.
     """
 
     table: dict[WindowKey, tuple[Value, ...]]
@@ -127,10 +132,10 @@ class Answer:
 
 @dataclass(frozen=True, eq=False)
 class JudgedRecord:
-    """A record's coordinates, its event time, the watermark by which it is judged, and its fields.
+    """A record's position, its event time, the watermark that it is compared with, and its fields.
 
-    `inputs` has the value for each aggregate, None if the aggregate ignores the record. `end` is the end of its window
-    if it were a session alone.
+    `inputs` has the value for each aggregate, or None if the aggregate ignores the record. `end` is the end of the
+    session that the record would form alone.
     """
 
     partition: int

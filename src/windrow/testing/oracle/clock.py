@@ -1,4 +1,4 @@
-"""The watermark of one partition, from record to record."""
+"""The watermark of a partition as records are read."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ BEFORE_ALL = float("-inf")
 RENEWED = 256
 """An adaptive delay is updated at every offset that is a multiple of this."""
 PER_DOUBLING = 8
-"""The number of buckets of lateness from one power of two to the next."""
+"""The number of lateness buckets from one power of two to the next."""
 
 
 class Clock:
-    """A partition's clock (its greatest event time), and the watermark that it makes.
+    """A partition's clock (its greatest event time), and the watermark that follows from it.
 
-    `partition` is its number in the source. `floors` has (offset, watermark): from that offset on the watermark is at
-    least that.
+    The partition's number in the source is `partition`. `floors` are pairs (offset, watermark): from that offset on,
+    the watermark is at least that value.
     """
 
     def __init__(self, watermark: m.Watermark, floors: Sequence[tuple[int, int]], partition: int) -> None:
@@ -32,7 +32,7 @@ class Clock:
         self._delays: dict[int, int] = {}
 
     def at(self, offset: int) -> float:
-        """Return the watermark by which the record with that offset, which may be the next one, is judged."""
+        """Return the watermark with which the record at an offset is compared, which may be the next record to read."""
         match self._how:
             case m.Delay(micros):
                 self._watermark = max(self._watermark, self._clock - micros)
@@ -49,13 +49,13 @@ class Clock:
         return self._watermark
 
     def data(self, offset: int, time: int) -> None:
-        """Add a valid record's event time, which moves the clock for the records after it."""
+        """Add the event time of a valid record, which moves the clock for the records after it."""
         lateness = 0 if self._clock == BEFORE_ALL else max(0, int(self._clock) - time)
         self._latenesses.append((offset, lateness))
         self._clock = max(self._clock, time)
 
     def mark(self, mark: int) -> None:
-        """Add a punctuation."""
+        """Add a punctuation, which can raise the watermark for the records after it."""
         self._watermark = max(self._watermark, mark)
 
     def _delay(self, adaptive: m.Adaptive, offset: int) -> int:
@@ -67,7 +67,7 @@ class Clock:
 
 
 def _delay_of(adaptive: m.Adaptive, bounds: list[int]) -> int:
-    """Return the least bound that enough latenesses do not exceed; `bounds` are their bounds, in order."""
+    """Return the lowest bound that enough latenesses do not exceed; `bounds` are their bounds in order."""
     if not bounds:
         return adaptive.most
     enough = Fraction(str(adaptive.target)) * len(bounds)
@@ -76,7 +76,7 @@ def _delay_of(adaptive: m.Adaptive, bounds: list[int]) -> int:
 
 
 def _bounds() -> list[int]:
-    """Return 0 and the whole parts of all powers of the eighth root of 2 below 2**63, each once."""
+    """Return 0 and the distinct integer parts of the powers of the eighth root of 2 below 2**63."""
     roots = {0}
     for eighths in range(63 * PER_DOUBLING):
         # the greatest n with n**8 <= 2**eighths, exactly
@@ -92,5 +92,5 @@ BOUNDS = _bounds()
 
 
 def bucket_bound(lateness: int) -> int:
-    """Return the upper bound of the bucket that a lateness is in: the least bound that is not below it."""
+    """Return the upper bound of the bucket that a lateness falls into."""
     return BOUNDS[bisect_left(BOUNDS, lateness)]

@@ -1,4 +1,4 @@
-"""The definition of results: clocks, verdicts, panes and revisions; and the differences of two answers."""
+"""Defines the results of a pipeline (clocks, verdicts, panes and revisions), and compares two answers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ from windrow.testing.oracle.windows import windows_of
 
 @dataclass
 class _Log:
-    """The records of the whole log that have not expired, as (window and key, record), in log order."""
+    """The outcome of reading a whole log.
+
+    `judged` are the records that have not expired, each with its window and key, in log order.
+    """
 
     judged: list[tuple[WindowKey, JudgedRecord]] = field(default_factory=list)
     expired: set[Missed] = field(default_factory=set)
@@ -44,9 +47,9 @@ def run(
     log: Mapping[int, Sequence[LogRecord]],
     journal: Journal = Journal(),  # noqa: B008 - it is frozen
 ) -> Answer:
-    """Return the answer for a log that is read to its end; records are by partition, in offset order.
+    """Return the answer for a log that is read to its end. Each partition's records are in order of offsets.
 
-    ``at_end: fire`` fires every window; ``hold`` only those that the low watermark has passed.
+    With ``at_end: fire`` every window fires, with ``hold`` only those that the low watermark has passed.
     """
     found = _Log()
     watermarks = [_read_partition(pipeline, partition, log[partition], journal, found) for partition in sorted(log)]
@@ -69,7 +72,7 @@ def run(
 def _read_partition(
     pipeline: WindowedSource, partition: int, records: Sequence[LogRecord], journal: Journal, found: _Log
 ) -> float:
-    """Judge the records of one partition; return its watermark after the last."""
+    """Judge the records of a partition and return its final watermark."""
     clock = Clock(pipeline.source.time.watermark, journal.floors.get(partition, ()), partition)
     watermark = BEFORE_ALL
     for entry in records:
@@ -99,7 +102,7 @@ def _read_partition(
 
 
 def _judge(pipeline: WindowedSource, record: JudgedRecord, found: _Log) -> None:
-    """Put a record into each of its windows, or record that it missed it."""
+    """Put a record into each of its windows, or note that it missed the window."""
     key = tuple(record.fields[name] for name in pipeline.node.key)
     is_session = isinstance(pipeline.node.window, m.Session)
     windows = [(record.time, record.end)] if is_session else windows_of(pipeline.node.window, record.time)
@@ -114,7 +117,7 @@ def _judge(pipeline: WindowedSource, record: JudgedRecord, found: _Log) -> None:
 def _changelog(
     pipeline: WindowedSource, judged: Sequence[tuple[WindowKey, JudgedRecord]], low: float
 ) -> dict[WindowKey, list[Change]]:
-    """Return the changes of all windows and keys with changes."""
+    """Return the changes of each window and key that has any."""
     is_global, fires_all = isinstance(pipeline.node.window, m.Global), pipeline.node.emit.at_end == "fire"
     panes: dict[WindowKey, Pane] = {}
     for window_key, record in judged:
@@ -131,7 +134,7 @@ def _changelog(
 
 
 def bounds_of(window_key: WindowKey) -> tuple[int, int]:
-    """Return the start and the end of the window in a window key."""
+    """Return the start and end of the window in a window key; raise TypeError if they are not times."""
     start, end = window_key[:2]
     if not isinstance(start, int) or not isinstance(end, int):
         msg = "a window is two times"
@@ -140,12 +143,12 @@ def bounds_of(window_key: WindowKey) -> tuple[int, int]:
 
 
 def _fails(change: Change) -> bool:
-    """Whether a formula fails for the row of a change."""
+    """Return True if a formula fails for the row of a change."""
     return any(isinstance(value, Failed) for value in change.values)
 
 
 def _without_failed(pipeline: WindowedSource, changes: Sequence[Change]) -> list[Change]:
-    """Omit rows for which a formula fails: the row before is deleted, and the row after is inserted."""
+    """Omit rows for which a formula fails: the previous row is deleted, and the next one is inserted."""
     left: list[Change] = []
     there: Change | None = None
     for change in changes:
@@ -165,7 +168,7 @@ def _without_failed(pipeline: WindowedSource, changes: Sequence[Change]) -> list
 
 
 def _row_name(pipeline: WindowedSource, window_key: WindowKey) -> str:
-    """Return the window and the key as in the reason of a dead letter."""
+    """Format the window and the key as in the reason of a dead letter."""
     start, end = bounds_of(window_key)
     types = fields_of(pipeline)
     keys = [
@@ -207,7 +210,7 @@ def _apply(pipeline: WindowedSource, window_key: WindowKey, changes: Sequence[Ch
 
 K = TypeVar("K")
 PUTS = frozenset({"insert", "update_after"})
-"""The changes that put a row into the table."""
+"""The operations that put a row into the table."""
 SHOWN = 5
 
 
@@ -220,11 +223,11 @@ def differences(
     early: bool = True,
     table: bool = True,
 ) -> list[str]:
-    """Return a line for each difference, at most `SHOWN` of a kind.
+    """Return a line for each difference, at most `SHOWN` of each kind.
 
-    With ``late: batch`` the number of revisions depends on the steps: leave `revisions` out. The order in the
-    `changelog`, and the rows of the pane `early`, are only defined for ``late: each`` with every key in one partition.
-    In mode discard the `table` has single panes, which are defined as the changelog is.
+    With ``late: batch``, the number of revisions depends on the steps, so set `revisions` to False. The order of the
+    `changelog`, and rows of the pane `early`, are only defined for ``late: each`` with every key in one partition. In
+    mode discard, the same applies to the `table`, as it has single panes.
     """
     lines = [
         *_mapping("on-time pane", expected.on_time, actual.on_time),

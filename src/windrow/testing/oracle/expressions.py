@@ -19,7 +19,7 @@ TIMES = {"TIMESTAMP", "TIMESTAMP WITH TIME ZONE"}
 
 
 class Named(NamedTuple):
-    """A value with its name and type in an expression."""
+    """A value in an expression, with its name and type."""
 
     name: str
     type: m.DataType
@@ -27,16 +27,16 @@ class Named(NamedTuple):
 
 
 class FailedError(Exception):
-    """An expression fails for these values."""
+    """Raised if an expression fails for the given values."""
 
 
 class NotFiniteError(FailedError):
-    """The value of an expression is not a finite number."""
+    """Raised if the value of an expression is not a finite number."""
 
 
 @lru_cache(maxsize=1 << 16)
 def evaluate(sql: str, row: tuple[Named, ...]) -> Value:
-    """Return the value of an expression; raise FailedError if it fails."""
+    """Return the value of an expression for a row; raise FailedError if it fails."""
     columns = ", ".join(f"{_cast(each.type)} AS {_quote(each.name)}" for each in row)
     shown = f"epoch_us({sql})" if _type_text(sql, row) in TIMES else f"({sql})"
     values = [
@@ -55,7 +55,7 @@ def evaluate(sql: str, row: tuple[Named, ...]) -> Value:
 
 
 def type_of(sql: str, fields: Mapping[str, m.DataType]) -> m.DataType:
-    """Return the type of an expression over these fields."""
+    """Return the type of an expression over the given fields."""
     return _type(_type_text(sql, tuple(Named(name, type_, None) for name, type_ in fields.items())))
 
 
@@ -107,7 +107,7 @@ def _name(type_: m.DataType) -> str:
 
 
 def _cast(type_: m.DataType) -> str:
-    """Return the SQL that casts a parameter to a type."""
+    """Return the SQL expression that casts a parameter to a type."""
     return "make_timestamptz(?::BIGINT)" if isinstance(type_, m.TimestampType) else f"?::{_name(type_)}"
 
 
@@ -123,25 +123,28 @@ def _engine() -> duckdb.DuckDBPyConnection:
 
 
 def fields_of(pipeline: WindowedSource) -> dict[str, m.DataType]:
-    """Return the types of all fields, decoded and derived."""
+    """Map all fields, decoded and derived, to their types."""
     decoded = {field.name: field.type for field in pipeline.source.decode.fields}
     return decoded | {derive.name: type_of(derive.sql, decoded) for derive in pipeline.source.derive}
 
 
 def derived(pipeline: WindowedSource, fields: dict[str, Value]) -> dict[str, Value]:
-    """Return the derived fields; raise FailedError if an expression fails."""
+    """Return the values of the derived fields; raise FailedError if an expression fails."""
     row = _row({field.name: field.type for field in pipeline.source.decode.fields}, fields)
     return {derive.name: evaluate(derive.sql, row) for derive in pipeline.source.derive}
 
 
 def inputs(pipeline: WindowedSource, fields: dict[str, Value]) -> tuple[Value, ...]:
-    """Return each aggregate's input from a record, or None; raise FailedError if an expression fails."""
+    """Return each aggregate's input from a record, or None if it ignores the record.
+
+    Raise FailedError if an expression fails.
+    """
     row = _row(fields_of(pipeline), fields)
     return tuple(_input(aggregate, fields, row) for aggregate in pipeline.node.aggregates)
 
 
 def own_gap(pipeline: WindowedSource, fields: dict[str, Value]) -> int:
-    """Return the gap of a record in microseconds, 0 without sessions; raise FailedError if it is invalid."""
+    """Return the session gap of a record in microseconds, or 0 without sessions; raise FailedError if it is invalid."""
     window = pipeline.node.window
     if not isinstance(window, m.Session):
         return 0
@@ -186,12 +189,12 @@ def _value(of: str, fields: Mapping[str, Value], row: tuple[Named, ...]) -> Valu
 def measured(
     pipeline: WindowedSource, function: m.MaxBy | m.MinBy | m.TopKBy | m.BottomKBy, fields: Mapping[str, Value]
 ) -> Value:
-    """Return the measure of a record."""
+    """Return the value by which an aggregate ranks a record."""
     return _value(function.measure, fields, _row(fields_of(pipeline), dict(fields)))
 
 
 def argument(aggregate: m.Aggregate) -> str | None:
-    """Return the argument of an aggregate, or None."""
+    """Return the argument of an aggregate, or None if it has none."""
     match aggregate.function:
         case m.Count() | m.Formula() | m.Custom():
             return None
@@ -200,13 +203,13 @@ def argument(aggregate: m.Aggregate) -> str | None:
 
 
 def argument_type(pipeline: WindowedSource, of: str) -> m.DataType:
-    """Return the type of an argument, a field's name or an expression."""
+    """Return the type of an argument, which is the name of a field or an expression."""
     types = fields_of(pipeline)
     return types[of] if of in types else type_of(of, types)
 
 
 def result_type(pipeline: WindowedSource, aggregate: m.Aggregate) -> m.DataType:
-    """Return the type of a result in formulas."""
+    """Return the type that the result of an aggregate has in formulas."""
     function = aggregate.function
     match function:
         case m.Count() | m.CountDistinct() | m.ApproxCountDistinct():

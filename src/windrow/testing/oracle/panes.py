@@ -1,4 +1,4 @@
-"""The changelog of one window and key, for windows that are known before their records, and triggers of early panes."""
+"""The changelog of one window and key, for all windows except sessions, and the triggers of early panes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from windrow.testing.oracle.totals import results
 
 @dataclass
 class Pane:
-    """The on-time and the late records of a window and key, both in (partition, offset) order."""
+    """The on-time and the late records of a window and key, both ordered by partition and offset."""
 
     start: int
     end: int
@@ -22,7 +22,7 @@ class Pane:
 
 @dataclass
 class _Writing:
-    """The panes written; `total` are all records, `new` those since the last pane."""
+    """The panes written so far. `total` are all records, `new` those since the last pane."""
 
     pipeline: WindowedSource
     changes: list[Change] = field(default_factory=list)
@@ -50,9 +50,9 @@ class _Writing:
 
 
 def changelog(pipeline: WindowedSource, pane: Pane, *, fired: bool, reached: float) -> list[Change]:
-    """Return early panes, then, if the window has fired, the on-time pane and a revision for each late record.
+    """Return the early panes and, if the window has fired, the on-time pane and a revision for each late record.
 
-    `reached` is the low watermark.
+    The low watermark is `reached`.
     """
     writing = _Writing(pipeline)
     trigger = pipeline.node.emit.early
@@ -89,7 +89,7 @@ def changelog(pipeline: WindowedSource, pane: Pane, *, fired: bool, reached: flo
 
 
 def _write_by_event_time(writing: _Writing, pane: Pane, period: int, reached: float) -> None:
-    """Write a pane for each period of the watermark since the start that has a new record."""
+    """Write an early pane for each period of event time since the window's start that has a new record."""
 
     def shown_at(record: JudgedRecord) -> int:
         since = max(0, int(max(record.watermark, pane.start)) - pane.start)
@@ -103,15 +103,18 @@ def _write_by_event_time(writing: _Writing, pane: Pane, period: int, reached: fl
 
 
 class TriggerState:
-    """The state of a trigger of one window and key; that of processing time, which is not in the log, never fires."""
+    """The state of a trigger for one window and key.
+
+    This class is used for processing-time triggers. They never fire, because the log has no processing time.
+    """
 
     def fires(self, pane: m.PaneSoFar) -> bool:
-        """Whether it fires for the window after one more record."""
+        """Return True if the trigger fires for the window after one more record."""
         del pane
         return False
 
     def reset(self) -> None:
-        """Start over after a pane."""
+        """Restart after a pane."""
 
 
 def trigger_state(trigger: m.Trigger) -> TriggerState:
@@ -153,7 +156,7 @@ class _When(TriggerState):
 
 
 class _Several(TriggerState):
-    """Evaluates every part at every record; a part that has fired counts until the next pane."""
+    """Evaluates every part for every record. A part that has fired counts until the next pane."""
 
     def __init__(self, triggers: tuple[m.Trigger, ...], *, all_of_them: bool) -> None:
         self._parts = [trigger_state(trigger) for trigger in triggers]
@@ -172,7 +175,7 @@ class _Several(TriggerState):
 
 
 class _Repeat(TriggerState):
-    """Counts a pane if its trigger has fired since the last pane."""
+    """Counts a pane if the inner trigger has fired since the last pane."""
 
     def __init__(self, trigger: m.Trigger, times: int) -> None:
         self._trigger = trigger_state(trigger)

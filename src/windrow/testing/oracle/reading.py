@@ -1,4 +1,4 @@
-"""Reading of a record: data, a watermark, both, or the reason of a dead letter."""
+"""Reads a record as data, a watermark or both, or finds the reason why it is a dead letter."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from windrow.testing.oracle.windows import windows_of
 DEEPEST = 256
 """Deeper nesting is malformed."""
 LONGEST_KEY = 2048
-"""Maximum bytes of UTF-8 of a key's texts together."""
+"""Maximum total length of a key's strings, in bytes of UTF-8."""
 
 
 @dataclass(frozen=True)
 class Reading:
-    """A valid record: its data and event time (None and 0 for a pure mark), and its mark if it has one.
+    """A valid record: its data and event time (None and 0 if it is only a mark), and its mark if it has one.
 
-    `inputs` are the inputs of the aggregates, `gap` its own gap (microseconds) in a session. A record without meaning,
-    such as the tombstone after Debezium's record of a deletion, has neither data nor mark.
+    `inputs` are the inputs of the aggregates, and `gap` is the record's own session gap (microseconds). A record
+    without meaning, such as the tombstone that follows a deletion in Debezium, has neither data nor a mark.
     """
 
     fields: dict[str, Value] | None
@@ -38,7 +38,7 @@ class Reading:
 
 
 def read(pipeline: WindowedSource, record: LogRecord) -> Reading:
-    """Read a record; raise DeadLetterError if it is invalid, or a copy of another record in the log."""
+    """Read a record; raise DeadLetterError if it is invalid, or if it is a copy of another record in the log."""
     envelope = _envelope(record.value)
     if envelope is not None:
         about, value = envelope
@@ -72,7 +72,7 @@ def read(pipeline: WindowedSource, record: LogRecord) -> Reading:
 
 
 def _change(pipeline: WindowedSource, record: LogRecord) -> Reading:
-    """Read a change of a row as Debezium writes it: a record with the columns beside the rest."""
+    """Read a row change as written by Debezium: the columns of the row and the fields around them form one record."""
     is_log = not isinstance(pipeline.source.source.records, m.KafkaSource)
     is_bare = record.value is None and record.key is not None
     content = {} if is_bare else _json_object(record.value)
@@ -103,7 +103,7 @@ def _change(pipeline: WindowedSource, record: LogRecord) -> Reading:
 
 
 def _changed(pipeline: WindowedSource, field: m.Field, change: dict[str, object], row: dict[str, object]) -> Value:
-    """Return the value of a field: a column of the row, or the value at its path in the rest."""
+    """Return the value of a field: a column of the row, or the value at the field's path in the change."""
     is_deleted = change["op"] == "d"
     if is_deleted and not field.path and field.name == pipeline.source.time.field:
         moment = _at(change, ("source", "ts_ms"))
@@ -123,7 +123,7 @@ def _changed(pipeline: WindowedSource, field: m.Field, change: dict[str, object]
 
 
 def _gone(pipeline: WindowedSource, key: object, log_time: int | None) -> Reading:
-    """Read a tombstone: a deletion with only the key, if the pipeline reads tombstones."""
+    """Read a tombstone as a deletion that has only a key, if the pipeline reads tombstones."""
     if key is None:
         raise DeadLetterError(MALFORMED)
     marked = _tombstone_field(pipeline)
@@ -145,7 +145,7 @@ def _gone(pipeline: WindowedSource, key: object, log_time: int | None) -> Readin
 
 
 def _require_logged(type_: m.DataType, value: object) -> None:
-    """Raise DeadLetterError for Debezium's placeholders of a value."""
+    """Raise DeadLetterError for the placeholders that Debezium writes instead of a value."""
     if isinstance(value, list) and "__debezium_unavailable_value" in value:
         raise DeadLetterError(UNAVAILABLE)
     if isinstance(value, str) and not isinstance(value, Literal):
@@ -163,7 +163,7 @@ def _members(value: object) -> dict[str, object]:
 
 
 def _envelope(value: bytes | None) -> tuple[dict[str, Any], bytes | None] | None:
-    """Return the metadata of a copy and the bytes of its original; None for other records."""
+    """Return the metadata of a copy and the bytes of its original, or None for other records."""
     if value is None or not value.startswith(b'{"_redrive":'):
         return None
     try:
@@ -178,7 +178,7 @@ def _envelope(value: bytes | None) -> tuple[dict[str, Any], bytes | None] | None
 
 
 def _reading(pipeline: WindowedSource, fields: dict[str, Value], time: int, mark: int | None) -> Reading:
-    """Return the reading of a record with these fields, or raise DeadLetterError."""
+    """Return the reading of a record with the given fields, or raise DeadLetterError."""
     if any(start < YEAR_0001 or end > YEAR_10000 - 1 for start, end in windows_of(pipeline.node.window, time)):
         raise DeadLetterError(OUT_OF_RANGE)
     try:
@@ -202,7 +202,6 @@ def _tombstone_field(pipeline: WindowedSource) -> m.Field | None:
 
 
 def _tombstone(pipeline: WindowedSource, key: object, log_time: int | None) -> dict[str, Value]:
-    """Return the fields of a tombstone."""
     named = _tombstone_field(pipeline)
     if key is None or named is None:
         raise DeadLetterError(MALFORMED)
@@ -225,14 +224,14 @@ def _utf8(key: bytes | None) -> str:
 
 
 def _log_time(pipeline: WindowedSource, record: LogRecord, content: dict[str, object]) -> int | None:
-    """Return the log timestamp, or None."""
+    """Return the log timestamp, or None if there is none."""
     if not isinstance(pipeline.source.source.records, m.KafkaSource) and content.get("_log_time") is not None:
         return _micros(value_of(m.TimestampType("millis"), content["_log_time"]))
     return record.log_time
 
 
 def _event_time(pipeline: WindowedSource, fields: dict[str, Value], log_time: int | None) -> int:
-    """Return the event time, corrected by the error of the device's clock when it sent the record."""
+    """Return the event time, corrected by the error that the device's clock had when it sent the record."""
     time = _micros(fields[pipeline.source.time.field])
     if pipeline.source.time.sent is None:
         return time
@@ -252,7 +251,7 @@ def _micros(value: Value) -> int:
 
 
 def _mark(pipeline: WindowedSource, content: dict[str, object], latest: int | None) -> int | None:
-    """Return the watermark that a record carries, or None."""
+    """Return the watermark that a record carries, or None if there is none."""
     name = _mark_name(pipeline)
     if name is None or _found(pipeline, content, name) is None:
         return None
@@ -268,7 +267,7 @@ def _mark_name(pipeline: WindowedSource) -> str | None:
 
 
 def _fields(pipeline: WindowedSource, content: dict[str, object]) -> dict[str, Value]:
-    """Return the declared fields; only the watermark's may be missing."""
+    """Return the declared fields. Only the punctuation's field may be missing."""
     fields: dict[str, Value] = {}
     for field in pipeline.source.decode.fields:
         values = [value_of(field.type, value) for value in _values(pipeline, content, field.name)]
@@ -282,14 +281,14 @@ def _fields(pipeline: WindowedSource, content: dict[str, object]) -> dict[str, V
 
 
 def _values(pipeline: WindowedSource, content: dict[str, object], name: str) -> list[object]:
-    """Return the values of a field, at each of its paths."""
+    """Return the values of a field at all of its paths, without nulls."""
     paths = next((field.paths for field in pipeline.source.decode.fields if field.name == name), ((name,),))
     found = [_at(content, path) for path in paths]
     return [value for value in found if value is not None]
 
 
 def _at(content: dict[str, object], path: tuple[str, ...]) -> object:
-    """Return the value at a path of objects, or None."""
+    """Return the value at a path of nested objects, or None."""
     value: object = content
     for name in path:
         if value is None:
@@ -314,7 +313,7 @@ def _require_equal(values: list[Value]) -> Value:
 
 
 def _json_object(raw: bytes | None) -> dict[str, object]:
-    """Read strict JSON; the first value of a repeated key counts."""
+    """Parse strict JSON. If a key is repeated, its first value counts."""
     if raw is None:
         raise DeadLetterError(MALFORMED)
     try:
@@ -382,17 +381,17 @@ ISO_TEXT = re.compile(
 
 
 class Literal(str):
-    """The text of a JSON number as written."""
+    """The text of a JSON number, as written."""
 
     __slots__ = ()
 
 
 class DeadLetterError(Exception):
-    """The record is invalid; the message is the fixed part of the reason."""
+    """Raised if a record is invalid. The message is the fixed part of the reason."""
 
 
 def value_of(type_: m.DataType, json_value: object) -> Value:
-    """Return the value; raise DeadLetterError if the type cannot hold it without loss."""
+    """Convert a JSON value to a type; raise DeadLetterError if the type cannot hold it without loss."""
     match type_:
         case m.StringType():
             return _text(json_value)
@@ -475,7 +474,7 @@ def _time(json_value: object, unit: str) -> int:
 
 
 def _iso(json_value: object) -> int:
-    """Return the microseconds of an ISO 8601 date and time; without an offset it is UTC."""
+    """Return the microseconds of an ISO 8601 date and time, which is in UTC if it has no offset."""
     text = json_value if isinstance(json_value, str) and not isinstance(json_value, Literal) else ""
     match = ISO_TEXT.fullmatch(text)
     if match is None or (match[4] and not match[3]):

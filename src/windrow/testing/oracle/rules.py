@@ -1,4 +1,4 @@
-"""The definition of rules: the history of each record, and the changes of alerts, one record at a time."""
+"""Defines the results of rules: the history of each record, and the changes of alerts, one record at a time."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from windrow.testing.oracle.clock import Clock
 
 Fields = Mapping[str, Any]
 Finding = tuple[str, dict[str, Any]]
-"""The text and the evidence of an alert."""
+"""An alert's text and evidence."""
 Condition = Callable[[Fields, Sequence[Fields], Fields | None], Finding | None]
-"""A rule in Python: returns the finding for a record, its visible history, oldest first, and the next record or None.
+"""A rule in Python. Its arguments are a record, its visible history (oldest first), and the next record or None.
 
-It returns None if it does not hold. It raises ConditionError if its condition fails, and EvidenceError if its evidence
-fails.
+It returns its finding, or None if it does not hold. It raises ConditionError if its condition fails, and EvidenceError
+if its evidence fails.
 """
 
 
 class ConditionError(Exception):
-    """The condition fails: no rule of the pipeline holds for the record."""
+    """Raised if a condition fails. No rule of the pipeline then holds for the record."""
 
 
 class EvidenceError(Exception):
-    """The evidence fails: the rule holds, and `finding` has nulls."""
+    """Raised if the evidence fails. The rule holds, and `finding` has nulls in its evidence."""
 
     def __init__(self, finding: Finding) -> None:
         super().__init__(finding)
@@ -36,7 +36,7 @@ class EvidenceError(Exception):
 
 @dataclass(frozen=True)
 class Purchase:
-    """A valid record: its offset, event time (microseconds), key, id (None without one) and fields."""
+    """A valid record: its offset, event time (microseconds), key, id (or None) and fields."""
 
     offset: int
     time: int
@@ -47,7 +47,7 @@ class Purchase:
 
 @dataclass(frozen=True)
 class AlertChange:
-    """A change of the alert of a rule for the record with an offset."""
+    """A change of the alert that a rule raises for a record; `subject` is the record's offset."""
 
     op: str
     pane: str
@@ -59,7 +59,7 @@ class AlertChange:
 
 @dataclass
 class RulesAnswer:
-    """The changelog of a partition, and the offsets of records that are not judged or for which a rule failed."""
+    """The changelog of a partition, and the offsets of records that were not judged or for which a rule failed."""
 
     changes: list[AlertChange] = field(default_factory=list)
     expired: list[int] = field(default_factory=list)
@@ -70,7 +70,7 @@ class RulesAnswer:
 
 @dataclass(frozen=True)
 class Resume:
-    """Records below `offset` were judged with another `lateness`; those that expired stay expired."""
+    """Records below `offset` were judged with a different `lateness`; those that expired stay expired."""
 
     offset: int
     lateness: int
@@ -85,7 +85,7 @@ def judge(
     *,
     resume: Resume | None = None,
 ) -> RulesAnswer:
-    """Judge the records of a partition, in the order of their offsets; `conditions` are the rules in Python."""
+    """Judge the records of a partition in order of offsets; `conditions` maps rule names to the rules in Python."""
     answer, clock = RulesAnswer(), Clock(watermark, (), partition)
     # while a record can be judged again, its id stays reserved
     ahead = _ahead([*rules.journal.versions, m.RulesVersion.of(rules)])
@@ -147,7 +147,7 @@ def _findings(
     history: Sequence[Purchase],
     following: Purchase | None,
 ) -> tuple[dict[str, Finding | None], bool]:
-    """Return the finding of each rule, and whether a rule fails."""
+    """Return the finding of each rule, and True if a rule failed."""
     found: dict[str, Finding | None] = {}
     has_failed = False
     seen, after = [other.fields for other in history], None if following is None else following.fields
@@ -162,7 +162,7 @@ def _findings(
 
 
 def _in_force(rules: m.RuleSet, partition: int, offset: int) -> m.RulesVersion:
-    """Return the rules that judge a record, which were in force when it was read."""
+    """Return the version of the rules that judges a record: the one that was in force when the record was read."""
     versions = [version for version in rules.journal.versions if version.partition == partition]
     return next(
         (version for version in reversed(versions) if version.offset <= offset),
@@ -175,7 +175,7 @@ def _sees_next(version: m.RulesVersion) -> bool:
 
 
 def _ahead(versions: Sequence[m.RulesVersion]) -> int:
-    """Return how long a record is judged again because of a later record, for the widest of some versions."""
+    """Return for how long later records can cause a record to be judged again, for the widest of some versions."""
     return max(version.recent.within for version in versions) if any(map(_sees_next, versions)) else 0
 
 

@@ -1,7 +1,7 @@
 """Sessions: which on-time panes fire, how late records join them, and the resulting changes.
 
-The own window of a record is [time, time + gap). Records of a key are linked if their windows overlap; a component of
-linked records has the union of their windows.
+A record's own window is [time, time + gap). Records of a key are linked if their windows overlap. A component of linked
+records has the union of their windows.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ Key = tuple[Value, ...]
 
 @dataclass(frozen=True)
 class Component:
-    """Linked records, and their window."""
+    """A set of linked records, and their window."""
 
     start: int
     end: int
     records: frozenset[JudgedRecord]
 
     def touches(self, other: Component) -> bool:
-        """Whether records of both are linked."""
+        """Return True if records of both components are linked."""
         return self.start < other.end and other.start < self.end
 
 
 def components(records: Iterable[JudgedRecord]) -> list[Component]:
-    """Return the components of some records, earlier ones first."""
+    """Return the components of some records, earliest first."""
     found: list[Component] = []
     for record in sorted(records, key=lambda record: record.time):
         if found and record.time < found[-1].end:
@@ -44,9 +44,10 @@ def components(records: Iterable[JudgedRecord]) -> list[Component]:
 def changelog(
     pipeline: WindowedSource, judged: Sequence[tuple[WindowKey, JudgedRecord]], low: float, *, alone: bool
 ) -> dict[WindowKey, list[Change]]:
-    """Return the changes of all windows and keys; with `alone`, a single partition, as if each record were a step.
+    """Return the changes of all windows and keys.
 
-    For several partitions the on-time panes and the table are defined, the order of changes is not.
+    If `alone`, there is one partition, which is read as if each record were a step. For several partitions, the on-time
+    panes and the table are defined, but the order of changes is not.
     """
     changes: dict[WindowKey, list[Change]] = {}
     by_key: dict[Key, list[JudgedRecord]] = {}
@@ -62,10 +63,10 @@ def changelog(
 
 
 def fired_on_time(on_time: Sequence[JudgedRecord], low: float, *, at_end: bool) -> list[Component]:
-    """Return the components that fire on time, in the order of their ends.
+    """Return the components that fire on time, in order of their ends.
 
-    Components that the low watermark has passed consist of the records before their end; the end of the input fires the
-    others.
+    A component that the low watermark has passed consists of the records that arrived before its end. The end of the
+    input fires the others if `at_end`.
     """
     fired = []
     for end in sorted({record.end for record in on_time}):
@@ -88,7 +89,7 @@ def _is_late(record: JudgedRecord) -> bool:
 
 
 def _all_at_once(table: _Table, records: Sequence[JudgedRecord], low: float) -> None:
-    """Fire components, then join late records with them, except late records that wait for unfired components."""
+    """Fire components, then join late records with them, except those that wait for components that have not fired."""
     late = [record for record in records if _is_late(record)]
     on_time = [record for record in records if not _is_late(record)]
     for component in fired_on_time(on_time, low, at_end=table.fires_at_end):
@@ -101,9 +102,9 @@ def _all_at_once(table: _Table, records: Sequence[JudgedRecord], low: float) -> 
 
 
 def _one_by_one(table: _Table, records: Sequence[JudgedRecord], low: float) -> None:
-    """Process one partition: before each record, the components that its watermark has passed fire.
+    """Process one partition. Before each record, the components that the record's watermark has passed fire.
 
-    The session of an on-time record gets an early pane once enough of its on-time records have been in no pane.
+    The session of an on-time record gets an early pane once enough of its on-time records have not been in any pane.
     """
     count = _early_count(table.pipeline.node.emit.early)
     on_time: list[JudgedRecord] = []
@@ -130,7 +131,7 @@ def _one_by_one(table: _Table, records: Sequence[JudgedRecord], low: float) -> N
 
 
 def _early_count(trigger: m.Trigger | None) -> int | None:
-    """Return the number of records of an early pane, or None."""
+    """Return the number of records that trigger an early pane, or None."""
     match trigger:
         case m.Records(number):
             return number
@@ -142,8 +143,6 @@ def _early_count(trigger: m.Trigger | None) -> int | None:
 
 @dataclass
 class _Row:
-    """A row of the table."""
-
     component: Component
     revision: int
     values: tuple[Value, ...]
@@ -151,10 +150,10 @@ class _Row:
 
 @dataclass
 class _Table:
-    """The rows of one key, the fired records, the waiting late records, and the written changes.
+    """The rows of one key, its fired records, its waiting late records, and the changes written so far.
 
-    Late records that are linked with an unfired component, and with no fired one, wait for it and are in no row. Those
-    that shared a row wait together.
+    A late record waits, and is in no row, if it is linked with a component that has not fired and with no component
+    that has. Late records that shared a row wait together.
     """
 
     pipeline: WindowedSource
@@ -170,7 +169,7 @@ class _Table:
         return self.pipeline.node.emit.at_end == "fire"
 
     def fire(self, component: Component) -> None:
-        """Write an on-time pane, then the changes by late records."""
+        """Write an on-time pane, followed by the changes that late records make."""
         replaced = self._put("on_time", component)
         self.fired |= component.records
         self.seen |= component.records
@@ -184,13 +183,13 @@ class _Table:
         self._join_again(component, self._put("early", component))
 
     def _join_again(self, component: Component, replaced: Sequence[_Row]) -> None:
-        """Join the records of replaced rows that a pane does not have."""
+        """Join the records of replaced rows that the new pane does not include."""
         before = frozenset[JudgedRecord]().union(*(row.component.records for row in replaced))
         if before - component.records:
             self.join(before | component.records)
 
     def take_late(self, record: JudgedRecord, unfired: Sequence[Component]) -> None:
-        """Apply a late record, or let it wait for an unfired on-time component."""
+        """Apply a late record, or let it wait for an on-time component that has not fired."""
         own = _alone(record)
         if not all(self._is_late_only(row) for row in self._touched(own)):
             linked = frozenset[JudgedRecord]().union(*(waiting.records for waiting in self._waiting_for(own)))
@@ -203,7 +202,7 @@ class _Table:
             self._apply(own)
 
     def hide(self, component: Component) -> None:
-        """Remove rows that touch a component and only have late records: they wait with it."""
+        """Remove rows that touch a component and consist only of late records; their records wait with it."""
         for row in self._touched(component):
             if self._is_late_only(row):
                 self._write("delete", "late", row)
@@ -211,7 +210,7 @@ class _Table:
                 self.waiting.append(row.component)
 
     def join(self, records: frozenset[JudgedRecord]) -> None:
-        """Put linked records into one row; it is early while on-time records in it have not fired."""
+        """Put linked records into one row, which is early as long as it has on-time records that have not fired."""
         (merged,) = components(records)
         is_early = any(not _is_late(record) and record not in self.fired for record in records)
         self._put("early" if is_early else "late", merged)
@@ -220,7 +219,7 @@ class _Table:
         return all(_is_late(record) for record in row.component.records)
 
     def _apply(self, late: Component) -> None:
-        """Join late records with the rows they touch."""
+        """Join late records with the rows that they touch."""
         self.join(late.records.union(*(row.component.records for row in self._touched(late))))
 
     def _touched(self, component: Component) -> list[_Row]:
@@ -237,7 +236,7 @@ class _Table:
         return sorted(found, key=lambda late: min((record.partition, record.offset) for record in late.records))
 
     def _put(self, pane: str, component: Component) -> list[_Row]:
-        """Replace the rows that a component touches by it; return them."""
+        """Replace the rows that a component touches with a row for the component, and return the replaced rows."""
         replaced = self._touched(component)
         values = results(self.pipeline, sorted(component.records, key=lambda record: (record.partition, record.offset)))
         bounds = (component.start, component.end)

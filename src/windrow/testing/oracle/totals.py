@@ -1,4 +1,4 @@
-"""Results of aggregates over a window's records."""
+"""Results of aggregates over the records of a window."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from windrow.testing.oracle import expressions as e
 from windrow.testing.oracle.answer import Failed, JudgedRecord, Near, Value, WindowedSource
 
 MEAN_DIGITS = 6
-"""The number of additional digits after the point of an exact mean."""
+"""The number of additional digits after the decimal point in an exact mean."""
 ROUNDING = 1e-9
-"""Relative tolerance of doubles that are computed in another order."""
+"""Relative tolerance for doubles that are computed in a different order."""
 SKETCH = 0.02
 
 
 def results(pipeline: WindowedSource, records: list[JudgedRecord]) -> tuple[Value, ...]:
-    """Return the pipeline's aggregates of some records; there is at least one."""
+    """Return the results of a pipeline's aggregates over one or more records."""
     found: dict[str, Value] = {}
     for number, aggregate in enumerate(pipeline.node.aggregates):
         if isinstance(aggregate.function, m.Formula):
@@ -36,7 +36,7 @@ def results(pipeline: WindowedSource, records: list[JudgedRecord]) -> tuple[Valu
 
 
 def _formula(pipeline: WindowedSource, sql: str, found: dict[str, Value]) -> Value:
-    """Return a formula's value; null if it is not a finite number."""
+    """Return the value of a formula, or None if it is not a finite number."""
     row = tuple(
         e.Named(aggregate.name, e.result_type(pipeline, aggregate), found[aggregate.name])
         for aggregate in pipeline.node.aggregates
@@ -54,7 +54,7 @@ def _formula(pipeline: WindowedSource, sql: str, found: dict[str, Value]) -> Val
 def _result(
     pipeline: WindowedSource, aggregate: m.Aggregate, records: list[JudgedRecord], values: list[Value]
 ) -> Value:
-    """Return the result of an aggregate for its inputs from some records."""
+    """Return the result of an aggregate for some records and its inputs from them."""
     match aggregate.function:
         case m.Count():
             return len(values)
@@ -130,7 +130,7 @@ def _list_result(
     number: int,
     records: list[JudgedRecord],
 ) -> Value:
-    """Return a result that depends on the order of records or values; `number` is that of the aggregate."""
+    """Return a result that depends on the order of records or values; `number` is the number of the aggregate."""
     by_log = isinstance(function, m.First | m.Last | m.CollectList) and function.by == "log"
     values = [record.inputs[number] for record in sorted(records, key=_by_log if by_log else _by_time)]
     distinct = sorted_values(set(values))
@@ -160,7 +160,7 @@ def _list_result(
 def _rank(
     pipeline: WindowedSource, function: m.MaxBy | m.MinBy | m.TopKBy | m.BottomKBy, records: list[JudgedRecord]
 ) -> list[tuple[Value, JudgedRecord]]:
-    """Return records with their measures, ordered by measure, then by time."""
+    """Return (measure, record) pairs, ordered by measure, then by time."""
     found = [(e.measured(pipeline, function, record.fields), record) for record in sorted(records, key=_by_time)]
     in_order = sorted_values({measure for measure, _ in found})
     if isinstance(function, m.MaxBy | m.TopKBy):
@@ -197,7 +197,10 @@ def _mean(values: list[Value], type_: m.DataType) -> Value:
 
 
 def _quantile(values: list[Value], at: float) -> Value:
-    """Return the least value that at least the fraction `at`, as written in decimal, of the values do not exceed."""
+    """Return the lowest value that at least the fraction `at` of the values do not exceed.
+
+    The fraction is taken exactly as written in decimal.
+    """
     in_order = sorted_values(values)
     enough = Fraction(str(at)) * len(in_order)
     return next(value for number, value in enumerate(in_order, start=1) if number >= enough)
@@ -220,7 +223,7 @@ def _number(value: Value) -> int | float | Decimal:
 
 
 def sorted_values(values: Iterable[Value]) -> list[Value]:
-    """Return values of one type in order; texts by their code points, which is the order of UTF-8."""
+    """Return values of one type in order. Strings are ordered by code points, which is also the order of UTF-8."""
     return sorted(values, key=lambda value: value)  # type: ignore[arg-type, return-value] # they have one type
 
 
@@ -229,7 +232,7 @@ def _exact_sum(values: list[Value]) -> Fraction:
 
 
 def _decimal(number: Fraction, scale: int) -> Decimal:
-    """Round to `scale` digits after the point, halves away from zero."""
+    """Round to `scale` digits after the decimal point, with halves rounded away from zero."""
     units = math.floor(abs(number) * 10**scale + Fraction(1, 2))
     return Decimal(f"{'-' if number < 0 else ''}{units}E-{scale}")
 
@@ -238,17 +241,17 @@ EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 def list_text(values: Sequence[Value], type_: m.DataType) -> str:
-    """Return a JSON array of values."""
+    """Format values as a JSON array."""
     return f"[{','.join(_text(value, type_) for value in values)}]"
 
 
 def counted_text(values: Sequence[tuple[Value, int]], type_: m.DataType) -> str:
-    """Return a JSON array of values with their counts."""
+    """Format (value, count) pairs as a JSON array."""
     return f"[{','.join(f'[{_text(value, type_)},{count}]' for value, count in values)}]"
 
 
 def _text(value: Value, type_: m.DataType) -> str:
-    """Return a value as JSON without loss: decimals as text, times in ISO 8601."""
+    """Format a value as JSON without loss: decimals as strings, times in ISO 8601."""
     if isinstance(type_, m.TimestampType) and isinstance(value, int):
         moment = EPOCH + dt.timedelta(microseconds=value)
         return json.dumps(f"{moment:%Y-%m-%dT%H:%M:%S.%f}Z")

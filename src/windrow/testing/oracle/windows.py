@@ -1,4 +1,4 @@
-"""Windows that hold a time, of fixed and of calendar sizes."""
+"""Windows that contain a given time, of fixed and of calendar sizes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ALL_TIME = (-62_135_596_800_000_000, 253_402_300_799_999_999)
 
 
 def windows_of(window: m.Window, time: int) -> list[tuple[int, int]]:
-    """Return the windows [start, end) of a time, earlier ones first; for sessions the record's own window."""
+    """Return the windows [start, end) that contain a time, earliest first; for sessions, the record's own window."""
     match window:
         case m.Tumbling(size, offset):
             start = time - (time - offset) % size
@@ -56,7 +56,7 @@ CYCLE = 146_097 * DAY
 
 @lru_cache(maxsize=1 << 16)
 def boundary(window: m.Calendar, k: int) -> int:
-    """Return the beginning of the k-th window in microseconds, UTC."""
+    """Return the start of the k-th window in microseconds, UTC."""
     origin = dt.datetime(*window.begins_at.timetuple()[:3])  # noqa: DTZ001 - on the local clock
     begin, number = (origin - EPOCH) // dt.timedelta(microseconds=1), k * window.count
     match window.unit:
@@ -75,7 +75,7 @@ def boundary(window: m.Calendar, k: int) -> int:
 
 
 def to_utc(local: int, zone: ZoneInfo) -> int:
-    """Return the first moment with a local time; if the clock skips it, the first after the gap."""
+    """Return the first moment with a given local time, or the first one after the gap if the clock skips it."""
     wall = _datetime(local)
     first, second = (local - _difference(wall.replace(tzinfo=zone, fold=fold)) for fold in (0, 1))
     if first <= second:
@@ -92,7 +92,7 @@ def to_utc(local: int, zone: ZoneInfo) -> int:
 
 
 def _at(utc: int, zone: ZoneInfo) -> int:
-    """Return the offset of the zone's clock from UTC at a moment."""
+    """Return the offset of the zone's local time from UTC at a moment, in microseconds."""
     return _difference(_datetime(utc).replace(tzinfo=dt.UTC).astimezone(zone))
 
 
@@ -101,7 +101,7 @@ def _difference(moment: dt.datetime) -> int:
 
 
 def _datetime(micros: int) -> dt.datetime:
-    """Return the date and time; outside of Python's years, that of the nearest year with the same days."""
+    """Return the date and time, moved by whole calendar cycles if the year is out of range for Python."""
     earliest, latest = (dt.datetime(year, 1, 2) for year in (1, 9999))  # noqa: DTZ001 - either clock
     least, most = ((end - EPOCH) // dt.timedelta(microseconds=1) for end in (earliest, latest))
     while micros < least:

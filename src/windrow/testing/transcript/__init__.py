@@ -1,6 +1,6 @@
-"""Golden event-time stories: a log in steps, and the expected results of a pipeline.
+"""Event-time stories: a log in steps, and the expected results of a pipeline.
 
-One YAML file is one story:
+Each story is a YAML file:
 
 ::
 
@@ -12,13 +12,13 @@ One YAML file is one story:
       aggregate: {total: sum(amount)}
       emit: {lateness: 10m}
     steps:
-      - records:                 # one step; `p` is the partition (0 if absent); offsets count up in each partition
+      - records:                 # one step; `p` is the partition (default 0); offsets count up in each partition
           - {user: A, t: "10:00", amount: 5}
           - {p: 1, raw: "no json"}
           - {user: B, t: "10:06", amount: 1, _log_time: "10:05"}
-      - tick: "12:00:05"         # processing time, for `idle` and early panes by time: a step without records
-      - crash: before_commit     # the run is killed, and runs the last step again, which was not yet committed, or was
-                                 # (after_commit)
+      - tick: "12:00:05"         # a step without records, at this processing time (for `idle` and timed early panes)
+      - crash: before_commit     # kill the run and repeat the last step, which was not yet committed, or had already
+                                 # been committed (after_commit)
       - watermark: "10:05"       # with `time: {field: t, punctuated: w}`: a record with only `w`, in every partition of
                                  # the story, or in those of {0: "10:05"}; it takes an offset and is a step
       - expect:                  # all changes since the last `expect`: [op, pane, window, key..., values...]
@@ -26,18 +26,20 @@ One YAML file is one story:
       - late: []                 # all expired records since the last `late`: [partition, offset, window]
       - dead:                    # all dead letters since the last `dead`: [partition, offset, beginning of the reason]
           - [1, 0, malformed]
-      - end: fire                # the end of the input: open windows fire, or `hold`; expectations may follow
+      - end: fire                # end of the input: open windows `fire`, or `hold`; expectations may follow
     final:                       # the whole table at the end: [window, key..., values...]
       - ["10:00", A, 5]
       - ["10:05", B, 1]
 
 Times are ``HH:MM[:SS[.ffffff]]`` on 2026-01-01, UTC, or start with a date (``2026-03-29 02:30``). A window is written
-as its start, a session as ``start/end``, the global window as ``global``. A result may be ``null``, a text, a boolean
-or a time, and a key may be derived (`derive:` in `pipeline`). The types of fields are inferred from the records: a text
-is a string, 5 a long, 5.25 a decimal of 18 digits with the largest scale, true a boolean, and the time field (and the
-punctuation's) a time in microseconds. A field has one type in all of a story, and every record has every field, except
-for marks (a record with only the punctuation's field) and `raw` records, which are a line of the log as it is.
-`_log_time` is the log timestamp. Dead letters that no `dead` step expects are a difference.
+as its start, a session as ``start/end``, and the global window as ``global``. A result may be ``null``, a string, a
+boolean or a time, and a key may be derived (`derive:` in `pipeline`).
+
+The types of fields are inferred from the records: text is a string, 5 a long, 5.25 a decimal of 18 digits with the
+largest scale, and true a boolean. The time field and the punctuation's field are times in microseconds. A field has the
+same type throughout a story, and every record has every field. Exceptions are marks (records with only the
+punctuation's field) and `raw` records, which are lines of the log as they are. `_log_time` is the log timestamp. It
+counts as a difference if a dead letter is not expected by any `dead` step.
 """
 
 from windrow.testing.transcript.reader import parse_story, read_story

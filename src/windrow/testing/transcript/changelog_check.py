@@ -1,4 +1,4 @@
-"""A changelog applied to an empty table: every change must fit the rows before it."""
+"""Applies a changelog to an empty table. Every change must fit the rows left by the changes before it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from windrow.testing.transcript.story import ChangeRow, Tabled, TableRow
 ChangelogMode = m.Mode | Literal["alerts"]
 
 WindowKey = tuple[object, ...]
-"""A window's start and end, then the key's fields."""
+"""The window's start and end, followed by the key's fields."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Entry:
 
     @property
     def window_key(self) -> WindowKey:
-        """Window and key."""
+        """The window's start and end, then the key's fields."""
         return (*self.row.window, *self.row.key)
 
 
@@ -32,11 +32,11 @@ class Entry:
 class Folded:
     """The last change of each row, and the changes that did not fit.
 
-    A change fits if it inserts a new row (with revision 0), retracts an existing row unchanged, or replaces a row by
-    the next revision: in mode retract right after it was retracted, in mode accumulate without that. In mode discard
-    all panes are rows, by their revision, which counts up from 0. Alerts follow mode retract, but each change of an
-    alert is a new revision, even if it is retracted and inserted again. If formulas can fail, failing revisions are
-    left out: an insert has any revision, and panes count up with gaps.
+    A change fits if it inserts a new row (with revision 0), retracts an existing row without altering it, or replaces a
+    row with its next revision. In mode retract the row must just have been retracted; in mode accumulate it must not.
+    In mode discard each pane is a row, identified by its revision, which counts up from 0. Alerts follow mode retract,
+    but each change of an alert is a new revision, even if the alert is retracted and inserted again. If formulas can
+    fail, failing revisions are missing: an insert may have any revision, and the numbers of panes may have gaps.
     """
 
     rows: dict[WindowKey, Entry] = field(default_factory=dict)
@@ -44,12 +44,12 @@ class Folded:
 
 
 def mode_of(pipeline: Tabled) -> ChangelogMode:
-    """Return the mode in which the changelog of a pipeline makes its table."""
+    """Return the mode in which a pipeline's changelog builds its table."""
     return "alerts" if isinstance(pipeline.node, m.RulesNode) else pipeline.node.emit.mode
 
 
 def fold_changelog(pipeline: Tabled, changes: Iterable[Entry]) -> Folded:
-    """Apply the changelog of a pipeline to an empty table."""
+    """Apply a pipeline's changelog to an empty table."""
     aggregates = () if isinstance(pipeline.node, m.RulesNode) else pipeline.node.aggregates
     return apply_changelog(
         changes, mode_of(pipeline), gaps=any(isinstance(aggregate.function, m.Formula) for aggregate in aggregates)
@@ -57,7 +57,7 @@ def fold_changelog(pipeline: Tabled, changes: Iterable[Entry]) -> Folded:
 
 
 def apply_changelog(changes: Iterable[Entry], mode: ChangelogMode, *, gaps: bool = False) -> Folded:
-    """Apply a changelog to an empty table; with `gaps` revisions may be missing."""
+    """Apply a changelog to an empty table. With `gaps`, revisions may be missing."""
     match mode:
         case "retract" | "alerts":
             return _apply_retracting(changes, counts_on=mode == "alerts", gaps=gaps)
@@ -70,7 +70,7 @@ def apply_changelog(changes: Iterable[Entry], mode: ChangelogMode, *, gaps: bool
 
 
 def table_rows(folded: Folded) -> tuple[TableRow, ...]:
-    """Return the table in (window, key) order."""
+    """Return the rows of the table, ordered by window and key."""
     entries = sorted(folded.rows.values(), key=lambda entry: (entry.window_key, entry.revision))
     return tuple(TableRow(entry.row.window, entry.row.key, entry.row.values) for entry in entries)
 

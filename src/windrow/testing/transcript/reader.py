@@ -1,4 +1,4 @@
-"""Story files, read in two passes, as the types of expected rows come from the records."""
+"""Reads story files in two passes, because the types of expected rows are inferred from the records."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ KEYS = ("name", "pipeline", "steps", "final")
 
 
 def read_story(path: str | Path) -> Story:
-    """Read one file; raise TranscriptError, with file:line, if it is not a story."""
+    """Read a story file; raise TranscriptError with file:line if it is not a story."""
     try:
         text = read_file(path)
     except PipelineError as exc:
@@ -35,7 +35,7 @@ def read_story(path: str | Path) -> Story:
 
 
 def parse_story(text: str, file: str) -> Story:
-    """Read the text of a story; raise TranscriptError, with file:line, if it is not a story."""
+    """Parse the text of a story; raise TranscriptError with file:line if it is not a story."""
     try:
         return _story(compose(text, file))
     except PipelineError as exc:
@@ -86,7 +86,7 @@ def _sections(node: YamlNode) -> StoryPipeline | StoryRules | StoryGraph:
 
 
 def _tables(final: YamlNode, sections: StoryGraph) -> dict[str, YamlNode]:
-    """Return the tables of a story by stream; raise PipelineError for a stream that has no windows."""
+    """Map each stream to the table in `final`; raise PipelineError for a stream that has no windows."""
     names = [node.name for node in sections.streams if isinstance(node, m.WindowNode)]
     fields = YamlMapping(final, names)
     fields.check()
@@ -104,7 +104,7 @@ KINDS = (*FEEDS, "tick", "crash", "expect", "late", "dead", "end")
 
 @dataclass(frozen=True)
 class Outlined:
-    """A step: its only key and the `node` of its value."""
+    """A step that has not been read yet: its only key, and the `node` of its value."""
 
     kind: str
     node: YamlNode
@@ -112,7 +112,7 @@ class Outlined:
 
 @dataclass(frozen=True)
 class Outline:
-    """The steps in order, and the value of the `end` among them."""
+    """The steps in order, and the value of the `end` step."""
 
     steps: tuple[Outlined, ...]
     at_end: s.AtEnd
@@ -120,7 +120,7 @@ class Outline:
 
 @dataclass(frozen=True)
 class FeedStep:
-    """A step that feeds records."""
+    """A step that adds records to the log."""
 
     kind: str
     records: tuple[StoryRecord, ...]
@@ -128,7 +128,7 @@ class FeedStep:
 
 
 def read_outline(node: YamlNode) -> Outline:
-    """Read the kinds of the steps, and the end of the input."""
+    """Read the kind of each step, and what happens at the end of the input."""
     # readers by kind that keep the value for later
     readers = {kind: partial(Outlined, kind) for kind in KINDS}
     steps = each(node.items(), lambda item: read_one_of(item, "kind of step", readers))
@@ -138,19 +138,19 @@ def read_outline(node: YamlNode) -> Outline:
         raise node.error(msg)
     for step in steps[ends[0] :]:
         if step.kind in {*FEEDS, "tick", "crash"}:
-            msg = f"{step.node.called}: nothing comes after the end of the input"
+            msg = f"{step.node.called}: only expectations may follow the end of the input"
             raise step.node.error(msg)
     before = ""
     for step in steps:
         if step.kind == "crash" and before not in {*FEEDS, "tick"}:
-            msg = f"{step.node.called} must follow the step that runs again: records, a watermark or a tick"
+            msg = f"{step.node.called} must follow the step to repeat: records, a watermark or a tick"
             raise step.node.error(msg)
         before = before if step.kind in {"expect", "late", "dead"} else step.kind
     return Outline(steps, steps[ends[0]].node.choice(AT_END))
 
 
 def read_feeds(outline: Outline, sources: Sources) -> dict[int, FeedStep]:
-    """Read the records that steps feed, by the number of the step."""
+    """Read the steps that add records, by the number of the step."""
     feeding = [(number, step) for number, step in enumerate(outline.steps) if step.kind in FEEDS]
     records = dict(
         each(
@@ -172,7 +172,7 @@ def read_feeds(outline: Outline, sources: Sources) -> dict[int, FeedStep]:
 
 
 def read_steps(outline: Outline, fed: dict[int, FeedStep], streams: Mapping[str, Tabled]) -> tuple[s.Step, ...]:
-    """Read all steps; an expectation of several streams is a step for each."""
+    """Read all steps. An expectation about several streams becomes one step for each stream."""
 
     def read(pair: tuple[int, Outlined]) -> tuple[s.Step, ...]:
         number, step = pair
@@ -199,7 +199,7 @@ def _checks(step: Outlined, streams: Mapping[str, Tabled], at_end: s.AtEnd) -> t
 
 
 def _by_stream(node: YamlNode, streams: Mapping[str, Tabled]) -> list[tuple[str, YamlNode]]:
-    """Return the rows of each stream; an empty list stands for all streams."""
+    """Return (stream, rows) pairs; an empty list applies to all streams."""
     if "" in streams or (not node.is_mapping and not node.items()):
         return [(name, node) for name in streams]
     fields = YamlMapping(node, tuple(streams))

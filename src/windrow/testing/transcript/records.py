@@ -1,4 +1,4 @@
-"""Records of a story, the fields that are inferred from them, and the story's pipeline."""
+"""Records of a story, the fields inferred from them, and the story's pipeline."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NUMBER = re.compile(r"0|[1-9][0-9]{0,8}")
 
 @dataclass(frozen=True)
 class StoryRecord:
-    """A record of a story: its cells by field, or its raw text."""
+    """A record of a story: a cell for each field, or its raw text."""
 
     partition: int
     cells: Mapping[str, v.Cell]
@@ -34,7 +34,7 @@ class StoryRecord:
 
     @property
     def value(self) -> bytes:
-        """The record's bytes."""
+        """The bytes of the record."""
         if self.raw is not None:
             return self.raw.encode()
         return v.json_object(self.cells).encode()
@@ -42,7 +42,7 @@ class StoryRecord:
 
 @dataclass(frozen=True)
 class Sources:
-    """The event times of a story's sources, by name; the only source of a short form has the name ""."""
+    """The event times of a story's sources, by name. In a pipeline in short form, the only source has an empty name."""
 
     times: Mapping[str, m.EventTime]
 
@@ -54,7 +54,7 @@ class Sources:
         return Sources({source.name: source.time for source in sections.sources})
 
     def partition(self, text: str, node: YamlNode) -> int:
-        """Read the number of a partition in the graph; with several sources it is written ``SOURCE/NUMBER``."""
+        """Parse a partition's number in the graph. With several sources it is written as ``SOURCE/NUMBER``."""
         if len(self.times) == 1:
             return partition_number(text, node)
         source, _, number = text.rpartition("/")
@@ -65,16 +65,16 @@ class Sources:
         return names.index(source) * m.MAX_PARTITIONS + partition_number(number, node) % m.MAX_PARTITIONS
 
     def number(self, partition: int) -> int:
-        """Return the number of a partition's source."""
+        """Return the number of the source that a partition belongs to."""
         return m.source_number(partition, len(self.times))
 
     def time(self, partition: int) -> m.EventTime:
-        """Return the event time of a partition."""
+        """Return the event time settings of a partition's source."""
         return list(self.times.values())[self.number(partition)]
 
 
 def read_records(node: YamlNode, sources: Sources) -> tuple[StoryRecord, ...]:
-    """Read a list of records that is not empty; raise PipelineError with all problems."""
+    """Read a non-empty list of records; raise a PipelineError that lists all problems."""
     written = v.each(node.items(), lambda item: _record(item, sources))
     if not written:
         msg = f"{node.called} must have a record"
@@ -103,7 +103,7 @@ def _record(node: YamlNode, sources: Sources) -> StoryRecord:
 
 
 def partition_number(text: str, node: YamlNode) -> int:
-    """Read the number of a partition."""
+    """Parse the number of a partition."""
     if not _NUMBER.fullmatch(text):
         msg = f"{node.called}: {text!r} is not the number of a partition (0, 1, 2 ...)"
         raise node.error(msg)
@@ -119,7 +119,7 @@ def _raw(node: YamlNode) -> str:
 
 
 def read_marks(node: YamlNode, sources: Sources, partitions: Sequence[int]) -> tuple[StoryRecord, ...]:
-    """Read a watermark for all `partitions` that have marks, or a mapping of partitions to watermarks."""
+    """Read a watermark for all `partitions` that have marks, or a mapping from partitions to watermarks."""
     if node.is_scalar:
         cell = v.read_time_cell(node)
         marked = [partition for partition in partitions if mark_field(sources.time(partition)) is not None]
@@ -144,7 +144,7 @@ def _mark_field(node: YamlNode, time: m.EventTime) -> str:
 
 
 def read_mark_mapping(node: YamlNode, sources: Sources) -> dict[int, v.Cell]:
-    """Read ``{0: "10:05"}``."""
+    """Read a mapping from partitions to watermarks, such as ``{0: "10:05"}``."""
     fields = YamlMapping(node)
     numbers = [fields.attempt(partial(sources.partition, name), entry) for name, entry in fields]
     cells = [fields.attempt(v.read_time_cell, entry) for _, entry in fields]
@@ -153,15 +153,15 @@ def read_mark_mapping(node: YamlNode, sources: Sources) -> dict[int, v.Cell]:
 
 
 def mark_field(time: m.EventTime) -> str | None:
-    """Return the name of the punctuation's field, if the source has one."""
+    """Return the name of the punctuation's field, or None if the source has no punctuation."""
     return time.watermark.field if isinstance(time.watermark, m.Punctuated) else None
 
 
 def infer_fields(records: Sequence[StoryRecord], time: m.EventTime, place: Place) -> m.Decode:
-    """Return the fields with their types; raise PipelineError if records disagree.
+    """Infer the fields and their types from records; raise PipelineError if records disagree.
 
-    The punctuation's field comes last, a time like the event time. The log timestamp and fields of raw records are not
-    among them. A decimal has the largest scale in the story.
+    The punctuation's field comes last; like the event time, it is a time. The log timestamp and raw records are
+    ignored. A decimal has the largest scale in the story.
     """
     mark = mark_field(time)
     others = {LOG_TIME, mark}
@@ -178,7 +178,7 @@ def infer_fields(records: Sequence[StoryRecord], time: m.EventTime, place: Place
             if common is None:
                 msg = (
                     f"{name!r} is a {cell.type} here, and a {known} on line {lines[name]}; "
-                    "a field has one type in all of a story (5 is a long, 5.00 a decimal)"
+                    "a field has the same type throughout a story (5 is a long, 5.00 a decimal)"
                 )
                 raise PipelineError(msg, record.place)
             types[name] = common
@@ -192,12 +192,15 @@ def infer_fields(records: Sequence[StoryRecord], time: m.EventTime, place: Place
 
 
 def _require_complete(data: Sequence[StoryRecord], types: Mapping[str, m.DataType], lines: Mapping[str, int]) -> None:
-    """Raise PipelineError if a record lacks a field, or a list never has elements; `lines` are those of the fields."""
+    """Raise PipelineError if a record lacks a field, or if a list field has no elements in any record.
+
+    `lines` maps each field to the line on which it first occurs.
+    """
     for record in data:
         for name in types:
             if name not in record.cells:
                 msg = (
-                    f"the record has no {name!r}, but the record on line {lines[name]} has; "
+                    f"the record has no {name!r}, but the record on line {lines[name]} has one; "
                     "write a dead letter as `raw: TEXT`"
                 )
                 raise PipelineError(msg, record.place)
@@ -208,13 +211,13 @@ def _require_complete(data: Sequence[StoryRecord], types: Mapping[str, m.DataTyp
 
 
 KEY_GROUPS = 2
-"""Few, as a story has few keys and each key group has a cost in each step."""
+"""Low, because a story has few keys and each key group adds a cost to each step."""
 
 
 def story_pipeline(
     node: YamlNode, sections: StoryPipeline | StoryRules, records: Sequence[StoryRecord], at_end: AtEnd
 ) -> m.Graph:
-    """Return the pipeline of a short form, with placeholders for source and sink; raise PipelineError if invalid."""
+    """Return a short-form pipeline with placeholders for source and sink; raise PipelineError if it is invalid."""
     result: m.ResultNode
     if isinstance(sections, StoryRules):
         result = m.RulesNode("", SOURCE, sections.key, sections.rules, at_end)
@@ -237,7 +240,7 @@ def story_pipeline(
 def story_graph(
     node: YamlNode, sections: StoryGraph, records: Sequence[StoryRecord], at_end: AtEnd, streams: Iterable[str]
 ) -> m.Graph:
-    """Return the graph with a sink for each of `streams`; raise PipelineError if it is invalid."""
+    """Return the graph with a sink for each stream in `streams`; raise PipelineError if it is invalid."""
     sources = Sources.of(sections)
     filled = [
         replace(

@@ -1,4 +1,4 @@
-"""Results of stories: expected beside actual, as text and as JSON."""
+"""Results of stories as text and JSON, with expected and actual rows side by side."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from windrow.testing.transcript.story import Story
 
 
 def lines(result: StoryResult) -> Iterator[str]:
-    """Yield one line for the story, and its differences below."""
+    """Yield a line for the story, followed by its differences."""
     runs = f", {result.runs} cuts" if result.runs > 1 else ""
     yield f"{'ok    ' if result.ok else 'FAILED'}  {result.story.name}  ({result.story.file}, {result.host}{runs})"
     for difference in result.differences:
@@ -21,7 +21,7 @@ def lines(result: StoryResult) -> Iterator[str]:
 
 
 def to_json(results: Iterable[StoryResult]) -> dict[str, Any]:
-    """Return the results as plain values."""
+    """Return the results as plain JSON values."""
     stories = [
         {
             "name": result.story.name,
@@ -46,7 +46,7 @@ def to_json(results: Iterable[StoryResult]) -> dict[str, Any]:
 
 
 def _difference(difference: Difference) -> Iterator[str]:
-    """Yield both lists side by side, with a mark at rows that differ."""
+    """Yield both lists side by side, marking the rows that differ."""
     yield f"  {difference.place}: {difference.what}"
     width = max(map(len, ("expected", *difference.expected)))
     yield f"      {'expected':{width}}   actual"
@@ -61,7 +61,7 @@ def _difference(difference: Difference) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Difference:
-    """Expected and actual rows, written as in the story; `what` names them."""
+    """Expected and actual rows, written as in the story. `what` says what they are."""
 
     what: str
     place: Place
@@ -71,7 +71,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class StoryResult:
-    """A story and the differences of its result; `runs` is the number of cuts in which it ran."""
+    """A story and the differences in its result. `runs` is the number of ways in which the log was cut into steps."""
 
     story: Story
     host: str
@@ -80,5 +80,5 @@ class StoryResult:
 
     @property
     def ok(self) -> bool:
-        """Whether the result is as expected."""
+        """True if the result is as expected."""
         return not self.differences

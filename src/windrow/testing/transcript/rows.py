@@ -1,4 +1,4 @@
-"""Expected rows, read from a story's file, and rows of a host, written as in a story."""
+"""Reads expected rows from a story's file, and formats a host's rows as they are written in a story."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PANES = ("early", "on_time", "late")
 
 
 def read_rows(node: YamlNode, pipeline: Tabled, read: Callable[[YamlNode, Tabled], T]) -> tuple[T, ...]:
-    """Read a list of rows; raise a PipelineError with all problems."""
+    """Read a list of rows with `read`; raise a PipelineError that lists all problems."""
     return each(node.items(), lambda item: read(item, pipeline))
 
 
@@ -47,7 +47,7 @@ def read_late(node: YamlNode, pipeline: Tabled) -> LateRow:
 
 
 def read_missed(node: YamlNode, pipeline: Tabled) -> LateRow:
-    """Read ``[partition, offset, window]``, or ``[partition, offset]`` of a record without a stream."""
+    """Read ``[partition, offset, window]``, or ``[partition, offset]`` if no stream has a window for the record."""
     columns = ["partition", "offset"]
     if len(node.items()) != len(columns):
         return read_late(node, pipeline)
@@ -56,7 +56,10 @@ def read_missed(node: YamlNode, pipeline: Tabled) -> LateRow:
 
 
 def read_dead(node: YamlNode, _: Tabled) -> DeadRow:
-    """Read ``[partition, offset, reason]`` with the beginning of a reason; a row without a record has two nulls."""
+    """Read ``[partition, offset, reason]``, where `reason` is the beginning of the reason.
+
+    Partition and offset are null if the dead letter is a row without a record.
+    """
     partition, offset, reason = _cells(node, ["partition", "offset", "reason"])
     if partition.is_null and offset.is_null:
         return DeadRow(None, None, reason.text())
@@ -105,23 +108,23 @@ _NOT_TEXT = {"true", "false", "null", "yes", "no", "on", "off", "y", "n"}
 
 
 def change_text(pipeline: Tabled, row: ChangeRow) -> str:
-    """Write an entry of the changelog."""
+    """Format an entry of the changelog."""
     return _flow([row.op, row.pane, window_text(pipeline, row.window), *_cell_texts(pipeline, row)])
 
 
 def table_text(pipeline: Tabled, row: TableRow) -> str:
-    """Write a row of the table."""
+    """Format a row of the table."""
     return _flow([window_text(pipeline, row.window), *_cell_texts(pipeline, row)])
 
 
 def late_text(pipeline: Tabled, row: LateRow) -> str:
-    """Write an expired record."""
+    """Format an expired record."""
     window = [] if row.window is None else [window_text(pipeline, row.window)]
     return _flow([str(row.partition), str(row.offset), *window])
 
 
 def dead_text(row: DeadRow) -> str:
-    """Write a dead letter."""
+    """Format a dead letter."""
     place = ["null" if number is None else str(number) for number in (row.partition, row.offset)]
     return _flow([*place, json.dumps(row.reason)])
 
@@ -131,7 +134,7 @@ def _flow(cells: Iterable[str]) -> str:
 
 
 def _cell_texts(pipeline: Tabled, row: ChangeRow | TableRow) -> list[str]:
-    """Write key and values; times in the form of stories."""
+    """Format key and values, with times written as in stories."""
     types = [*key_types(pipeline), *result_types(pipeline)]
     return [
         f'"{format_time(value)}"' if isinstance(type_, m.TimestampType) and isinstance(value, int) else _value(value)

@@ -1,4 +1,4 @@
-"""Run a story on a host: its expectations beside the host's output, as written and in other cuts."""
+"""Runs a story on a host and compares the output with its expectations, for the steps as written and for other cuts."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from windrow.testing.transcript.views import Observed, by_log, observe, repeated
 
 
 def run_story(path: str | Path, *, host: str = "memory", rebatch: int = 0, seed: int = 0) -> StoryResult:
-    """Read a story and run it; raise TranscriptError if the file is not a story."""
+    """Read a story from a file and run it; raise TranscriptError if the file is not a story."""
     return check_story(read_story(path), s.load_play(host), host=host, rebatch=rebatch, seed=seed)
 
 
 def check_story(story: Story, play: s.Play, *, host: str, rebatch: int = 0, seed: int = 0) -> StoryResult:
     """Run a story as written.
 
-    If it passes and `rebatch` is not 0, also run it with its log in `rebatch` random cuts, in a single step, and with
-    one record a step: the on-time panes, the late output, the dead letters and the final table must be the same, and
-    with one partition and ``late: each`` the changelog too (`windrow.testing.transcript.views`).
+    If it passes and `rebatch` is not 0, run it again with its log cut into steps in other ways: `rebatch` random cuts,
+    a single step, and one record per step. The on-time panes, the late output, the dead letters and the final table
+    must be the same. With one partition and ``late: each``, so must the changelog (`windrow.testing.transcript.views`).
     """
     at_end = story.pipeline.at_end
     outputs = play(story.pipeline, story.feed, at_end)
@@ -51,7 +51,7 @@ def check_story(story: Story, play: s.Play, *, host: str, rebatch: int = 0, seed
 
 
 def _observed(story: Story, outputs: Sequence[Mapping[str, StepOutput]]) -> dict[str, Observed]:
-    """Return the output of some steps by stream."""
+    """Return the output of some steps for each stream."""
     has_sources = len(story.pipeline.sources) > 1
     return {
         stream: observe(pipeline, [output[s.sink_of(stream)] for output in outputs], has_sources=has_sources)
@@ -102,7 +102,7 @@ def _as_written(story: Story, outputs: Sequence[Mapping[str, StepOutput]]) -> li
 
 
 def _as_cut(story: Story, stream: str, cut: str, expected: Observed, actual: Observed) -> list[Difference]:
-    """Compare another cut of the log with the run as written."""
+    """Compare the output for another cut of the log with the output as written."""
     pipeline, place = story.streams[stream], story.final[stream].place
     found = [
         _difference(f"{what}, {cut}", place, view(pipeline, expected), view(pipeline, actual))
@@ -113,7 +113,7 @@ def _as_cut(story: Story, stream: str, cut: str, expected: Observed, actual: Obs
 
 
 def _difference(what: str, place: Place, expected: Iterable[str], actual: Iterable[str]) -> Difference | None:
-    """Return the difference of two lists of rows, or None."""
+    """Return the difference between two lists of rows, or None if they are equal."""
     wanted, found = tuple(expected), tuple(actual)
     return None if wanted == found else Difference(what, place, wanted, found)
 
@@ -121,7 +121,7 @@ def _difference(what: str, place: Place, expected: Iterable[str], actual: Iterab
 def _changes(
     pipeline: Tabled, place: Place, expected: Iterable[ChangeRow], actual: Iterable[ChangeRow]
 ) -> Difference | None:
-    """Compare changes in (window, key) order; changes of one window and key keep their order."""
+    """Compare changes ordered by window and key. Changes of the same window and key keep their order."""
     texts = (
         [change_text(pipeline, row) for row in sorted(rows, key=lambda row: (row.window, row.key))]
         for rows in (expected, actual)
@@ -135,7 +135,7 @@ def _late(pipeline: Tabled, place: Place, expected: Sequence[LateRow], actual: S
 
 
 def _dead(place: Place, expected: Sequence[DeadRow], actual: Sequence[DeadRow]) -> Difference | None:
-    """Compare dead letters; an expected reason is the beginning of the actual one."""
+    """Compare dead letters. An expected reason must be a prefix of the actual one."""
 
     def is_beginning(row: DeadRow, of: DeadRow) -> bool:
         same_place = (row.partition, row.offset) == (of.partition, of.offset)
@@ -146,7 +146,7 @@ def _dead(place: Place, expected: Sequence[DeadRow], actual: Sequence[DeadRow]) 
 
 
 def _final(pipeline: Tabled, final: s.Final, observed: Observed) -> Difference | None:
-    """Compare the final table that results from the changelog."""
+    """Compare the expected final table with the table built from the changelog."""
     expected = sorted(final.rows, key=lambda row: (row.window, row.key))
     return _difference(
         "final",
@@ -157,9 +157,9 @@ def _final(pipeline: Tabled, final: s.Final, observed: Observed) -> Difference |
 
 
 def _consistent(pipeline: Tabled, place: Place, observed: Observed, where: str = "") -> Difference | None:
-    """Find inconsistencies of the changelog, which no story may have."""
+    """Return inconsistencies in the changelog as a difference. No story may have any."""
     misfits = [
-        f"{change_text(pipeline, entry.row)}  # revision {entry.revision} does not fit what was there"
+        f"{change_text(pipeline, entry.row)}  # revision {entry.revision} does not fit the row before it"
         for entry in fold_changelog(pipeline, observed.changes).misfits
     ]
     return _difference(f"consistency{where}", place, [], [*misfits, *repeated(observed)])
@@ -170,16 +170,16 @@ Record = tuple[int, bytes]
 
 @dataclass(frozen=True)
 class Cut:
-    """A log cut into steps of (partition, value) and ticks; `name` describes the cut."""
+    """A log cut into steps: (partition, value) pairs or ticks. `name` describes the cut."""
 
     name: str
     steps: tuple[PlayStep, ...]
 
 
 def cuts(feed: Sequence[PlayStep | Crash], number: int, seed: int) -> Iterator[Cut]:
-    """Yield the log in a single step, with one record a step, and in `number` random cuts.
+    """Yield the log in a single step, with one record per step, and in `number` random cuts.
 
-    Records between two ticks are cut by themselves, so that ticks keep their place between the records.
+    The records between two ticks are cut separately, so that ticks keep their position among the records.
     """
     rng = Random(f"{seed}")  # noqa: S311 - cuts are no secret
     yield Cut("all in one step", _recut(feed, lambda records: [tuple(sorted(records, key=lambda record: record[0]))]))
@@ -192,7 +192,7 @@ def cuts(feed: Sequence[PlayStep | Crash], number: int, seed: int) -> Iterator[C
 def _recut(
     feed: Sequence[PlayStep | Crash], cut: Callable[[list[Record]], Sequence[tuple[Record, ...]]]
 ) -> tuple[PlayStep, ...]:
-    """Cut the records between ticks; other cuts have no crashes."""
+    """Cut the records between ticks with `cut`, leaving out crashes."""
     steps: list[PlayStep] = []
     records: list[Record] = []
     for step in feed:
@@ -205,7 +205,7 @@ def _recut(
 
 
 def _interleave(records: list[Record], rng: Random) -> list[Record]:
-    """Mix the partitions, each in its own order."""
+    """Interleave the partitions at random, keeping the order within each partition."""
     turns = sorted(partition for partition, _ in records)
     rng.shuffle(turns)
     values = {turn: iter([value for partition, value in records if partition == turn]) for turn in turns}
@@ -213,7 +213,7 @@ def _interleave(records: list[Record], rng: Random) -> list[Record]:
 
 
 def _cut_at_random(records: list[Record], rng: Random) -> list[tuple[Record, ...]]:
-    """Mix the partitions, and cut at a random number of random places."""
+    """Interleave the partitions, and cut the result at a random number of random positions."""
     records = _interleave(records, rng)
     places = range(1, len(records))
     at = sorted(rng.sample(places, rng.randint(0, len(places))))

@@ -1,6 +1,6 @@
-"""A story: a log in steps, its expected results, and the hosts that run it.
+"""A story: a log in steps, its expected results, and the hosts that can run it.
 
-Times are microseconds since the epoch, UTC. Hosts are imported when they are used, since the command line lists them
+Times are microseconds since the epoch, UTC. Hosts are imported only when used, because the command line lists them
 without loading Arrow.
 """
 
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
     from windrow.engine.changelog import StepOutput
 
 Value = str | bool | int | float | Decimal | None
-"""A key's field or a result; times are microseconds, null is None."""
+"""The value of a key field or a result. Times are microseconds; null is None."""
 
 AtEnd = Literal["fire", "hold"]
 
 Tabled = OperatorSpec[m.WindowNode | m.RulesNode]
-"""A stream that a story has a table of.
+"""A stream for which a story has a table.
 
-A row of windows is identified by its window and key, with the results as values. An alert is identified by the
-microsecond of its record's event time, and by key, subject and rule, with its text as the value.
+A row is identified by its window and key and has the results as values. An alert is identified by the event time of its
+record (a window of one microsecond), its key, subject and rule, and has its text as the value.
 """
 
 
 @dataclass(frozen=True)
 class RecordStep:
-    """One step: records as (partition, value)."""
+    """A step with records, as (partition, value) pairs."""
 
     records: tuple[tuple[int, bytes], ...]
     place: Place
@@ -43,7 +43,7 @@ class RecordStep:
 
 @dataclass(frozen=True)
 class MarkWatermark:
-    """One step: a punctuation mark in some partitions, as (partition, value)."""
+    """A step with a punctuation mark in some partitions, as (partition, value) pairs."""
 
     records: tuple[tuple[int, bytes], ...]
     place: Place
@@ -51,7 +51,7 @@ class MarkWatermark:
 
 @dataclass(frozen=True)
 class TellTime:
-    """One step without records at the processing time `micros`."""
+    """A step without records, at the processing time `micros`."""
 
     micros: int
     place: Place
@@ -59,7 +59,7 @@ class TellTime:
 
 @dataclass(frozen=True)
 class KillRun:
-    """The run is killed after the last step, and resumes from its checkpoint."""
+    """A crash of the run after the last step; the run resumes from its checkpoint."""
 
     crash: Crash
     place: Place
@@ -78,7 +78,7 @@ class ChangeRow:
 
 @dataclass(frozen=True)
 class LateRow:
-    """An expired record and the window that it missed, None if no stream has a window for it."""
+    """An expired record and the window that it missed, or None if no stream has a window for it."""
 
     partition: int | str
     offset: int
@@ -87,7 +87,10 @@ class LateRow:
 
 @dataclass(frozen=True)
 class DeadRow:
-    """A dead letter; `reason` is the beginning of the reason if expected. A row without a record has no place."""
+    """A dead letter. A row without a record has no partition and offset.
+
+    In an expected dead letter, `reason` is only the beginning of the reason.
+    """
 
     partition: int | str | None
     offset: int | None
@@ -105,7 +108,7 @@ class TableRow:
 
 @dataclass(frozen=True)
 class Expect:
-    """All changes of a stream since the last `Expect`."""
+    """The expected changes of a stream since the last `Expect`."""
 
     rows: tuple[ChangeRow, ...]
     place: Place
@@ -114,7 +117,7 @@ class Expect:
 
 @dataclass(frozen=True)
 class ExpectLate:
-    """All expired records of a stream since the last `ExpectLate`."""
+    """The expected expired records of a stream since the last `ExpectLate`."""
 
     rows: tuple[LateRow, ...]
     place: Place
@@ -123,7 +126,7 @@ class ExpectLate:
 
 @dataclass(frozen=True)
 class ExpectDead:
-    """All dead letters of a stream since the last `ExpectDead`."""
+    """The expected dead letters of a stream since the last `ExpectDead`."""
 
     rows: tuple[DeadRow, ...]
     place: Place
@@ -132,7 +135,7 @@ class ExpectDead:
 
 @dataclass(frozen=True)
 class End:
-    """The end of the input: open windows fire, or stay open."""
+    """The end of the input: open windows fire or stay open."""
 
     at_end: AtEnd
     place: Place
@@ -143,7 +146,7 @@ Step = RecordStep | MarkWatermark | TellTime | KillRun | Expect | ExpectLate | E
 
 @dataclass(frozen=True)
 class Final:
-    """The whole table of a stream at the end."""
+    """The expected table of a stream at the end."""
 
     rows: tuple[TableRow, ...]
     place: Place
@@ -151,9 +154,10 @@ class Final:
 
 @dataclass(frozen=True)
 class Story:
-    """A whole story; `pipeline` has the types of the story's records, and its `at_end`.
+    """A complete story. `pipeline` has the field types inferred from the story's records, and its `at_end`.
 
-    `streams` are those with a table in the story, by name; that of a short form has the name "".
+    `streams` maps the name of each stream with a table in the story to the stream. The only stream of a pipeline in
+    short form has an empty name.
     """
 
     name: str
@@ -165,7 +169,7 @@ class Story:
 
     @property
     def log(self) -> dict[int, list[bytes]]:
-        """The values of each partition, in offset order from 0."""
+        """The values of each partition in order of offsets, which start at 0."""
         log: dict[int, list[bytes]] = {}
         for step in self.feed:
             for partition, value in () if isinstance(step, Tick | Crash) else step:
@@ -174,7 +178,7 @@ class Story:
 
     @property
     def feed(self) -> list[PlayStep | Crash]:
-        """The log in steps: for each step its records as (partition, value), its tick, or a crash."""
+        """The steps of the log: for each step its (partition, value) pairs, a tick, or a crash."""
         feed: list[PlayStep | Crash] = []
         for step in self.steps:
             match step:
@@ -188,12 +192,12 @@ class Story:
 
 
 def tabled(graph: m.Graph) -> dict[str, Tabled]:
-    """Return the streams that can have tables in a story, by name, each with its operator's inputs."""
+    """Map the name of each stream that can have a table in a story to its operator and inputs."""
     return {node.name: spec_of(graph, node) for node in graph.keyed if isinstance(node, m.WindowNode | m.RulesNode)}
 
 
 def sink_of(stream: str) -> str:
-    """Return the name of the sink of a stream."""
+    """Return the name of a stream's sink."""
     return f"to_{stream}" if stream else ""
 
 
@@ -202,24 +206,24 @@ HOSTS = {
     "stream": "windrow.runtime.stream.run",
     "batch": "windrow.runtime.batch.run",
 }
-"""The module of each host's `play`."""
+"""The hosts, each with the module of its `play` function."""
 
 
 class Play(Protocol):
-    """Runs a log given in steps."""
+    """A function that runs a log given in steps."""
 
     def __call__(
         self, graph: m.Graph, steps: Sequence[PlayStep | Crash], at_end: AtEnd, /
     ) -> list[dict[str, StepOutput]]:
-        """Return the output by sink of each step of (partition, value), tick or crash, and of the end of the input.
+        """Return the output of each sink for each step (records, tick or crash), and for the end of the input.
 
-        All partitions exist from the start; offsets count from 0 in each.
+        All partitions exist from the start, and offsets start at 0 in each.
         """
         ...
 
 
 def load_play(host: str) -> Play:
-    """Return a host's `play`; raise InputError if there is no such host."""
+    """Return the `play` function of a host; raise InputError if there is no such host."""
     if host not in HOSTS:
         msg = f"the host of a story {not_one_of(host, list(HOSTS))}"
         raise InputError(msg)

@@ -1,7 +1,7 @@
-"""Times and windows as stories write them, to microseconds and back.
+"""Times and windows as written in stories, converted to and from microseconds.
 
-A time is ``[YYYY-MM-DD ]HH:MM[:SS[.ffffff]]`` or ``YYYY-MM-DD``, UTC; a window is its start, ``start/end`` (sessions
-and cumulate windows) or ``global``.
+A time is ``[YYYY-MM-DD ]HH:MM[:SS[.ffffff]]`` or ``YYYY-MM-DD``, in UTC. A window is written as its start, as
+``start/end`` (sessions and cumulate windows), or as ``global``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 
 def parse_story_time(text: str) -> int:
-    """Read a time as microseconds since the epoch; raise PipelineError for anything else."""
+    """Parse a time to microseconds since the epoch; raise PipelineError if the text is not a time."""
     date, blank, time = text.rpartition(" ")
     if not blank and _DATE.fullmatch(text):
         date, time = text, "00:00"
@@ -40,7 +40,7 @@ def parse_story_time(text: str) -> int:
 
 
 def _midnight(date: str) -> int | None:
-    """Return the beginning of a day, or None if the day does not exist."""
+    """Return the beginning of a day, or None if there is no such date."""
     if not _DATE.fullmatch(date):
         return None
     try:
@@ -50,7 +50,7 @@ def _midnight(date: str) -> int | None:
 
 
 def format_time(micros: int) -> str:
-    """Write a time in the shortest form that `parse_story_time` reads; on another day, with the date."""
+    """Format a time in the shortest form that `parse_story_time` reads, without the date if it is 2026-01-01."""
     try:
         point = _EPOCH + dt.timedelta(microseconds=micros)
     except OverflowError:
@@ -67,14 +67,14 @@ GLOBAL = "global"
 
 
 def read_window_bounds(node: YamlNode, pipeline: Tabled) -> tuple[int, int]:
-    """Read a window of the pipeline, or the time of an alert; raise PipelineError if there is no such window."""
+    """Parse a window of the pipeline, or the time of an alert; raise PipelineError if there is no such window."""
     if isinstance(pipeline.node, m.RulesNode):
         at = node.parsed(parse_story_time)
         return at, at + 1
     first, slash, second = node.text().partition("/")
     if isinstance(pipeline.node.window, m.Global):
         if node.text() != GLOBAL:
-            msg = f"{node.called} must be {GLOBAL!r}, as there is one window, not {node.text()!r}"
+            msg = f"{node.called} must be {GLOBAL!r}, as there is only one window, not {node.text()!r}"
             raise node.error(msg)
         from windrow.engine.windows import GLOBAL_END, GLOBAL_START  # noqa: PLC0415 - numpy, which reading does without
 
@@ -96,7 +96,7 @@ def read_window_bounds(node: YamlNode, pipeline: Tabled) -> tuple[int, int]:
 
 
 def window_text(pipeline: Tabled, window: tuple[int, int]) -> str:
-    """Write a window as `read_window_bounds` reads it."""
+    """Format a window in the form that `read_window_bounds` reads."""
     match pipeline.node.window if isinstance(pipeline.node, m.WindowNode) else None:
         case m.Global():
             return GLOBAL
@@ -108,7 +108,7 @@ def window_text(pipeline: Tabled, window: tuple[int, int]) -> str:
 
 def _session(node: YamlNode, window: m.Session, start: int, end: int | None) -> tuple[int, int]:
     if end is None:
-        msg = f'{node.called}: a session is written "start/end", as its start does not say its end'
+        msg = f'{node.called}: a session is written "start/end", as its start does not determine its end'
         raise node.error(msg)
     if end - start < (window.gap if window.by is None else 1):
         msg = f"{node.called}: a session lasts at least as long as its gap"
@@ -118,7 +118,7 @@ def _session(node: YamlNode, window: m.Session, start: int, end: int | None) -> 
 
 def _cumulate(node: YamlNode, window: m.Cumulate, start: int, end: int | None) -> tuple[int, int]:
     if end is None:
-        msg = f'{node.called}: a cumulate window is written "start/end", as several have the same start'
+        msg = f'{node.called}: a cumulate window is written "start/end", as several windows have the same start'
         raise node.error(msg)
     if (start - window.offset) % window.size or (end - start) % window.step or not 0 < end - start <= window.size:
         msg = f"{node.called}: there is no window {node.text()!r}"
@@ -127,7 +127,7 @@ def _cumulate(node: YamlNode, window: m.Cumulate, start: int, end: int | None) -
 
 
 def _window_from(window: m.Window, start: int) -> int | None:
-    """Return the end of the window that starts at `start`, or None."""
+    """Return the end of the window that starts at `start`, or None if there is no such window."""
     import numpy as np  # noqa: PLC0415 - only for stories that have rows
 
     from windrow.engine.windows import hops_of, window_bounds, windows_of  # noqa: PLC0415 - as above

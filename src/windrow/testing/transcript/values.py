@@ -38,7 +38,7 @@ class Cell:
 
 
 def read_cell(node: YamlNode) -> Cell:
-    """Read a text, a number or a boolean; no digit goes through a float. Raise PipelineError for anything else."""
+    """Read a string, number or boolean without converting digits to a float; raise PipelineError for anything else."""
     if not isinstance(node.node, yaml.ScalarNode):
         msg = f"{node.called} must be one value, not {node.kind}"
         raise node.error(msg)
@@ -61,7 +61,7 @@ def read_cell(node: YamlNode) -> Cell:
 
 
 def read_field(node: YamlNode) -> Cell:
-    """Read the value of a record's field: one value, or a list of values or mappings."""
+    """Read the value of a record's field: a single value, or a list of values or mappings."""
     return _read_list(node) if node.is_list else read_cell(node)
 
 
@@ -76,14 +76,14 @@ def _read_list(node: YamlNode) -> Cell:
     for (type_, _), item in zip(elements, node.items(), strict=True):
         both = _common_element(common, type_)
         if both is None:
-            msg = f"{item.called} is a {type_}, and those before are a {common}; all elements of a list are alike"
+            msg = f"{item.called} is a {type_}, but the elements before it are a {common}; all must have the same type"
             raise item.error(msg)
         common = both
     return Cell(m.ArrayType(common), None, f"[{', '.join(text for _, text in elements)}]")
 
 
 def _read_element(node: YamlNode) -> tuple[Element, str]:
-    """Read an element of a list; return its type and its JSON text."""
+    """Read an element of a list and return its type and JSON text."""
     if not node.is_mapping:
         cell = read_field(node)
         if isinstance(cell.type, m.ArrayType):
@@ -101,12 +101,12 @@ def _read_element(node: YamlNode) -> tuple[Element, str]:
 
 
 def json_object(cells: Mapping[str, Cell]) -> str:
-    """Write fields as an object in JSON."""
+    """Format fields as a JSON object."""
     return f"{{{', '.join(f'{json.dumps(name)}: {cell.json}' for name, cell in cells.items())}}}"
 
 
 def common_type(left: m.DataType, right: m.DataType) -> m.DataType | None:
-    """Return the type that holds the values of both, or None. A decimal has the larger scale."""
+    """Return the type that can hold the values of both types, or None. A decimal gets the larger scale."""
     match left, right:
         case m.ArrayType(element), m.ArrayType(another):
             common = _common_element(element, another)
@@ -134,7 +134,7 @@ def _common_element(left: Element, right: Element) -> Element | None:
 
 
 def lacks_elements(type_: m.DataType) -> bool:
-    """Return whether the element type of a list is unknown, here or within its elements."""
+    """Return True if the element type of a list is unknown, at any depth."""
     if not isinstance(type_, m.ArrayType):
         return False
     element = type_.element
@@ -149,7 +149,7 @@ def read_time_cell(node: YamlNode) -> Cell:
 
 
 def read_log_time(node: YamlNode) -> Cell:
-    """Read a log timestamp, which JSON holds in milliseconds."""
+    """Read a log timestamp. In JSON it is in milliseconds, so it must be a whole number of them."""
     micros = node.parsed(parse_story_time)
     if micros % 1000:
         msg = f"{node.called} must be in whole milliseconds"
@@ -158,7 +158,7 @@ def read_log_time(node: YamlNode) -> Cell:
 
 
 def read_value(node: YamlNode, type_: m.DataType | None) -> Value:
-    """Read a value of a key's field of that type (None: any type)."""
+    """Read a value of a key field; None allows any type."""
     if isinstance(type_, m.TimestampType):
         return read_time_cell(node).value
     cell = read_cell(node)
@@ -173,9 +173,10 @@ def read_value(node: YamlNode, type_: m.DataType | None) -> Value:
 
 
 def read_result(node: YamlNode, type_: m.DataType | None) -> Value:
-    """Read a result: null, or a value of that type (any number for a number; None: any value; a time is a text).
+    """Read a result: null, or a value of the given type. If the type is None, any value is accepted.
 
-    A list is read as the JSON text that aggregates with lists return, in which a decimal is a text too.
+    Any number is accepted for a numeric type. A time is written as a string. A list is converted to the JSON text that
+    aggregates with lists return, in which decimals are strings, too.
     """
     if node.is_null:
         return None
@@ -207,13 +208,13 @@ def _json_value(node: YamlNode) -> list[Any] | str | int | bool | None:
 
 
 def key_types(pipeline: Tabled) -> list[m.DataType | None]:
-    """Return the types of the key's fields, and of the subject and the rule of an alert."""
+    """Return the types of the key fields and, for alerts, of the subject and the rule."""
     alert = [m.StringType() for _ in ALERT] if isinstance(pipeline.node, m.RulesNode) else []
     return [*(type_of(pipeline, name) for name in pipeline.key), *alert]
 
 
 def result_types(pipeline: Tabled) -> list[m.DataType | None]:
-    """Return the types of the results: any numeric type for a number, None for any type."""
+    """Return the types of the results. A number may have any numeric type; None stands for any type."""
     if isinstance(pipeline.node, m.RulesNode):
         return [m.StringType()]
     return [_result_type(pipeline, aggregate) for aggregate in pipeline.node.aggregates]
@@ -238,7 +239,7 @@ T = TypeVar("T")
 
 
 def each(items: Iterable[S], read: Callable[[S], T]) -> tuple[T, ...]:
-    """Read every item; raise a PipelineError with the problems of all items."""
+    """Read each item; raise a PipelineError with the problems of all items."""
     values: list[T] = []
     errors: list[PipelineError] = []
     for item in items:

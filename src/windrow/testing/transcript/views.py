@@ -1,4 +1,4 @@
-"""Output of a host as plain Python values, and views of it that must be the same for every cut of a log."""
+"""The output of a host as plain Python values, and views of it that must be the same for every cut of a log."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from windrow.testing.transcript.story import ChangeRow, DeadRow, LateRow, Story,
 from windrow.testing.transcript.values import ALERT
 
 PUTS = frozenset({"insert", "update_after"})
-"""The changes that put a row into the table; the others remove a row."""
+"""The operations that put a row into the table; the others remove a row."""
 
 
 @dataclass(frozen=True)
 class Observed:
-    """The output of some steps: rows in the order in which they were emitted."""
+    """The output of some steps, with rows in the order in which they were emitted."""
 
     changes: tuple[Entry, ...]
     late: tuple[LateRow, ...]
@@ -33,7 +33,7 @@ class Observed:
 
 
 def observe(pipeline: Tabled, outputs: Iterable[StepOutput], *, has_sources: bool = False) -> Observed:
-    """Read the outputs of some steps; with several sources, partitions start with the name of their source."""
+    """Convert the outputs of some steps. With several sources, partitions are written as ``SOURCE/NUMBER``."""
     steps = list(outputs)
     late = [row for step in steps for row in _rows(step.late)]
 
@@ -52,18 +52,18 @@ def observe(pipeline: Tabled, outputs: Iterable[StepOutput], *, has_sources: boo
 
 
 def _window(row: dict[str, Any]) -> tuple[int, int] | None:
-    """Return the window that a record missed; None for the microsecond of an alert."""
+    """Return the window that a record missed, or None if it is the one-microsecond window of an alert."""
     start, end = row["window_start"], row["window_end"]
     return None if end - start == 1 else (start, end)
 
 
 def on_time_panes(observed: Observed) -> list[Entry]:
-    """Return the on-time panes, as they were first written."""
+    """Return the on-time panes as they were first written."""
     return [entry for entry in observed.changes if entry.row.pane == "on_time" and entry.row.op in PUTS]
 
 
 def repeated(observed: Observed) -> list[str]:
-    """Return messages about duplicates among on-time panes, expired records and dead letters."""
+    """Return messages about duplicate on-time panes, expired records and dead letters."""
     panes = Counter(str(entry.window_key) for entry in on_time_panes(observed))
     missed = Counter(str((row.partition, row.offset, row.window)) for row in observed.late)
     # dead letters without a place are of rows, which can fail in each revision
@@ -77,7 +77,7 @@ def repeated(observed: Observed) -> list[str]:
 
 
 def _rows(table: pa.Table) -> list[dict[str, Any]]:
-    """Return a table's rows, times as microseconds."""
+    """Return the rows of a table, with times as microseconds."""
     for number, column in enumerate(table.schema):
         if pa.types.is_timestamp(column.type):
             table = table.set_column(number, column.name, table.column(number).cast(pa.int64()))
@@ -111,10 +111,11 @@ View = Callable[[Tabled, Observed], list[str]]
 
 
 def views(story: Story, pipeline: Tabled) -> list[tuple[str, View]]:
-    """Return the views of a stream to compare, by name.
+    """Return the views of a stream to compare, as (name, view) pairs.
 
-    With several partitions, ``late: batch``, or early panes by processing time the changelog may differ, and so may
-    dead letters of its rows, single panes of late records in mode discard, and the late records of a revision by count.
+    With several partitions, ``late: batch``, or early panes by processing time, the changelog may depend on the cut. So
+    may dead letters of its rows, single panes of late records in mode discard, and the late records in a revision by
+    count. Such views are left out.
     """
     found: list[tuple[str, View]] = [("on-time panes", _on_time), ("late", _late)]
     if isinstance(pipeline.node, m.RulesNode):
@@ -130,12 +131,12 @@ def views(story: Story, pipeline: Tabled) -> list[tuple[str, View]]:
 
 
 def by_log(rows: Iterable[R]) -> list[R]:
-    """Return rows in (partition, offset) order; rows without a place are last, in the order of their text."""
+    """Return rows ordered by partition and offset. Rows without these come last, ordered by their text."""
     return sorted(rows, key=lambda row: (row.offset is None, str(row.partition), row.offset or 0, str(row)))
 
 
 def _on_time(pipeline: Tabled, observed: Observed) -> list[str]:
-    """Return windows, keys and values, whether or not a pane replaces an early one."""
+    """Return windows, keys and values, regardless of whether a pane replaces an early one."""
     rows = [entry.row for entry in _in_order(on_time_panes(observed))]
     return [table_text(pipeline, TableRow(row.window, row.key, row.values)) for row in rows]
 

@@ -1,4 +1,4 @@
-"""Generates event logs, the same for the same seed: purchases, some late or malformed; Nexmark; card fraud."""
+"""Generates reproducible event logs: purchases, some of them late or malformed; the Nexmark benchmark; card fraud."""
 
 from windrow.tools.generate.events import generate
 from windrow.tools.generate.kafka import write_kafka

@@ -1,4 +1,4 @@
-"""`windrow generate`: generates events into an embedded log or a Kafka topic."""
+"""`windrow generate`: generates events and writes them to an embedded log or a Kafka topic."""
 
 from __future__ import annotations
 
@@ -28,28 +28,28 @@ _ENDLESS = 1 << 62
 _EPOCH, _MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
 _SPECS: dict[str, type[AnySpec]] = {"purchases": LogSpec, "nexmark": NexmarkSpec, "fraud": FraudSpec}
 _LIVE_TICK = {"purchases": 0.1, "nexmark": 0.1, "fraud": 0.05}
-"""Seconds between two portions of a live stream: short where latency is measured."""
+"""Seconds between two portions of a live stream, short for events used to measure latency."""
 _HELP = {
     "kind": "Purchases in one log; the persons, auctions and bids of Nexmark, each in a log of its own; or purchases "
-    "by card, some of them fraud.",
-    "kafka_servers": "Address of the broker; TARGET is then a topic.",
+    "by card, some of them fraudulent.",
+    "kafka_servers": "Address of a broker, if TARGET is a topic.",
     "events": "Number of events.  [default: 1000000; with --rate until Ctrl-C]",
     "users": "Number of users.",
-    "cards": "Number of people, with a card each (fraud).  [default: 100 for each event a second, at least 10000]",
-    "partitions": "Partitions of each log or topic; all purchases of a user or card are in the same one.",
+    "cards": "Number of people, with one card each (fraud).  [default: 100 for each event per second, at least 10000]",
+    "partitions": "Number of partitions of each log or topic; all purchases of a user or card are in the same one.",
     "seed": "Random seed; the same seed generates the same events.",
     "start": "First event time (UTC).  [default: 2026-01-01]",
-    "duration": "Time over which event times are spread evenly.",
+    "duration": "Period over which event times are spread evenly.",
     "disorder": "Mean delay between an event and its arrival; delays are exponential, or uniform (Nexmark).",
     "late_share": "Share of events that arrive another 2 to 90 minutes later, or up to --late-by (fraud).",
-    "late_by": "How much later they arrive at most (fraud).",
+    "late_by": "Maximum additional delay of late events (fraud).",
     "malformed_share": "Share of records that cannot be decoded, for various reasons.",
     "duplicate_share": "Share of records that are written twice.",
     "hot_key_share": "Share of events that belong to a single user.",
     "fraud_share": "Share of purchases at which a case of fraud begins (fraud).",
-    "labels": "Folder for labels.jsonl and blocked.csv of a topic (fraud); without it they are not written.",
+    "labels": "Folder for labels.jsonl and blocked.csv if TARGET is a topic (fraud); by default they are not written.",
     "log_time": "Write the arrival time into each record, as _log_time.",
-    "rate": "Append N events a second, with the current time as event time, until there are --events or until Ctrl-C.",
+    "rate": "Append N events per second, with the current time as event time, up to --events or until Ctrl-C.",
     "overwrite": "Replace existing logs.",
 }
 
@@ -104,12 +104,12 @@ def command(
 ) -> int:
     """Generate events into an embedded log or a Kafka topic.
 
-    TARGET is a folder (data/spend), or a topic as kafka://HOST:PORT/TOPIC, which is created if it does not exist.
-    Events are purchases: {"user_id": "u00042", "event_time": 1767225600000, "amount": 12.34}.
-    Those of Nexmark are in three logs: TARGET/persons, TARGET/auctions and TARGET/bids, or in the topics
-    TOPIC-persons, TOPIC-auctions and TOPIC-bids. Those of fraud are {"id": "1767225600-17", "card": "c000042", "t":
-    1767225603311041, "amount": 37.58, "lat": 38.7417, "lon": -9.1281, "merchant": "lisbon-155", "country": "PT"}, with
-    the cases of fraud (id, card, kind, t) in TARGET/labels.jsonl and the blocked merchants in TARGET/blocked.csv.
+    TARGET is a folder (data/spend) or a topic (kafka://HOST:PORT/TOPIC), which is created if it does not exist.
+    By default, events are purchases: {"user_id": "u00042", "event_time": 1767225600000, "amount": 12.34}.
+    Nexmark events are written to three logs, TARGET/persons, TARGET/auctions and TARGET/bids, or to the topics
+    TOPIC-persons, TOPIC-auctions and TOPIC-bids. Fraud events are {"id": "1767225600-17", "card": "c000042", "t":
+    1767225603311041, "amount": 37.58, "lat": 38.7417, "lon": -9.1281, "merchant": "lisbon-155", "country": "PT"}. Cases
+    of fraud (id, card, kind, t) are listed in TARGET/labels.jsonl, and blocked merchants in TARGET/blocked.csv.
     """
     to = LogTarget.read(target, kafka_servers)
     if overwrite and (to.servers is not None or rate is not None):
@@ -117,7 +117,7 @@ def command(
         raise click.UsageError(msg)
     _refuse_others(context, kind)
     if labels is not None and to.servers is None:
-        msg = "--labels goes with a topic: of a log the labels are in TARGET itself"
+        msg = "--labels can only be used with a topic: for a log, the labels are written to TARGET itself"
         raise click.UsageError(msg)
     fields["events"] = (LogSpec.events if rate is None else _ENDLESS) if events is None else events
     fields["start"] = LogSpec.start if start is None else (start.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
@@ -150,11 +150,11 @@ def _fields_of(kind: str) -> set[str]:
 
 
 def _refuse_others(context: click.Context, kind: str) -> None:
-    """Refuse options that only other kinds have."""
+    """Reject options that do not apply to this kind of events."""
     for name in context.params:
         kinds = [other for other in _SPECS if name in _fields_of(other)]
         if kinds and kind not in kinds and context.get_parameter_source(name) is not ParameterSource.DEFAULT:
-            msg = f"--{name.replace('_', '-')} is an option of {' and '.join(kinds)}, not of {kind}: leave it out"
+            msg = f"--{name.replace('_', '-')} applies to {' and '.join(kinds)}, not to {kind}: leave it out"
             raise click.UsageError(msg)
 
 
@@ -173,7 +173,7 @@ def _describe(spec: AnySpec, counts: LogCounts) -> str:
 
 @contextmanager
 def _live_pace(rate: float | None, tick: float) -> Iterator[LivePace | None]:
-    """Yield the pace of a live stream; the first Ctrl-C (or SIGTERM) ends it between two portions."""
+    """Yield the pace of a live stream, or None. The first Ctrl-C or SIGTERM stops the stream between two portions."""
     if rate is None:
         yield None
         return
@@ -185,7 +185,7 @@ def _live_pace(rate: float | None, tick: float) -> Iterator[LivePace | None]:
 
 @contextmanager
 def _progress(spec: AnySpec, to: LogTarget, *, quiet: bool) -> Iterator[Callable[[LogCounts], None]]:
-    """Show the number of records written, on stderr if that is a terminal."""
+    """Show the number of records written on stderr if it is a terminal."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as bar:

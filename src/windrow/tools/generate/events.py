@@ -1,4 +1,4 @@
-"""Events of a generated log in the order of their arrival, and the bytes of their records."""
+"""Generated events in order of arrival, and the bytes of their records."""
 
 from __future__ import annotations
 
@@ -22,12 +22,15 @@ Mask = npt.NDArray[np.bool_]
 _MINUTE = 60_000_000
 _LATE_FROM, _LATE_TO = 2 * _MINUTE, 90 * _MINUTE
 _RESENT_AFTER = 1_000_000
-"""Mean time in microseconds after which a record is repeated, if there is no disorder."""
+"""Mean time in microseconds after which a record is written again, if there is no disorder."""
 
 
 @dataclass(frozen=True)
 class Purchases(Events):
-    """Columns of events; `time` and `arrival` in milliseconds, `kind` 0 for a good record or one of `KINDS`, from 1."""
+    """Columns of purchases. `time` and `arrival` are in milliseconds.
+
+    `kind` is 0 for a good record, or the number of a kind of malformed record in `KINDS`, starting at 1.
+    """
 
     user: Longs
     time: Longs
@@ -39,22 +42,25 @@ class Purchases(Events):
 
     @property
     def counts(self) -> LogCounts:
-        """The numbers of records."""
+        """The number of records, and of late, malformed and duplicate ones."""
         return LogCounts(
             len(self.user), int(self.late.sum()), int(np.count_nonzero(self.kind)), int(self.duplicate.sum())
         )
 
 
 def generate(spec: LogSpec) -> Iterator[pa.RecordBatch]:
-    """Yield the log in the order of arrival, in batches of `windrow.engine.schema.RAW` over all partitions.
+    """Yield the log in order of arrival, in batches of `windrow.engine.schema.RAW` that span all partitions.
 
-    Offsets count up from 0 in each partition; `log_time` is the time of arrival, in whole milliseconds.
+    In each partition offsets start at 0. `log_time` is the time of arrival, in whole milliseconds.
     """
     return (portion.batches[0] for portion in _purchases(spec, None))
 
 
 def portions(spec: AnySpec, pace: LivePace | None) -> Iterator[Portion]:
-    """Return portions of the events in the order of arrival; raise InputError if the spec does not suit the pace."""
+    """Return an iterator over portions of the events in order of arrival.
+
+    Raise InputError if the spec cannot be generated at this pace.
+    """
     match spec:
         case LogSpec():
             return _purchases(spec, pace)
@@ -67,7 +73,7 @@ def portions(spec: AnySpec, pace: LivePace | None) -> Iterator[Portion]:
 
 
 def _purchases(spec: LogSpec, pace: LivePace | None) -> Iterator[Portion]:
-    """Yield the purchases of the spec's own time at once, or those of now as `pace` asks."""
+    """Yield the purchases with the spec's event times at once, or live ones at the given pace."""
     rng = np.random.default_rng(spec.seed)
     offsets = np.zeros(spec.partitions, dtype=np.int64)
     if pace is None:
@@ -82,7 +88,7 @@ def _purchases(spec: LogSpec, pace: LivePace | None) -> Iterator[Portion]:
 
 
 def _events(spec: LogSpec, rng: np.random.Generator, time: Longs, arrival: Longs | None) -> Purchases:
-    """Return an event for each of the times; with `arrival`, event times are moved back so that they arrive then."""
+    """Return an event for each time. If `arrival` is given, event times are moved back so that events arrive then."""
     count = len(time)
     user = rng.integers(0, spec.users, count)
     user[rng.random(count) < spec.hot_key_share] = 0
@@ -111,19 +117,19 @@ def _events(spec: LogSpec, rng: np.random.Generator, time: Longs, arrival: Longs
 
 
 def _batch(spec: LogSpec, events: Purchases, offsets: Longs) -> pa.RecordBatch:
-    """Return events as records, and count up `offsets`, the next one of each partition."""
+    """Return events as records, and advance `offsets`, which holds the next offset of each partition."""
     users = key_bytes(spec.users).take(pa.array(events.user))
     values = render(users, events.time, events.cents, events.kind, events.arrival if spec.log_time else None)
     return raw_batch(events.user % spec.partitions, offsets, events.arrival * 1000, users, values)
 
 
 _CUT = 30
-"""Bytes of a truncated record, fewer than those of any whole one."""
+"""Length of a truncated record in bytes, shorter than any complete record."""
 
 
 @dataclass(frozen=True)
 class Parts:
-    """The parts of records as binary columns. `log_time` is a whole JSON member, or empty."""
+    """The parts of records as binary columns. `log_time` is a complete JSON member, or empty."""
 
     user: pa.Array
     time: pa.Array
@@ -131,11 +137,11 @@ class Parts:
     log_time: pa.Array
 
     def take(self, rows: Longs) -> Parts:
-        """Return some of the rows."""
+        """Return the parts in the given rows."""
         return Parts(**{name: column.take(pa.array(rows)) for name, column in vars(self).items()})
 
     def record(self, user: object = None, time: object = None, amount: object = None) -> pa.Array:
-        """Return records, with other JSON in place of a part."""
+        """Return records; `user`, `time` and `amount` replace the JSON of a part."""
         users = (b'"', self.user, b'"') if user is None else (user,)
         times = self.time if time is None else time
         amounts = self.amount if amount is None else amount
@@ -155,7 +161,7 @@ KINDS: dict[str, Callable[[Parts], pa.Array]] = {
     "amount out of range": lambda parts: parts.record(amount=join(b"9999999999", parts.amount)),
     "time out of range": lambda parts: parts.record(time=join(parts.time, b"00000")),
 }
-"""The kinds of malformed records; they cannot be decoded as {user_id: string, event_time: timestamp_millis, amount:
+"""The kinds of malformed records, which cannot be decoded as {user_id: string, event_time: timestamp_millis, amount:
 decimal(12,2)}."""
 
 
@@ -166,7 +172,10 @@ def key_bytes(users: int) -> pa.Array:
 
 
 def render(users: pa.Array, time: Longs, cents: Longs, kind: Longs, log_time: Longs | None) -> pa.Array:
-    """Return records; times in milliseconds, `kind` 0 for a good record or the number of a kind in `KINDS`, from 1."""
+    """Return purchases as records. Times are milliseconds.
+
+    `kind` is 0 for a good record, or the number of a kind of malformed record in `KINDS`, starting at 1.
+    """
     parts = Parts(
         user=users,
         time=digits(time),

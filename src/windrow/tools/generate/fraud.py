@@ -1,20 +1,20 @@
-"""Purchases by cards, some of them fraud.
+"""Purchases by card, some of them fraudulent.
 
-People buy where they live, mostly around their own hour of the day, in a few shops, for amounts of their own, which are
-log-normal up to two sigma from the median. Some are abroad, or travel, as fast as an airliner, and buy nothing on the
-way. So the rules below hardly hold for ordinary purchases. A case of fraud has one of four kinds, and is generated so
-that the rule for its kind holds:
+People buy where they live, mostly around a time of day of their own, in a few shops. Their amounts are log-normal, cut
+off at two sigmas from the median. Some people are abroad or travel, as fast as an airliner, and buy nothing on the way.
+So the rules below hardly ever match ordinary purchases. A case of fraud is of one of four kinds, and is generated so
+that it matches the rule for its kind:
 
-- ``impossible_travel``: within 20 minutes of a purchase the card is used in a city that nobody can reach by then: that
-  takes more than 900 km/h beyond the first 100 km. The card is blocked, and its holder continues with a new one.
-- ``unusual_amount``: the amount is more than 4 standard deviations above the mean of the card's purchases of 24 hours
-  (the last 64 at most, and at least 8).
-- ``burst``: 7 to 10 purchases, seconds apart; those with at least 5 in the minute before them have labels.
-- ``blocked_merchant``: a merchant from the list of blocked ones; half of these are in a blocked country.
+- ``impossible_travel``: within 20 minutes of a purchase, the card is used in a city that its holder cannot reach by
+  then, as this takes more than 900 km/h beyond the first 100 km. The card is blocked, and its holder gets a new one.
+- ``unusual_amount``: the amount is more than 4 standard deviations above the mean of the card's purchases in the last
+  24 hours (at most the last 64 purchases, and at least 8).
+- ``burst``: 7 to 10 purchases, seconds apart. Those with at least 5 purchases in the minute before them are labelled.
+- ``blocked_merchant``: the merchant is on a list of blocked ones. Half of them are in a blocked country.
 
-Purchases are generated in steps of event time. In a step a person buys once at most, so that a step is a few operations
-on columns; later purchases of a case wait until their time. A record is released when all records that arrive before it
-are generated.
+Purchases are generated in steps of event time. A person buys at most once in a step, so a step takes only a few
+operations on columns. The later purchases of a case are held until their time. A record is released when all records
+that arrive before it have been generated.
 """
 
 from __future__ import annotations
@@ -49,34 +49,34 @@ _NEVER = -(1 << 62)
 _ENDLESS = 1 << 62
 
 _ROUNDS, _LAST_ROUNDS = 10, 2
-"""Rounds of choosing the buyers of a step; in the last ones the hour does not matter."""
+"""Rounds in which the buyers of a step are chosen. In the last ones, the time of day does not matter."""
 _FASTEST, _PLANE = 900, 700
-"""Speeds in km/h: one that nobody exceeds, and that of a journey, which takes another hour."""
+"""Speeds in km/h: one that nobody exceeds, and the speed of travel, which takes an additional hour."""
 _MANY = 5
-"""Purchases in the minute before another that make it a burst."""
+"""Number of purchases in the minute before another purchase that make it part of a burst."""
 _PAUSE = 15 * _SECOND
-"""Shortest time between two uses of a card: at most four a minute."""
+"""Shortest time between two uses of a card, so it is used at most four times a minute."""
 _BEFORE = 8
-"""Purchases in a day before an amount can be unusual."""
+"""Number of purchases within a day before an amount can be unusual."""
 _SKEW = 2
-"""How unevenly people buy; at 1 all buy alike."""
+"""How unevenly purchases are spread over people; with 1, everyone buys equally often."""
 _STOLEN = (20 * _SECOND, 20 * _MINUTE)
-"""Time from a purchase to the use of the card far away, even on a logarithmic scale."""
+"""Range of times from a purchase to the use of the card far away, uniform on a logarithmic scale."""
 _SIGMAS = 2.0
-"""Ordinary amounts are at most this number of sigmas above their median."""
+"""Ordinary amounts are at most this many sigmas above the median."""
 _AWAY_SHARE = 0.12
 _AWAY, _HOME = 2 * _DAY, 14 * _DAY
-"""Mean times away, and at home between two journeys."""
+"""Mean time spent away, and at home between two journeys."""
 _TERMINALS = 0.12
-"""Greatest distance of a terminal from the middle of a city, in degrees."""
+"""Maximum distance of a terminal from the center of a city, in degrees."""
 _SHOPS, _FAVOURITES = 200, 6
-"""Shops of a city, and the favourites of a person who lives there."""
+"""Number of shops in a city, and number of favourite shops of a person who lives there."""
 _BLOCKED_SHOPS, _BLOCKED_COUNTRIES = 20, ("XA", "XB")
-"""Half of the blocked merchants are in a blocked country, with a code that ISO 3166 leaves to users."""
+"""Half of the blocked merchants are in a blocked country. ISO 3166 reserves its code for private use."""
 
 with Path(__file__).with_name("cities.csv").open(encoding="utf-8", newline="") as file:
     CITIES = list(csv.DictReader(file))
-"""Cities in which cards are used: name, country (ISO 3166), latitude and longitude (degrees north and east)."""
+"""The cities where cards are used: name, country (ISO 3166), latitude and longitude (degrees north and east)."""
 _COUNTRIES = sorted({city["country"] for city in CITIES})
 _COUNTRY_OF = np.array([_COUNTRIES.index(city["country"]) for city in CITIES])
 _LAT, _LON = (np.array([float(city[name]) for city in CITIES]) for name in ("lat", "lon"))
@@ -86,7 +86,7 @@ _MERCHANT_NAMES = pa.array(
     [*(b"%s-%03d" % (city["name"].encode(), shop) for city in CITIES for shop in range(_SHOPS)), *_BLOCKED], pa.binary()
 )
 BLOCKED_LIST = b"\n".join([b"value", *_BLOCKED, *(name.encode() for name in _BLOCKED_COUNTRIES), b""])
-"""A CSV file of the merchants and countries that are blocked."""
+"""The content of a CSV file that lists the blocked merchants and countries."""
 
 _ROW = np.dtype(
     [
@@ -105,13 +105,13 @@ _ROW = np.dtype(
         ("copy", np.bool_),
     ]
 )
-"""A purchase; times in microseconds, `kind` an index of `KINDS` or `_ORDINARY`."""
+"""A purchase. Times are microseconds; `kind` is an index into `KINDS`, or `_ORDINARY`."""
 
 
 def card_purchases(spec: FraudSpec, pace: LivePace | None) -> Iterator[Portion]:
-    """Return portions of the purchases in the order of arrival: at once, or as `pace` asks.
+    """Return an iterator over portions of the purchases in order of arrival: all at once, or at the given pace.
 
-    Raise InputError if the cards are too few for the rate.
+    Raise InputError if there are too few cards for the rate.
     """
     rate = spec.events / spec.duration * _SECOND if pace is None else pace.rate
     return _portions(spec, spec.cards_at(rate), pace)
@@ -131,7 +131,7 @@ def _portions(spec: FraudSpec, cards: int, pace: LivePace | None) -> Iterator[Po
 
 
 def _arrivals(spec: FraudSpec, cards: int, pace: LivePace | None) -> Iterator[Rows]:
-    """Yield purchases in the order of arrival; in a live log, those still under way at the end arrive at once."""
+    """Yield purchases in order of arrival. In a live log, those still to arrive at the end arrive at once."""
     rng = np.random.default_rng(spec.seed)
     numbered = 0
     end = spec.start if pace is None else pace.now()
@@ -155,7 +155,7 @@ def _arrivals(spec: FraudSpec, cards: int, pace: LivePace | None) -> Iterator[Ro
 
 
 def _steps(spec: FraudSpec, most: int, pace: LivePace | None) -> Iterator[tuple[int, int, int]]:
-    """Yield steps without end: the number of purchases that are due, and begin and end of the step in microseconds."""
+    """Yield steps indefinitely, as (number of purchases due, begin, end); times are microseconds."""
     if pace is not None:
         for count, now in pace.portions(_ENDLESS):
             yield count, now - int(count / pace.rate * _SECOND), now
@@ -167,7 +167,7 @@ def _steps(spec: FraudSpec, most: int, pace: LivePace | None) -> Iterator[tuple[
 
 
 def _delay(spec: FraudSpec, rng: np.random.Generator, rows: Rows) -> Rows:
-    """Set the times of arrival, and add duplicates."""
+    """Set the arrival times, and add duplicates."""
     count = len(rows)
     rows["late"] = rng.random(count) < spec.late_share
     later = rng.exponential(spec.disorder, count) + rows["late"] * rng.uniform(0, spec.late_by, count)
@@ -179,7 +179,7 @@ def _delay(spec: FraudSpec, rng: np.random.Generator, rows: Rows) -> Rows:
 
 
 def _arrive_at(rows: Rows, arrival: int | None) -> Rows:
-    """Let purchases arrive at a time, unless it is None."""
+    """Set the arrival times of purchases, unless `arrival` is None."""
     if arrival is not None:
         rows["arrival"] = arrival
     return rows
@@ -190,9 +190,9 @@ def _sort(rows: Rows, by: str) -> Rows:
 
 
 class _People:
-    """People with a card each: their place, when they can buy next, and their purchases with this card.
+    """People with one card each: where they are, when they can buy next, and their last purchases with this card.
 
-    `most` is the greatest number of buyers in a step, so small that there are always others who can buy.
+    The maximum number of buyers in a step is `most`, low enough that enough other people can buy.
     """
 
     def __init__(self, spec: FraudSpec, cards: int, rng: np.random.Generator, begin: int) -> None:
@@ -219,7 +219,7 @@ class _People:
         self._waiting = np.empty(0, _ROW)
 
     def advance(self, count: int, begin: int, end: int) -> Rows:
-        """Return the purchases of the next step in the order of time, `count` on average."""
+        """Return the purchases of the next step, `count` on average, in order of time."""
         self._owed += count
         due = int(np.count_nonzero(self._waiting["time"] < end))
         new = min(max(self._owed - due, 0), self.most)
@@ -234,7 +234,7 @@ class _People:
         return _sort(every[now], "time")
 
     def _buyers(self, times: Longs) -> tuple[Longs, Longs]:
-        """Return a different person for each of the times, and these times; those without a buyer are left out."""
+        """Return a different person for each time, and the times. Times for which no buyer is found are omitted."""
         found = np.full(len(times), -1)
         for attempt in range(_ROUNDS):
             wanted = np.flatnonzero(found < 0)
@@ -254,13 +254,16 @@ class _People:
         return found[some], times[some]
 
     def _likely(self, people: Longs, at: Longs) -> Doubles:
-        """Return the probability that people buy at a time, by their own hour and the solar time of their place."""
+        """Return the probability that people buy at a time.
+
+        It depends on each person's preferred hour and on the solar time where they are.
+        """
         hour = (at / _HOUR + _LON[self._place[people]] / 15) % 24
         away = (hour - self._hour[people] + 12) % 24 - 12
         return 0.03 + np.exp(-((away / 4) ** 2))
 
     def _leave(self, people: Longs, at: Longs) -> None:
-        """Let people leave for another city, or for home, if it is time."""
+        """Let people leave for another city, or for home, when due."""
         travels = np.flatnonzero((self._leaves[people] <= at) & (self._free[people] <= at))
         who, first = np.unique(people[travels], return_index=True)
         here, home = self._place[who], self._home[who]
@@ -270,7 +273,7 @@ class _People:
         self._place[who], self._free[who], self._leaves[who] = there, arrives, arrives + stays
 
     def _purchases(self, people: Longs, times: Longs, places: Longs) -> Rows:
-        """Return ordinary purchases of people in cities."""
+        """Return ordinary purchases by people in the given cities."""
         rng, count = self._rng, len(people)
         rows = np.zeros(count, _ROW)
         rows["time"] = times
@@ -289,7 +292,7 @@ class _People:
         return rows
 
     def _cases(self, rows: Rows, people: Longs) -> list[Rows]:
-        """Turn some of the purchases into cases of fraud, or into their first, and return those that follow."""
+        """Turn some purchases into cases of fraud, or into the first purchase of a case; return the later purchases."""
         rng = self._rng
         begins, kind = rng.random(len(rows)) < self._spec.fraud_share, rng.integers(0, len(KINDS), len(rows))
         times, ring, at = rows["time"], self._times[people], self._next[people]
@@ -308,9 +311,9 @@ class _People:
         ]
 
     def _make_unusual(self, rows: Rows, people: Longs, some: Longs) -> None:
-        """Make amounts of 4 to 12 times the card's largest.
+        """Set amounts to 4 to 12 times the largest ordinary amount of the card, L.
 
-        Of n >= 8 amounts from 0 to L the mean plus 4 standard deviations (of a sample) is below 2.8 L.
+        For n >= 8 amounts between 0 and L, the mean plus 4 sample standard deviations is below 2.8 L.
         """
         largest = self._median[people[some]] * np.exp(self._sigma[people[some]] * _SIGMAS)
         rows["cents"][some] = largest * self._rng.uniform(4, 12, len(some)) + 1
@@ -325,7 +328,7 @@ class _People:
         rows["kind"][some] = _MERCHANT
 
     def _burst(self, rows: Rows, people: Longs, some: Longs) -> Rows:
-        """Return 6 to 9 purchases after each of these."""
+        """Return 6 to 9 further purchases after each of these."""
         more = self._rng.integers(6, 10, len(some))
         first = np.repeat(some, more)
         place = np.arange(len(first)) - np.repeat(np.cumsum(more) - more, more)
@@ -339,7 +342,7 @@ class _People:
         return burst
 
     def _steal(self, rows: Rows, people: Longs, some: Longs) -> Rows:
-        """Return a purchase far away after each of these, if a city is far enough, and replace the cards."""
+        """Return a purchase far away after each of these, unless no city is far enough, and replace the cards."""
         low, high = map(math.log, _STOLEN)
         after = np.exp(self._rng.uniform(low, high, len(some))).astype(np.int64)
         candidates = self._rng.integers(0, len(CITIES), (len(some), 8))
@@ -365,7 +368,7 @@ def _partitions(cards: Longs, partitions: int) -> Longs:
 
 
 def _distances() -> Doubles:
-    """Return the distances of the cities in km, on a sphere."""
+    """Return the distances between cities in km, on a sphere."""
     lat, lon = np.radians(_LAT), np.radians(_LON)
     half = np.sin((lat[:, None] - lat) / 2) ** 2
     half += np.cos(lat[:, None]) * np.cos(lat) * np.sin((lon[:, None] - lon) / 2) ** 2
@@ -374,7 +377,7 @@ def _distances() -> Doubles:
 
 
 def _batch(spec: FraudSpec, rows: Rows, ids: pa.Array, names: pa.Array, offsets: Longs) -> pa.RecordBatch:
-    """Return purchases as records, and count up `offsets`, the next one of each partition."""
+    """Return purchases as records, and advance `offsets`, which holds the next offset of each partition."""
     fields = {
         "id": ids,
         "card": text(names),
@@ -391,7 +394,7 @@ def _batch(spec: FraudSpec, rows: Rows, ids: pa.Array, names: pa.Array, offsets:
 
 
 def _degrees(degrees: Doubles) -> pa.Array:
-    """Return degrees as text with four decimal places, some ten metres."""
+    """Format degrees with four decimal places, a resolution of about ten metres."""
     whole = np.round(np.abs(degrees) * 10_000).astype(np.int64)
     signs = pa.array([b"", b"-"], pa.binary()).take(pa.array((degrees < 0).astype(np.int8)))
     return join(signs, digits(whole // 10_000), b".", pad(whole % 10_000, 4))

@@ -1,4 +1,4 @@
-"""Writes generated logs into Kafka topics."""
+"""Writes generated logs to Kafka topics."""
 
 from __future__ import annotations
 
@@ -40,12 +40,13 @@ def write_kafka(
     pace: LivePace | None = None,
     progress: Progress = None,
 ) -> LogCounts:
-    """Append the log to a topic and return the numbers of records; `progress` is called with them after each portion.
+    """Append the log to a topic and return the record counts so far; `progress` is called with them after each portion.
 
-    The topic is created with the spec's partitions if it does not exist. If a spec has several logs, each has a topic,
-    ``TOPIC-LOG``. A record's key is its user or card (for Nexmark its person or auction), its timestamp the time of
-    arrival. `labels` is the folder for the labels of fraud. Raises InputError if the topic has another number of
-    partitions or an option is wrong, and SourceError if the broker cannot be reached or refuses the records.
+    If the topic does not exist, it is created with the number of partitions in the spec. If the spec has several logs,
+    each has a topic of its own, ``TOPIC-LOG``. The key of a record is its user or card (for Nexmark its person or
+    auction), and its timestamp is the time of arrival. `labels` is the folder for fraud labels. Raise InputError if the
+    topic has a different number of partitions or an option is wrong, and SourceError if the broker cannot be reached or
+    rejects the records.
     """
     feed = portions(spec, pace)
     sources = [m.KafkaSource(servers, f"{topic}-{log}" if log else topic, options=options) for log in spec.logs]
@@ -69,7 +70,7 @@ def write_kafka(
 
 
 class TopicWriter:
-    """Appends batches of records to topics of a broker."""
+    """Appends batches of records to the topics of a broker."""
 
     def __init__(self, source: m.KafkaSource) -> None:
         from confluent_kafka import Producer  # noqa: PLC0415 - librdkafka only when a topic is written
@@ -82,7 +83,7 @@ class TopicWriter:
         self._client = client_of(Producer, source.topic, options)
 
     def send(self, topic: str, batch: pa.RecordBatch) -> None:
-        """Send a batch; wait while the buffer is full."""
+        """Send a batch, waiting while the buffer is full."""
         millis = batch.column("log_time").cast(pa.timestamp("ms", tz="UTC"), safe=False).cast(pa.int64())
         columns = (batch.column("partition"), batch.column("key"), batch.column("value"), millis)
         produce, poll = self._client.produce, self._client.poll
@@ -98,15 +99,15 @@ class TopicWriter:
         self.check()
 
     def flush(self) -> None:
-        """Wait until all records are acknowledged or refused."""
+        """Wait until all records are acknowledged or rejected; raise SourceError if this takes too long."""
         if self._client.flush(_FLUSH):
-            msg = f"{self._where} did not take all records within {_FLUSH:.0f} s; is the broker running?"
+            msg = f"{self._where} did not accept all records within {_FLUSH:.0f} s; is the broker running?"
             raise SourceError(msg)
 
     def check(self) -> None:
-        """Raise SourceError if a record was refused."""
+        """Raise SourceError if a record was rejected."""
         if self._refused:
-            msg = f"{self._where} refused {len(self._refused)} records: {self._refused[0].str()}"
+            msg = f"{self._where} rejected {len(self._refused)} records: {self._refused[0].str()}"
             raise SourceError(msg)
 
     @property
@@ -134,9 +135,7 @@ def _ensure_topic(source: m.KafkaSource, partitions: int) -> None:
     if source.topic in known:
         found = len(known[source.topic].partitions)
         if found != partitions:
-            msg = (
-                f"topic {source.topic} has {found} partitions, not {partitions}: ask for {found}, or name another topic"
-            )
+            msg = f"topic {source.topic} has {found} partitions, not {partitions}: use {found}, or choose another topic"
             raise InputError(msg)
         return
     try:

@@ -1,4 +1,4 @@
-"""Writes generated logs into folders, as ``partition-N.jsonl``, and the labels of fraud beside them."""
+"""Writes generated logs to folders, as ``partition-N.jsonl``, with fraud labels beside them."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from windrow.tools.generate.fraud import BLOCKED_LIST
 from windrow.tools.generate.spec import AnySpec, FraudSpec, LivePace, LogCounts, Progress
 
 BLOCKED, LABELS = "blocked.csv", "labels.jsonl"
-"""The files beside a log of card purchases."""
+"""The files that accompany a log of card purchases."""
 _PARTITION = re.compile(r"partition-(0|[1-9][0-9]*)\.(jsonl|kept\.json|compacted-.*\.arrow)")
-"""The files of a log, which may have been trimmed and compacted."""
+"""Matches the files of a log, which may have been trimmed or compacted."""
 
 
 def write_log(
@@ -35,11 +35,11 @@ def write_log(
     pace: LivePace | None = None,
     progress: Progress = None,
 ) -> LogCounts:
-    """Write the log into a folder and return the numbers of records; `progress` is called with them after each portion.
+    """Write the log to a folder and return the record counts; `progress` is called with them after each portion.
 
-    If a spec has several logs, each has a folder of its name in this one. All appear at once when they are complete,
-    in a new or empty folder, or with `overwrite` in place of other logs. With `pace` the folder may hold logs, and
-    events of now are appended to them. Raises InputError if the folder holds something else, and SourceError if it
+    If the spec has several logs, each has a subfolder with its name. The log appears only when it is complete, in a new
+    or empty folder, or with `overwrite` in place of an existing log. With `pace`, the folder may already hold a log,
+    and live events are appended to it. Raise InputError if the folder holds something else, and SourceError if it
     cannot be written.
     """
     path, feed = Path(folder), portions(spec, pace)
@@ -48,12 +48,12 @@ def write_log(
         found = [name for log in spec.logs for name in _names(path / log) if name not in beside]
         other = [] if spec.logs == ("",) else set(_names(path)) - set(spec.logs)
         if other or not all(_PARTITION.fullmatch(name) for name in found):
-            msg = f"{path} is not empty and is not a log: name another folder"
+            msg = f"{path} is not empty and is not a log: choose another folder"
             raise InputError(msg)
         if pace is not None:
             return _write(spec, path, feed, progress)
         if found and not overwrite:
-            msg = f"{path} holds a log already: name another folder, or overwrite it (--overwrite)"
+            msg = f"{path} already holds a log: choose another folder, or overwrite it (--overwrite)"
             raise InputError(msg)
         return _replace(spec, path, feed, progress)
 
@@ -62,13 +62,13 @@ def _names(path: Path) -> list[str]:
     if not path.exists():
         return []
     if not path.is_dir():
-        msg = f"{path} is a file; a log is a folder: name another one"
+        msg = f"{path} is a file, but a log is a folder: choose another path"
         raise InputError(msg)
     return sorted(entry.name for entry in path.iterdir())
 
 
 def _replace(spec: AnySpec, path: Path, feed: Iterator[Portion], progress: Progress) -> LogCounts:
-    """Write the log beside its path, and move it there."""
+    """Write the log to a folder beside its path, then move it into place."""
     beside = path.parent / f".{path.name}.{os.getpid()}.partial"
     beside.mkdir(parents=True)
     try:
@@ -113,9 +113,9 @@ def _write(spec: AnySpec, path: Path, feed: Iterator[Portion], progress: Progres
 
 @contextmanager
 def labels_beside(spec: AnySpec, folder: Path | None) -> Iterator[Callable[[bytes], None]]:
-    """Write the list of blocked merchants into the folder, and yield a function that appends labels to the file there.
+    """Write the list of blocked merchants to a folder, and yield a function that appends labels to a file there.
 
-    Does nothing without a folder, or if the spec has no labels.
+    Nothing is written if no folder is given or the spec has no labels.
     """
     if folder is None or not isinstance(spec, FraudSpec):
         yield lambda _: None
@@ -140,7 +140,7 @@ def _lines(values: pa.Array) -> bytes:
 
 
 def _end_line(file: BinaryIO) -> None:
-    """End a line that an earlier writer left unfinished, so that ours begin on their own."""
+    """End the line that an earlier writer left unfinished, if any, so that new lines start on their own."""
     size = file.seek(0, os.SEEK_END)
     if size:
         with Path(file.name).open("rb") as reader:

@@ -1,9 +1,10 @@
 """The events of Nexmark, a benchmark of queries over an online auction: persons, auctions and bids.
 
-Of 50 events in a row the first is a person, the next three are auctions, the rest are bids. As in Nexmark's generator
-some things are hot: half of the bids are on one of the newest auctions, three quarters of the bids are of one bidder
-and three quarters of the auctions of one seller, who change with time; the others are among the newest. An auction is
-open for the time of a hundred further auctions on average, and at most for twice as long.
+In every 50 consecutive events, the first is a person, the next three are auctions, and the rest are bids. As in the
+original generator, activity is skewed. Half of the bids are for one of the newest auctions. Three quarters of the bids
+come from one bidder, and three quarters of the auctions from one seller; both change over time. All other auctions,
+bidders and sellers are chosen among the newest. An auction stays open for as long as 100 further auctions take to
+arrive on average, and at most twice as long.
 
 Source: Tucker, Tufte, Papadimos and Maier, "NEXMark - a benchmark for queries over data streams", 2002.
 """
@@ -21,20 +22,20 @@ from windrow.tools.generate.columns import Events, Longs, Portion, digits, join,
 from windrow.tools.generate.spec import NEXMARK_ROUND, NEXMARK_SHARES, LivePace, LogCounts, NexmarkSpec
 
 FIRST_ID = 1000
-"""Of persons, and of auctions."""
+"""The first id of persons and of auctions."""
 
 _PERSONS, _AUCTIONS, _BIDS = NEXMARK_SHARES
 _HOT_STEP = 100
-"""The hot auction, bidder and seller change each time that this many more of them exist."""
+"""The hot auction changes after this many new auctions, the hot bidder and seller after this many new persons."""
 _OPEN = 100
-"""Auctions that are open at a time, on average."""
+"""Average number of auctions that are open at a time."""
 _ACTIVE = 1000
-"""Persons who bid and sell are among this number of newest ones."""
+"""Bidders and sellers are chosen among this many of the newest persons."""
 _OPEN_EVENTS = _OPEN * NEXMARK_ROUND / _AUCTIONS
 _CATEGORIES = (10, 15)
 _CHANNELS = 10_000
 _EXTRA = {"persons": (80, 120), "auctions": (150, 250), "bids": (40, 80)}
-"""The lengths of the fields `extra`, from and to."""
+"""The minimum and maximum length of the field `extra` in each log."""
 
 _FIRST = b"Ada Alan Barbara Dennis Edgar Frances Grace Ken Leslie Margaret Niklaus Radia Tim".split()
 _LAST = b"Allen Codd Dijkstra Hopper Kernighan Lamport Liskov Lovelace Perlman Ritchie Turing Wirth".split()
@@ -58,7 +59,7 @@ _HOT_CHANNELS = [b"Google", b"Facebook", b"Baidu", b"Apple"]
 
 @dataclass(frozen=True)
 class _Events(Events):
-    """Numbers of events, from 0; their times and arrivals in milliseconds."""
+    """Event numbers, starting at 0, with event times and arrival times in milliseconds."""
 
     number: Longs
     time: Longs
@@ -66,9 +67,9 @@ class _Events(Events):
 
 
 def nexmark(spec: NexmarkSpec, pace: LivePace | None) -> Iterator[Portion]:
-    """Yield portions of the events in the order of arrival: at once, or as `pace` asks.
+    """Yield portions of the events in order of arrival: all at once, or at the given pace.
 
-    The `n`-th person is in partition `n` modulo the number of partitions; so are auctions and bids.
+    Person `n` is in partition `n` modulo the number of partitions, and so are auction `n` and bid `n`.
     """
     rng = np.random.default_rng(spec.seed)
     offsets = {log: np.zeros(spec.partitions, dtype=np.int64) for log in spec.logs}
@@ -99,7 +100,7 @@ def _delays(spec: NexmarkSpec, rng: np.random.Generator, count: int) -> Longs:
 def _batches(
     spec: NexmarkSpec, rng: np.random.Generator, events: _Events, open_for: float, offsets: dict[str, Longs]
 ) -> tuple[pa.RecordBatch, ...]:
-    """Return the records of events, log by log; an auction is open for `open_for` milliseconds on average."""
+    """Return the records of events, one batch per log. Auctions are open for `open_for` milliseconds on average."""
     place = events.number % NEXMARK_ROUND
     kind = (place >= _PERSONS).astype(np.int64) + (place >= _PERSONS + _AUCTIONS)
     batches = []
@@ -176,19 +177,19 @@ def _bid(rng: np.random.Generator, events: _Events) -> dict[str, pa.Array]:
 
 
 def _someone(rng: np.random.Generator, number: Longs, *, hot_share: float, hot: int) -> Longs:
-    """Return the id of a person known at each event: a hot one, or one of the newest."""
+    """Return the id of a person who is known at each event: the hot one, or one of the newest."""
     newest = number // NEXMARK_ROUND
     special = np.minimum(newest // _HOT_STEP * _HOT_STEP + hot, newest)
     return np.where(rng.random(len(number)) < hot_share, special, _newest(rng, newest, _ACTIVE)) + FIRST_ID
 
 
 def _newest(rng: np.random.Generator, newest: Longs, among: int) -> Longs:
-    """Return one of the last `among` numbers up to `newest`."""
+    """Return for each event a random one of the last `among` numbers up to `newest`."""
     return newest - rng.integers(0, np.minimum(newest + 1, among))
 
 
 def _price(rng: np.random.Generator, count: int) -> Longs:
-    """Return prices from 100 to 100,000,000, with equal shares of each number of digits."""
+    """Return prices from 100 to 100,000,000 in which each number of digits is equally frequent."""
     return np.round(10 ** (rng.random(count) * 6 + 2)).astype(np.int64)
 
 
@@ -204,6 +205,6 @@ def _choice(rng: np.random.Generator, words: list[bytes], count: int) -> pa.Arra
 
 
 def _time(millis: Longs) -> pa.Array:
-    """Return ISO 8601 text in UTC, without an offset."""
+    """Format times as ISO 8601 in UTC, without an offset."""
     times = pa.array(millis).cast(pa.timestamp("ms")).cast(pa.string())
     return pc.utf8_replace_slice(times, 10, 11, "T").cast(pa.binary())

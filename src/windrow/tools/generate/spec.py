@@ -1,4 +1,4 @@
-"""The specification of a generated log, its counts, and the pace of a live one."""
+"""The specification of a generated log, the record counts, and the pace of a live log."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ _LEAST = {
     "disorder": 0,
     "late_by": 0,
 }
-"""The least values of fields; shares are from 0 to 1."""
+"""The minimum values of fields. Shares are from 0 to 1."""
 
 
 @dataclass(frozen=True)
 class _Spec:
-    """The common part of all specs: `events` events in `partitions` partitions of each log; times in microseconds.
+    """The fields shared by all specs: `events` events in `partitions` partitions of each log; times are microseconds.
 
-    Event times are spread evenly over `duration` from `start`. A record arrives in its log a delay of mean `disorder`
-    after its event. `log_time` writes the time of arrival into each record, as ``_log_time``. Raises InputError for
-    values out of range.
+    Event times are spread evenly over `duration` from `start`. A record arrives in its log with a mean delay of
+    `disorder` after its event. With `log_time`, the time of arrival is written into each record as ``_log_time``. Raise
+    InputError for values out of range.
     """
 
     logs: ClassVar[tuple[str, ...]] = ("",)
@@ -66,11 +66,11 @@ class _Spec:
 
 @dataclass(frozen=True)
 class LogSpec(_Spec):
-    """A log of purchases of `users` users, with event times in whole milliseconds.
+    """A log of purchases by `users` users, with event times in whole milliseconds.
 
-    Delays are exponential; `late_share` of the records arrive 2 to 90 minutes later still. Of the records
-    `malformed_share` are unusable in some way, `duplicate_share` come a second time, and `hot_key_share` are of one
-    user. A user's records are all in one partition.
+    Delays are exponential; a `late_share` of the records arrive another 2 to 90 minutes later. A `malformed_share` of
+    the records cannot be decoded for various reasons, a `duplicate_share` are written twice, and a `hot_key_share`
+    belong to a single user. All records of a user are in one partition.
     """
 
     users: int = 10_000
@@ -82,16 +82,16 @@ class LogSpec(_Spec):
 
 @dataclass(frozen=True)
 class NexmarkSpec(_Spec):
-    """Logs of an online auction, with `events` in all and event times in whole milliseconds.
+    """Logs of an online auction, with `events` events in total and event times in whole milliseconds.
 
-    Of 50 events one is a person, 3 are auctions and 46 are bids, each kind in a log of its own. Delays are uniform, so
-    at most twice `disorder`.
+    In every 50 events, one is a person, 3 are auctions and 46 are bids, and each of the three has a log of its own.
+    Delays are uniform, so they are at most twice `disorder`.
     """
 
     logs: ClassVar[tuple[str, ...]] = ("persons", "auctions", "bids")
 
     def records(self, events: int) -> dict[str, int]:
-        """Return how many of the first `events` events are in each log."""
+        """Return how many of the first `events` events each log has."""
         rounds, rest = divmod(events, NEXMARK_ROUND)
         counts, first = {}, 0
         for log, share in zip(self.logs, NEXMARK_SHARES, strict=True):
@@ -102,13 +102,13 @@ class NexmarkSpec(_Spec):
 
 @dataclass(frozen=True)
 class FraudSpec(_Spec):
-    """A log of purchases by cards, some of them fraud.
+    """A log of purchases by card, some of them fraudulent.
 
-    `cards` people buy where they live, or where they travel to; None is a hundred for each purchase a second, and at
-    least 10,000. At `fraud_share` of the purchases a case of fraud begins; the purchases at which the rule for its kind
-    holds have labels, which are no part of the records. Delays are exponential; `late_share` of the records arrive up
-    to `late_by` later still, and `duplicate_share` come a second time. A card's records are all in one partition, that
-    of the CRC-32 of its name, as librdkafka's `consistent` partitioner chooses it.
+    There are `cards` people, who buy where they live or where they travel. None stands for 100 people for each purchase
+    per second, and at least 10,000. At a `fraud_share` of the purchases a case of fraud begins. The purchases that
+    match the rule for its kind have labels, which are not part of the records. Delays are exponential; a `late_share`
+    of the records arrive up to `late_by` later still, and a `duplicate_share` are written twice. All records of a card
+    are in one partition, chosen by the CRC-32 of the card's name as in librdkafka's `consistent` partitioner.
     """
 
     cards: int | None = None
@@ -118,14 +118,14 @@ class FraudSpec(_Spec):
     fraud_share: float = 0.001
 
     def cards_at(self, rate: float) -> int:
-        """Return the number of cards for a rate of purchases a second; raise InputError if `cards` are too few."""
+        """Return the number of cards for a rate in purchases per second; raise InputError if `cards` is too low."""
         if self.cards is None:
             return max(_CARDS, math.ceil(rate * _CARDS_OF_EACH))
         least = math.ceil(rate * _SECONDS_BETWEEN)
         if self.cards < least:
             msg = (
-                f"cards must be at least {least:,} for {rate:,.6g} purchases a second, not {self.cards:,}: a card is "
-                "used twice a minute at most, in the mean"
+                f"cards must be at least {least:,} for {rate:,.6g} purchases per second, not {self.cards:,}: a card is "
+                "used at most twice a minute on average"
             )
             raise InputError(msg)
         return self.cards
@@ -138,14 +138,14 @@ _SECONDS_BETWEEN = 30
 AnySpec = LogSpec | NexmarkSpec | FraudSpec
 
 NEXMARK_SHARES = (1, 3, 46)
-"""The numbers of persons, auctions and bids in a round of events, in this order."""
+"""The number of persons, auctions and bids in a round of events, in this order."""
 
 NEXMARK_ROUND = sum(NEXMARK_SHARES)
 
 
 @dataclass(frozen=True)
 class LogCounts:
-    """The numbers of records written; `late`, `malformed`, `duplicates` and those with `labels` are among `records`."""
+    """The number of records written, and how many of them are late, malformed, duplicates, or labelled."""
 
     records: int = 0
     late: int = 0
@@ -158,14 +158,14 @@ class LogCounts:
 
 
 Progress = Callable[[LogCounts], None] | None
-"""Called with the numbers of records after each portion."""
+"""A function that is called with the record counts after each portion."""
 
 
 @dataclass(frozen=True)
 class LivePace:
-    """`rate` events a second, generated every `tick` seconds.
+    """The pace of a live log: `rate` events per second, generated every `tick` seconds.
 
-    `now` returns microseconds, and `wait` waits some seconds and returns whether to stop.
+    The function `now` returns microseconds. `wait` waits for some seconds and returns True if generation should stop.
     """
 
     rate: float
@@ -174,7 +174,7 @@ class LivePace:
     tick: float = 0.1
 
     def portions(self, events: int) -> Iterator[tuple[int, int]]:
-        """Yield (the number of events that are due, the time), up to `events` in all or until `wait` says to stop."""
+        """Yield (number of events due, time) until there are `events` events or `wait` returns True."""
         start = self.now()
         sent = 0
         while True:

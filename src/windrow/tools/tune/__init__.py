@@ -1,1 +1,1 @@
-"""The choice of delay and lateness."""
+"""Choice of delay and lateness from the disorder of records."""

@@ -1,8 +1,8 @@
-"""Choice of delays and latenesses that meet goals, and the effect of others on the same records.
+"""Chooses delays and latenesses that meet goals, and computes the effect of other values on the same records.
 
-Each delay of a pipeline is chosen by the records of its own partitions, each lateness by the records of its own
-operator, among the values that people write: `windrow.telemetry.histogram.BOUNDS`. Goals are met by the upper bounds of
-counts.
+Each delay of a pipeline is chosen from the records of its own partitions, and each lateness from the records of its own
+operator. Candidates are round values (`windrow.telemetry.histogram.BOUNDS`). If counts are ranges, goals must be met by
+their upper bounds.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from windrow.telemetry.numbers import percent
 from windrow.tools.tune.disorder import Bounds, Disorder, Missed
 
 ENOUGH: Final = 10
-"""Records that a share must comprise to be measured."""
+"""Minimum number of records that a share must comprise to be measured."""
 _MINUTE: Final = 60_000_000
 _QUANTILES: Final = (0.5, 0.9, 0.99, 0.999, 0.9999, 1.0)
 
 
 @dataclass(frozen=True)
 class Goals:
-    """Goals of a choice of delay and lateness; shares are fractions, times microseconds, None is no goal.
+    """Goals for delay and lateness. Shares are fractions, times are microseconds, and None means no goal.
 
-    `late` is the greatest share of pairs of a record and a window that are not on time, `quantile` the share of records
-    that are behind the clock by the delay at most, `within` the longest time from the end of a window to its row (in
-    event time), `expired` the greatest share that is in no result.
+    The greatest share of (record, window) pairs that may not be on time is `late`. `quantile` is the share of records
+    whose distance behind the clock must not exceed the delay. `within` is the longest time from the end of a window to
+    its row, in event time. `expired` is the greatest share of pairs that may be missing from the results.
     """
 
     late: float | None = None
@@ -41,11 +41,11 @@ class Goals:
 
     @property
     def choose_delay(self) -> bool:
-        """Whether a goal is about the delay."""
+        """True if a goal concerns the delay."""
         return (self.late, self.within, self.quantile) != (None, None, None)
 
     def needed(self, *, for_delay: bool) -> int:
-        """Return the number of records that measure the smallest share of the goals."""
+        """Return the number of records needed to measure the smallest share among the goals."""
         tail = None if self.quantile is None else 1 - self.quantile
         shares = [share for share in ((self.late, tail) if for_delay else (self.expired,)) if share]
         return max([math.ceil(ENOUGH / share - 1e-6) for share in shares], default=1)
@@ -53,7 +53,10 @@ class Goals:
 
 @dataclass(frozen=True)
 class DelaySetting:
-    """A delay by its path in the file, and its partitions; `source_lateness` is that of their source."""
+    """A delay, identified by its path in the file, and the partitions that it applies to.
+
+    The lateness of their source, if any, is `source_lateness`.
+    """
 
     path: str
     source: str
@@ -64,7 +67,10 @@ class DelaySetting:
 
 @dataclass(frozen=True)
 class WhatIf:
-    """Counts under a delay and a lateness, and the windows `held` at once as a multiple of those held now."""
+    """Counts under a delay and a lateness.
+
+    The number of windows held at once is `held`, as a multiple of the current number.
+    """
 
     delay: int
     lateness: int | None
@@ -74,7 +80,7 @@ class WhatIf:
 
 @dataclass(frozen=True)
 class PartitionDisorder:
-    """The disorder of a partition: its records, the quantiles of their lag, and the delay that meets the goals."""
+    """The disorder of a partition: quantiles of how far its records are behind, and the delay that meets the goals."""
 
     partition: int
     records: int
@@ -84,10 +90,11 @@ class PartitionDisorder:
 
 @dataclass(frozen=True)
 class Choice:
-    """The choice of a delay or a lateness by its path in the file, in place of `now`, and the effect of others.
+    """The value chosen for a delay or lateness, which is now `now`, and the effect of other values.
 
-    `chosen` is None without a goal for it, or if no value meets all goals. A delay has `partitions`, and the lateness
-    of their source; the shares of a lateness are those under the chosen delays.
+    The setting is identified by its path in the file. `chosen` is None if there is no goal for it, or if no value meets
+    all goals. A delay has `partitions`, and the lateness of their source. The shares of a lateness are computed under
+    the chosen delays.
     """
 
     path: str
@@ -102,9 +109,10 @@ class Choice:
 
 @dataclass(frozen=True)
 class Tuning:
-    """All choices for a pipeline; `skipped` says why a source has none.
+    """All choices for a pipeline. `skipped` lists the sources without a choice, with the reason.
 
-    Their counts are exact or bounds, of a log or of the history of a run; `is_log_exact` if those of the log are exact.
+    If `is_of_log`, the counts are of a log, otherwise of the history of a run. If `is_exact`, they are exact, otherwise
+    ranges. `is_log_exact` says whether counts of the log are exact.
     """
 
     delays: tuple[Choice, ...]
@@ -116,15 +124,15 @@ class Tuning:
 
     @property
     def changes(self) -> dict[str, int]:
-        """The values of settings that change, by path."""
+        """Map the path of each setting that changes to its new value."""
         choices = ((choice, choice.chosen) for choice in (*self.delays, *self.latenesses))
         return {choice.path: chosen for choice, chosen in choices if chosen is not None and chosen != choice.now}
 
     @property
     def problems(self) -> list[str]:
-        """The reasons why goals are not met."""
+        """The reasons why goals cannot be met."""
         if not self.skipped and not any(delay.records for delay in self.delays):
-            return ["there are no records to choose by: run the pipeline, or let its log have some"]
+            return ["there are no records to choose from: run the pipeline, or add records to its log"]
         return [choice.problem for choice in (*self.delays, *self.latenesses) if choice.problem is not None]
 
 
@@ -146,10 +154,10 @@ def tune(graph: m.Graph, disorder: Disorder, goals: Goals) -> Tuning:
 
 
 def what_if(graph: m.Graph, disorder: Disorder, delay: int | None = None, lateness: int | None = None) -> WhatIf:
-    """Count under a delay of all sources and a lateness of all operators; None keeps their own.
+    """Count under one delay for all sources and one lateness for all operators; None keeps their own.
 
-    The `WhatIf` has the greatest of these delays and latenesses. Raise InputError if a source has no delay, as its
-    watermark is adaptive or in the log.
+    The result has the greatest of these delays and latenesses. Raise InputError if the watermark of a source is
+    adaptive or in the log, so that the source has no delay.
     """
     settings = [setting for source in graph.sources for setting in _settings(graph, source, disorder.partitions)]
     if len({setting.source for setting in settings}) < len(graph.sources):
@@ -201,7 +209,7 @@ def _choose_delay(setting: DelaySetting, disorder: Disorder, goals: Goals) -> Ch
 
 
 def _needed_delay(own: Disorder, source_lateness: int | None, goals: Goals) -> int | str:
-    """Return the least delay that meets the goals, or the reason why no delay does."""
+    """Return the lowest delay that meets the goals, or the reason why no delay does."""
     if own.records < goals.needed(for_delay=True):
         return _too_few(own.records, goals.needed(for_delay=True))
 
@@ -220,8 +228,8 @@ def _needed_delay(own: Disorder, source_lateness: int | None, goals: Goals) -> i
     missed = own.missed(within, source_lateness, {})
     if has_others:
         return (
-            f"rows within {m.format_duration(within)} and the other goals exclude each other: these need a delay of "
-            f"{m.format_duration(needed)}, and one of {m.format_duration(within)} leaves "
+            f"rows within {m.format_duration(within)} and the other goals exclude each other: the others need a delay "
+            f"of {m.format_duration(needed)}, and a delay of {m.format_duration(within)} leaves "
             f"{percent(_share(missed.late.most, missed.pairs))} not on time"
         )
     fewest = missed.late.most
@@ -231,7 +239,7 @@ def _needed_delay(own: Disorder, source_lateness: int | None, goals: Goals) -> i
 
 
 def _too_few(records: int, needed: int) -> str:
-    return f"{records:,} records are too few: to measure a share as small as the goal takes {needed:,}"
+    return f"{records:,} records are too few: measuring a share as small as the goal takes {needed:,}"
 
 
 def _partitions(own: Disorder, setting: DelaySetting, goals: Goals) -> Iterator[PartitionDisorder]:
@@ -302,7 +310,7 @@ def _least(meets: Callable[[int], bool]) -> int | None:
 
 
 def _nice_quantiles(own: Disorder) -> Iterator[int]:
-    """Yield the values that people write next above some quantiles of how far behind records are."""
+    """Yield some quantiles of how far records are behind, rounded up to values in `BOUNDS`."""
     for share in _QUANTILES:
         value = own.high.quantile(share)
         yield next((bound for bound in BOUNDS if bound >= value), BOUNDS[-1])
@@ -325,7 +333,7 @@ def _share(number: int, total: int) -> float:
 
 
 def with_settings(graph: m.Graph, changes: Mapping[str, int]) -> m.Graph:
-    """Return a pipeline with other delays and latenesses, by their paths."""
+    """Return a copy of a pipeline in which delays and latenesses have new values, given by path."""
     return graph.map_nodes(lambda node: _change_node(node, changes, is_short=graph.is_short))
 
 

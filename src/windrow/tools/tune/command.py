@@ -1,4 +1,4 @@
-"""`windrow tune`: delays and latenesses that meet goals, the effect of others, and the change of the file."""
+"""`windrow tune`: chooses delays and latenesses that meet goals, compares other values, and edits the file."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ _UNITS = (*reversed(UNITS.values()),)
 
 
 class _Quantile(click.ParamType[float]):
-    """Text like 99.9, as a fraction."""
+    """Parameter type for a percentage such as 99.9, converted to a fraction."""
 
     name = "percent"
 
     def convert(self, value: str | float, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Read it; fail as click does."""
+        """Convert the text; if it is not valid, fail as click does."""
         if isinstance(value, float):
             return value
         try:
@@ -57,12 +57,12 @@ class _Quantile(click.ParamType[float]):
 
 _HELP = {
     "late": "Goal: at most this share is late or expired.  [default without a goal: 0.1%]",
-    "quantile": "Goal: the delay is at least this quantile (in percent) of how far records are behind.",
+    "quantile": "Goal: the delay covers at least this percentage of the records, such as 99.9.",
     "within": "Goal: rows are written at most this long after the end of their window, in event time.",
     "expired": "Goal: at most this share is expired; chooses the lateness.  [default without a goal: 0.01%]",
-    "checkpoint": "Checkpoint of the run whose history is read.  [default: .windrow/NAME]",
-    "log": "Read the source's log itself: exact, but it takes as long as reading and decoding it.",
-    "write": "Write the change into the file.",
+    "checkpoint": "Checkpoint of the run whose history to read.  [default: .windrow/NAME]",
+    "log": "Read the source's log itself. This is exact, but reads and decodes the whole log.",
+    "write": "Write the changes to the file.",
 }
 
 
@@ -85,13 +85,13 @@ def command(
     as_json: bool,
     **options: Any,  # noqa: ANN401 - goals
 ) -> int:
-    """Choose the delay and the lateness by the disorder of the records.
+    """Choose delays and latenesses from the disorder of the records.
 
-    PIPELINE is YAML or SQL, or FILE.py[:VARIABLE] for a pipeline written in Python. The lateness of records is that in
-    the history of a run, which is exact up to the size of a window and of a bucket, or with --log that of the whole
-    log, which is exact unless operators stand before a window: then it is a range. Prints the effect of other delays
-    and latenesses on the same records, the disorder of each partition, and the change of the file as a diff. Values are
-    chosen from those that people write (10s, 1m, 5m, 1h); shares are of pairs of a record and a window.
+    PIPELINE is YAML or SQL, or FILE.py[:VARIABLE] for a pipeline written in Python. By default, the disorder is taken
+    from the history of a run, which is exact up to the size of a window and of a bucket. With --log it is measured on
+    the whole log, which is exact unless other operators come before a window; then counts are ranges. Prints the effect
+    of other delays and latenesses on the same records, the disorder of each partition, and the change of the file as a
+    diff. Values are chosen among round durations (10s, 1m, 5m, 1h). Shares are of (record, window) pairs.
 
     The exit code is 1 if a goal cannot be met, or if there are too few records to tell.
     """
@@ -104,7 +104,7 @@ def command(
         msg = f"{pipeline} {is_}, which this command does not edit: leave out --write, and set the values by hand"
         raise InputError(msg)
     if log and checkpoint is not None:
-        msg = "--log reads the log and no history: leave out --checkpoint"
+        msg = "--log reads the log instead of a history: leave out --checkpoint"
         raise InputError(msg)
     goals = Goals(**options)
     if goals == Goals():
@@ -135,7 +135,7 @@ def command(
 
 
 def _read_disorder(graph: m.Graph, checkpoint: Folder | None, *, log: bool) -> tuple[Disorder, str]:
-    """Return the disorder of the records, and its origin."""
+    """Return the disorder of the records, and where it was read from."""
     from windrow.telemetry.history import history_of, read_history  # noqa: PLC0415 - the same
     from windrow.tools.tune.disorder import read_log, read_recorded  # noqa: PLC0415 - help needs no Arrow
 
@@ -145,7 +145,7 @@ def _read_disorder(graph: m.Graph, checkpoint: Folder | None, *, log: bool) -> t
     try:
         reports = read_history(path)
     except InputError as exc:
-        msg = f"{exc.message}; or give --log, which reads the log itself"
+        msg = f"{exc.message}; or use --log to read the log itself"
         raise InputError(msg) from exc
     return read_recorded(graph, reports), str(path)
 
@@ -169,13 +169,13 @@ def _change(opened: OpenedPipeline, graph: m.Graph, changes: Mapping[str, int]) 
 
 
 def _edit(opened: OpenedPipeline, graph: m.Graph, text: str, changes: Mapping[str, int]) -> str:
-    """Return the text of the file with other values; raise PipelineError if it is another pipeline than intended."""
+    """Return the text of the file with new values; raise PipelineError if more than these values would change."""
     from windrow.tools.tune.choose import with_settings  # noqa: PLC0415 - help needs no Arrow
 
     edited = set_values(text, opened.file, {path: m.format_duration(micros) for path, micros in changes.items()})
     if read_documents(edited, opened.file, given())[0].pipeline != with_settings(graph, changes):
         values = ", ".join(f"{path}: {m.format_duration(micros)}" for path, micros in changes.items())
-        msg = f"{opened.file} cannot be edited without changing more than that; set by hand {values}"
+        msg = f"{opened.file} cannot be edited without changing other settings, too; set these by hand: {values}"
         raise PipelineError(msg)
     return edited
 
@@ -208,30 +208,30 @@ def _show(graph: m.Graph, found: Tuning, origin: str, diff: str, effects: Sequen
 
 
 def _head(graph: m.Graph, found: Tuning, origin: str) -> Iterator[str]:
-    log = "is exact" if found.is_log_exact else "knows more"
-    how = f"a range where windows or buckets leave it open; --log {log}"
+    log = "is exact" if found.is_log_exact else "is more precise"
+    how = f"ranges up to the size of windows and buckets; --log {log}"
     if found.is_exact:
         how = "exact"
     elif found.is_of_log:
-        how = "a range where an operator before a window may drop, join or add up records"
-    yield f"{graph.name}: by {origin} ({how})"
+        how = "ranges if an operator before a window may drop, join or aggregate records"
+    yield f"{graph.name}: from {origin} ({how})"
     yield from (f"skipped: {reason}" for reason in found.skipped)
 
 
 def _words(now: int, chosen: int | None) -> str:
     if chosen is None or chosen == now:
-        return f"{m.format_duration(now)}, which stays" if chosen == now else f"{m.format_duration(now)} now"
+        return f"{m.format_duration(now)}, unchanged" if chosen == now else f"{m.format_duration(now)} now"
     return f"{m.format_duration(now)} now, {m.format_duration(chosen)} chosen"
 
 
 def _meaning(effects: Sequence[PipelineChange]) -> Iterator[str]:
-    """Yield the effects of the change on an existing run, and on its rows."""
+    """Yield lines about the effects of the change on an existing run and on its rows."""
     if not effects:
         return
     yield "for a run that resumes:"
     yield from (f"  {effect.text}" for effect in effects)
     if any(effect.means is None for effect in effects):
-        yield "  so none can: start over, which reads the log again (windrow run --fresh)"
+        yield "  so it cannot resume: start over and read the log again (windrow run --fresh)"
         return
     yield (
         "  stop it and write a savepoint before the file changes (windrow savepoint), then resume from that "
@@ -280,7 +280,7 @@ def _partition_table(graph: m.Graph, found: Choice) -> Table:
 
 
 def _short(micros: int) -> str:
-    """Write a duration in two units at most, rounded up."""
+    """Format a duration in at most two units, rounded up."""
     if micros > _UNITS[0] * 1_000_000:
         return "more"
     unit = next((below for above, below in pairwise(_UNITS) if micros >= above), 1)
@@ -322,7 +322,7 @@ def _plain_partition(graph: m.Graph, part: PartitionDisorder) -> dict[str, Any]:
 
 
 def _plain_row(row: WhatIf) -> dict[str, Any]:
-    """Return a row as JSON: microseconds, and bounds of counts."""
+    """Return a row as JSON: times are microseconds, and counts are [lower, upper] bounds."""
     late, expired = ([bounds.least, bounds.most] for bounds in (row.missed.late, row.missed.expired))
     of = {"delay": row.delay, "not_on_time": late} if row.lateness is None else {"lateness": row.lateness}
     return {**of, "pairs": row.missed.pairs, "expired": expired, "state": row.held}

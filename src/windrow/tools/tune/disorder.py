@@ -1,19 +1,22 @@
-"""The disorder of the records of a log, and how many are late under each delay and lateness.
+"""The disorder of the records of a log, and how many of them are late for each delay and lateness.
 
-With C the clock of a record's partition (its greatest event time before the record) and b the end of one of its
-windows, the record is late for that window under a delay d exactly if C - b >= d, and expired under a lateness L if
-C - b >= d + L. C does not depend on d, so the counts by C - b answer for every d and L. The exception is a partition
-that joined late or was idle: its watermark is raised to the low watermark, which depends on the delays.
+Let C be the clock of a record's partition (the greatest event time before the record) and b the end of one of the
+record's windows. With delay d, the record is late for that window exactly if C - b >= d. With lateness L, it is expired
+exactly if C - b >= d + L. C does not depend on d, so the distribution of C - b answers the question for every d and L.
+The exception is a partition that joined late or was idle: its watermark is raised to the low watermark, which depends
+on the delays.
 
-`read_log` computes C - b of every record and window, so its answers are exact where no operator stands between the
-source and the window. A run records C - t for the event time t of each record, in the buckets of
-`windrow.telemetry.histogram`. As b - t is at most the size of the window, `read_recorded` bounds C - b from both sides.
+`read_log` computes C - b for every record and window, so its answers are exact if no operator comes between the source
+and the window. A run records only C - t, where t is the event time of each record, in the buckets of
+`windrow.telemetry.histogram`. As b - t is at most the size of the window, `read_recorded` derives lower and upper
+bounds on C - b.
 
-Behind an operator (a deduplication, a lookup, a join, a window ...) the rows that are judged are made of records, and a
-row may be late only if one of its records is: its watermark is that of a record, and its event time is that of the
-record or later. So the upper bound counts the records as if they reached the window themselves, and the lower bound is
-0, as the operator may drop each of them. Where a row can be earlier than its record (an outer join, which waits for
-that; a process function) the upper bound counts records that are behind the clock by more than the delay.
+Behind another operator (a deduplication, a lookup, a join, a window ...), a window judges rows that are made of
+records. A row can be late only if one of its records is: the row has the watermark of a record, and its event time is
+that of the record or later. So the upper bound counts the records as if they reached the window themselves. The lower
+bound is 0, as the operator may drop any of them. Some rows can have earlier event times than their record: those of
+outer joins, which wait, and of process functions. For these, the upper bound counts all records that are behind the
+clock by more than the delay.
 """
 
 from __future__ import annotations
@@ -41,21 +44,21 @@ from windrow.telemetry.histogram import BOUNDS, Histogram
 from windrow.telemetry.reports import StepReport
 
 _NEVER: Final = -1
-"""Replaces all durations below 0, which no delay makes late."""
+"""Stands for all durations below 0, which are not late under any delay."""
 _HOUR: Final = 3_600_000_000
 _UNITS: Final = {"hour": _HOUR, "day": 24 * _HOUR, "week": 7 * 24 * _HOUR, "month": 31 * 24 * _HOUR}
 _MOST_ROWS: Final = 1 << 20
-"""Rows of counts in memory before equal rows are added up."""
+"""Rows of counts kept in memory before equal rows are merged."""
 
 
 @dataclass(frozen=True)
 class FedOperator:
-    """An operator that reads sources, directly or not; its records can be late, or expired by its `lateness`.
+    """An operator that reads sources, directly or indirectly. Its records can be late, or expired under its `lateness`.
 
-    `path` is the path of the lateness in a pipeline file, None if it is not a setting. The windows of a record end at
-    least `nearest` and at most `farthest` microseconds after its event time; both are None where nothing is late. A key
-    holds as many windows at once as `step` fits into the time that they are held. With `is_behind` it reads rows of
-    another operator.
+    The path of the lateness in a pipeline file is `path`, or None if it is not a setting. The windows of a record end
+    at least `nearest` and at most `farthest` microseconds after its event time; both are None if no record can be late.
+    The number of windows that a key holds at once is the time for which they are held divided by `step`. If
+    `is_behind`, it reads rows of another operator.
     """
 
     node: m.KeyedNode | m.SinkNode
@@ -68,7 +71,7 @@ class FedOperator:
 
     @property
     def judges(self) -> bool:
-        """Whether its records can be late."""
+        """True if its records can be late."""
         return self.nearest is not None
 
     def held(self, delay: int, lateness: int) -> float:
@@ -77,7 +80,7 @@ class FedOperator:
 
 
 def fed_operators(graph: m.Graph) -> tuple[FedOperator, ...]:
-    """Return the operators that read records of a source, then those downstream that judge time."""
+    """Return the operators that read records of a source, followed by those downstream that judge event times."""
     firsts = [node for node in graph.computed if any(_is_of_source(graph, name) for name in node.inputs)]
     behind = {name for first in firsts for name in _judges_behind(graph, first)}
     others = [node for node in graph.computed if node.name in behind and node not in firsts]
@@ -85,7 +88,7 @@ def fed_operators(graph: m.Graph) -> tuple[FedOperator, ...]:
 
 
 def _judges_behind(graph: m.Graph, node: m.Node) -> dict[str, bool]:
-    """Return the downstream operators that judge time, and whether their rows can be earlier than their records."""
+    """Map each downstream operator that judges event times to whether its rows can be earlier than their records."""
     found: dict[str, bool] = {}
     stack = [(node, False)]
     seen = set[tuple[str, bool]]()
@@ -103,7 +106,7 @@ def _judges_behind(graph: m.Graph, node: m.Node) -> dict[str, bool]:
 
 
 def _is_of_source(graph: m.Graph, stream: str) -> bool:
-    """Return whether a stream has records that have passed no operator."""
+    """Return True if a stream has records that have not passed through any operator."""
     node = graph.producer(stream)
     if isinstance(node, m.KeyedNode) and stream != m.versions_of(node.name):
         return False
@@ -152,15 +155,16 @@ def _lengths(window: m.Window) -> tuple[int, int]:
 
 
 Lateness = Mapping[str, int]
-"""The lateness of operators by path, in microseconds, in place of their own."""
+"""A mapping from the path of an operator's lateness to a value in microseconds that replaces it."""
 
 
 @dataclass(frozen=True)
 class Counts:
-    """Records, and pairs of a record and a window, by how far behind they are: an array a column, microseconds.
+    """Numbers of records, and of (record, window) pairs, by how far they are behind. Each field is a column.
 
-    `behind` is how far the event time is before the clock, `over` how far the window's end is before it; below 0 is
-    `-1`. `operator` is the number of the operator, 0 where the counts are those of all operators.
+    In microseconds, `behind` is how far the event time is before the clock, and `over` how far the end of the window is
+    before the clock. Values below 0 are stored as -1. `operator` is the number of the operator, or 0 if the counts are
+    for all operators together.
     """
 
     partition: Micros
@@ -171,14 +175,14 @@ class Counts:
     records: Micros
 
     def where(self, mask: npt.NDArray[np.bool_]) -> Counts:
-        """Return the rows of a mask."""
+        """Return the rows selected by a mask."""
         return Counts(*(column[mask] for column in vars(self).values()))
 
     def missed(self, delay: int, lateness: Micros, source_lateness: int | None) -> tuple[int, int]:
-        """Return the number of pairs that are not on time, and of those that are expired.
+        """Return the number of pairs that are not on time, and how many of them are expired.
 
-        `lateness` is that of each operator, `source_lateness` that of the source, whose expired records miss all of
-        their windows.
+        `lateness` has the lateness of each operator. `source_lateness` is that of the source; records that expire at
+        the source miss all of their windows.
         """
         is_out = np.zeros(len(self.over), dtype=np.bool_)
         if source_lateness is not None:
@@ -188,11 +192,11 @@ class Counts:
         return int(self.pairs[is_late].sum()), int(self.pairs[is_expired].sum())
 
     def out(self, limit: int) -> int:
-        """Return the number of records that are behind the clock by a limit or more."""
+        """Return the number of records that are behind the clock by at least `limit`."""
         return int(self.records[self.behind >= limit].sum())
 
     def quantile(self, share: float) -> int:
-        """Return the distance behind the clock that a share of the records does not exceed."""
+        """Return the distance behind the clock that the given share of records does not exceed."""
         order = np.argsort(self.behind)
         reached = np.cumsum(self.records[order])
         if not len(reached) or not reached[-1]:
@@ -203,7 +207,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class Bounds:
-    """Bounds of a number; it is exact if both are equal."""
+    """Lower and upper bounds of a number. It is exact if they are equal."""
 
     least: int
     most: int
@@ -217,7 +221,7 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Missed:
-    """Pairs of a record and a window, those of them that are late or expired (`late`), and those that are `expired`."""
+    """Counts of (record, window) pairs: all, those that are late or expired (`late`), and those that are `expired`."""
 
     pairs: int
     late: Bounds
@@ -225,16 +229,16 @@ class Missed:
 
     @staticmethod
     def sum(parts: Sequence[Missed]) -> Missed:
-        """Return the sums of parts."""
+        """Return the sum of several counts."""
         late, expired = (Bounds.sum(getattr(part, name) for part in parts) for name in ("late", "expired"))
         return Missed(sum(part.pairs for part in parts), late, expired)
 
 
 @dataclass(frozen=True)
 class Disorder:
-    """Counts of records by how far they are behind: lower and upper bounds, the same object if they are exact.
+    """Counts of records by how far they are behind, as lower and upper bounds: the same object if they are exact.
 
-    Counts of a log are `by_operator`, those that a run has recorded are of all operators together.
+    Counts of a log are kept for each operator (`by_operator`). Counts recorded by a run cover all operators together.
     """
 
     operators: tuple[FedOperator, ...]
@@ -244,27 +248,27 @@ class Disorder:
 
     @property
     def is_exact(self) -> bool:
-        """Whether both bounds are the same."""
+        """True if both bounds are the same."""
         return self.low is self.high
 
     @property
     def is_log_exact(self) -> bool:
-        """Whether counts of the log are exact."""
+        """True if counts of the log are exact."""
         return not any(operator.is_behind for operator in self.operators)
 
     @property
     def partitions(self) -> list[int]:
-        """The partitions with records."""
+        """The numbers of the partitions that have records."""
         numbers: list[int] = np.unique(self.high.partition).tolist()
         return numbers
 
     @cached_property
     def records(self) -> int:
-        """The number of records; a record counts for each operator that reads it."""
+        """The number of records. A record counts once for each operator that reads it."""
         return int(self.high.records.sum())
 
     def of(self, partitions: Iterable[int], path: str | None = None) -> Disorder:
-        """Return the records of some partitions; with `path`, those of the operators whose lateness has this path."""
+        """Select the records of some partitions and, with `path`, of the operators whose lateness has that path."""
 
         def part(counts: Counts) -> Counts:
             mask = np.isin(counts.partition, list(partitions))
@@ -282,7 +286,7 @@ class Disorder:
         return replace(self, operators=own, low=low, high=high)
 
     def missed(self, delay: int, source_lateness: int | None, changed: Lateness) -> Missed:
-        """Count under a delay, a lateness of the source, and other latenesses of operators."""
+        """Count the pairs missed with a delay, a lateness of the source, and changed latenesses of operators."""
         own = np.array(
             [changed.get(operator.path or "", operator.lateness) for operator in self.operators], dtype=np.int64
         )
@@ -294,12 +298,12 @@ class Disorder:
 
 
 def read_log(graph: m.Graph) -> Disorder:
-    """Measure all records of the sources; raise the errors of `Source.read_all`."""
+    """Measure the disorder of all records in the sources; raise the same errors as `Source.read_all`."""
     return measure(graph, open_sources(graph).read_all())
 
 
 def decode_records(graph: m.Graph, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, pa.Table]]:
-    """Yield the good records of raw records, each table with the name of the operator that reads it."""
+    """Yield the good records among raw records, as tables with the name of the operator that reads them."""
     for packet in Ingest(graph).run(batches):
         message = packet.message
         if isinstance(message, Records):
@@ -307,7 +311,7 @@ def decode_records(graph: m.Graph, batches: Iterable[pa.RecordBatch]) -> Iterato
 
 
 def measure(graph: m.Graph, batches: Iterable[pa.RecordBatch]) -> Disorder:
-    """Measure raw records (`windrow.engine.schema.RAW`) of a log, each partition's in the order of its offsets."""
+    """Measure the disorder of raw records (`windrow.engine.schema.RAW`), each partition in order of offsets."""
     graph = _without_delays(graph)
     known = fed_operators(graph)
     numbers = {operator.node.name: number for number, operator in enumerate(known)}
@@ -332,7 +336,7 @@ def measure(graph: m.Graph, batches: Iterable[pa.RecordBatch]) -> Disorder:
 
 
 def _without_delays(graph: m.Graph) -> m.Graph:
-    """Return a pipeline whose watermarks are the clocks of the partitions, with one key group."""
+    """Return a copy of a pipeline with one key group, in which each watermark equals the partition's clock."""
 
     def plain(node: m.Node) -> m.Node:
         if not isinstance(node, m.SourceNode) or isinstance(node.time.watermark, m.Punctuated):
@@ -343,9 +347,9 @@ def _without_delays(graph: m.Graph) -> m.Graph:
 
 
 def _pairs(operator: FedOperator, number: int, records: pa.Table, *, is_earlier: bool) -> pa.Table:
-    """Count pairs of a record and a window of an operator that judges them; without windows, records.
+    """Count the (record, window) pairs of an operator that judges them, or its records if it has no windows.
 
-    With `is_earlier`, the rows that are judged can be earlier than the records, by the time that the operator waits.
+    If `is_earlier`, the operator's rows can have earlier event times than the records, so windows are not used.
     """
     pairs, times = records, to_micros(records.column(TIME))
     ends = times + (operator.nearest or 0)
@@ -364,7 +368,10 @@ def _pairs(operator: FedOperator, number: int, records: pa.Table, *, is_earlier:
 
 
 def _since(records: pa.Table, times: Micros) -> Micros:
-    """Return how far times are before the clock at their records; the first record of a partition has no clock."""
+    """Return how far times are before the clock at their records, or -1 if they are after it.
+
+    The first record of a partition has no clock, so its result is -1, too.
+    """
     clocks = to_micros(records.column(WATERMARK))
     return np.where(clocks == MIN_TIME, _NEVER, np.maximum(clocks - times, _NEVER))
 
@@ -382,7 +389,7 @@ def _table(*columns: npt.NDArray[np.generic] | Sequence[int]) -> pa.Table:
 
 
 class _Total:
-    """Adds up tables of counts."""
+    """Sums up tables of counts."""
 
     def __init__(self) -> None:
         self.tables = [_table(*[[]] * len(_COLUMNS))]
@@ -399,7 +406,7 @@ class _Total:
             self._limit = max(_MOST_ROWS, 2 * self._rows)
 
     def counts(self, *others: _Total) -> Counts:
-        """Return the sums, with those of other totals."""
+        """Return the sums, including those of other totals."""
         table = self._sum(*others)
         return Counts(*(to_micros(table.column(name)) for name in _COLUMNS))
 
@@ -410,14 +417,17 @@ class _Total:
 
 
 def read_recorded(graph: m.Graph, reports: Iterable[StepReport]) -> Disorder:
-    """Bound the counts that a run has recorded; raise InputError if there are none, or of other partitions."""
+    """Bound the counts that a run has recorded.
+
+    Raise InputError if the run has recorded none, or recorded them for partitions that the pipeline does not have.
+    """
     known = fed_operators(graph)
     counted = defaultdict[int, Histogram](Histogram)
     for report in reports:
         for name, histogram in report.lateness.items():
             counted[graph.partition_number(name)] += histogram
     if not counted:
-        msg = "the history of the run has no lateness of records: give --log, which reads the log itself"
+        msg = "the history of the run does not record how late records are: use --log to read the log itself"
         raise InputError(msg)
     judging = [operator for operator in known if operator.judges]
     nearest = min((operator.nearest or 0 for operator in judging), default=None)
