@@ -224,7 +224,7 @@ def test_two_sources() -> None:
         ),
         (
             ("url, cents]}\n  moved", "url]}\n  moved"),
-            "17: streams.moved.from: the streams of a union have the same fields",
+            "17: streams.moved.from: the streams of a union must have the same fields",
         ),
         (
             (
@@ -688,7 +688,7 @@ def test_elements_read_back_and_say_what_they_are(tmp_path: Path) -> None:
             "14: streams.lines.flat_map: 'item' is not a field of the stream; its ",
         ),
         (("flat_map: items", "flat_map: user"), "14: streams.lines.flat_map: 'user' is a string, not an array of the"),
-        (("struct<sku", "struct<ID"), "14: streams.lines.flat_map: there are two fields 'ID' (SQL ignores case): give"),
+        (("struct<sku", "struct<ID"), "14: streams.lines.flat_map: there are two fields 'ID' (SQL ignores case): "),
         (("position: line", "position: SKU"), "14: streams.lines.position: there is a field 'SKU' already"),
         (("position: line", "position: __n"), "14: streams.lines.position: '__n' begins with two"),
         (("position: line", "element: item"), "14: streams.lines.element: an element is a struct with the fields"),

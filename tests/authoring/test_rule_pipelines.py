@@ -113,11 +113,11 @@ sink: {sqlite: {path: fraud.db, table: alerts}}
         ("{file: vip.txt}", "{kafka: {key: v}}", 8, "lists.vip.kafka lacks 'topic'"),
         ("{file: vip.txt}", "{kafka: {topic: v}, file: v}", 8, "'file' is not a key of lists.vip"),
         ("3 * prev.amount", "3 * prev.amounts", 12, "rules.0.when: 'amount > 3 * prev.amounts': 'amounts' is not"),
-        ("3 * prev.amount", "prev", 12, "rules.0.when: 'amount > prev': `prev` is a record: name a field of it"),
+        ("3 * prev.amount", "prev", 12, "rules.0.when: 'amount > prev': `prev` is a record: use a field of it"),
         ("amount > 3 * prev.amount", "prev.amount", 12, "rules.0.when: 'prev.amount' is a decimal(12,2), not a condi"),
-        ("3 * prev.amount", "mean(recent)", 12, "rules.0.when: 'amount > mean(recent)': mean() is over a field"),
+        ("3 * prev.amount", "mean(recent)", 12, "rules.0.when: 'amount > mean(recent)': mean() needs a field"),
         ("3 * prev.amount", "next.amount", 12, "rules.0.when: uses `next`, the following record, which comes after"),
-        ("3 * prev.amount", "next", 12, "rules.0.when: 'amount > next': `next` is a record: name a field of it"),
+        ("3 * prev.amount", "next", 12, "rules.0.when: 'amount > next': `next` is a record: use a field of it"),
         ("{prev.id}", "{next.id}", 13, "rules.0.say: uses `next`, the following record"),
         ("amount - prev.amount", "amount - next.amount", 14, "rules.0.with.more: uses `next`, the following record"),
         (
@@ -184,7 +184,7 @@ def test_a_list_in_a_lambda_is_tested_only_with_what_is_known_of_the_record() ->
         "merchant in blocked", "len(list_filter(recent, lambda x: x.seq > 1 and merchant in blocked)) > 1"
     )
     read(text)
-    problem = r"`x.merchant in blocked` is within a lambda: .* not for each 'x'; test a f"
+    problem = r"`x.merchant in blocked` is within a lambda, .* not for each 'x'; test a f"
     with pytest.raises(PipelineError, match=problem):
         read(text.replace("merchant in", "x.merchant in"))
 

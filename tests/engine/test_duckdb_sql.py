@@ -116,7 +116,7 @@ def test_an_error_of_another_query_does_not_end_one(engine: Engine) -> None:
 
 
 def test_values_that_are_not_as_many_as_their_records_are_a_defect() -> None:
-    with pytest.raises(RunError, match="an expression gave 3 values for 2 records; this is a defect of windrow"):
+    with pytest.raises(RunError, match="an expression returned 3 values for 2 records; this is a defect of windrow"):
         Projection.of(["unnest(range(n))"], ["n"]).table(numbers(1, 2))
 
 

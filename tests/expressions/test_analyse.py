@@ -72,12 +72,12 @@ def test_what_is_of_a_field_that_can_be_null_can_be_null() -> None:
         ("", "the expression is empty"),
         ("qty +", "is not an SQL expression: syntax error"),
         ("price) + (qty", "is not an SQL expression: syntax error"),
-        ("price, qty", "is not one SQL expression"),
-        ("price AS p", "is not one SQL expression"),
-        ("price; SELECT 2", "is not one SQL expression"),
-        ("qty WHERE ok", "is not one SQL expression"),
-        ("qty FROM t", "is not one SQL expression"),
-        ("qty ORDER BY qty", "is not one SQL expression"),
+        ("price, qty", "is not a single SQL expression"),
+        ("price AS p", "is not a single SQL expression"),
+        ("price; SELECT 2", "is not a single SQL expression"),
+        ("qty WHERE ok", "is not a single SQL expression"),
+        ("qty FROM t", "is not a single SQL expression"),
+        ("qty ORDER BY qty", "is not a single SQL expression"),
         ("Price", "'Price' is not a field; did you mean 'price'?"),
         ("prize * qty", "'prize' is not a field; did you mean 'price'?"),
         ("zzz", "'zzz' is not a field; the fields are price, qty, kind, t, x, ok, user name"),
@@ -99,7 +99,7 @@ def test_what_is_of_a_field_that_can_be_null_can_be_null() -> None:
         ("current_localtimestamp()", "has current_localtimestamp(), which can differ between runs"),
         (
             "age(t)",
-            "has age(), which can differ between runs; results must depend on the log alone; give it two arguments",
+            "has age(), which can differ between runs; results must depend on the log alone; call it with",
         ),
         ("lowr(kind)", "Scalar Function with name lowr does not exist"),
         ("kind + ok", "No function matches"),
@@ -119,7 +119,7 @@ def test_what_is_no_function_of_the_record_is_refused(text: str, why: str) -> No
 def test_a_field_that_is_a_word_of_sql_is_told_how_to_be_written() -> None:
     fields = (Field("at", TimestampType("millis")), Field("end", LongType()))
     with pytest.raises(
-        PipelineError, match='at, end are words of SQL: as a field, write "at" and "end" in double quotes'
+        PipelineError, match='at, end are SQL keywords: to mean a field, write "at" and "end" in double quotes'
     ):
         analyse("CAST(at AS VARCHAR) || end", fields)
     with pytest.raises(PipelineError, match=r"syntax error at or near .1.$"):

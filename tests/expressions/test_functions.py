@@ -69,29 +69,32 @@ def argument(type_: str) -> str:
         ("pg_postmaster_start_time()", "can differ between runs"),
         ("get_current_timestamp()", "can differ between runs"),
         ("coalesce(t, transaction_timestamp())", "can differ between runs"),
-        ("age(t AT TIME ZONE 'UTC')", "give it two arguments"),
+        ("age(t AT TIME ZONE 'UTC')", "call it with two arguments"),
         ("uuidv7()::VARCHAR", "can differ between runs"),
-        ("generate_subscripts([n], 1)", "has generate_subscripts(), which is of several rows"),
-        ("regexp_split_to_table(s, ',')", "has regexp_split_to_table(), which is of several rows"),
-        ("geomean(x)", "has geomean(), which is of several rows"),
-        ("weighted_avg(x, x)", "is of several rows"),
-        ("json_group_array(s)::VARCHAR", "is of several rows"),
+        ("generate_subscripts([n], 1)", "has generate_subscripts(), which uses several rows"),
+        ("regexp_split_to_table(s, ',')", "has regexp_split_to_table(), which uses several rows"),
+        ("geomean(x)", "has geomean(), which uses several rows"),
+        ("weighted_avg(x, x)", "uses several rows"),
+        ("json_group_array(s)::VARCHAR", "uses several rows"),
         ("array_agg(n)", "calls array_agg(), an aggregate function"),
         ("SUM(n)", "calls sum(), an aggregate function"),
         ("list_aggr([x], 'reservoir_quantile', 0.5)", "has reservoir_quantile() of a list, which can differ"),
         ("list_aggr([x], 'reservoir' || '_quantile', 0.5)", "has reservoir_quantile() of a list, which can differ"),
-        ("list_approx_count_distinct([x])", "by the release of DuckDB"),
-        ("list_aggr([x], 'approx_count_distinct')", "by the release of DuckDB"),
+        ("list_approx_count_distinct([x])", "with different releases of DuckDB"),
+        ("list_aggr([x], 'approx_count_distinct')", "with different releases of DuckDB"),
         # the day of a time with a zone is that of the clock
         ("(t::TIMETZ AT TIME ZONE 'America/New_York')::VARCHAR", "has timezone(), which can differ between runs"),
         ("json_serialize_plan(s)::VARCHAR", "has json_serialize_plan(), which can read files"),
-        ("stats(s)", "has stats(), which is of several rows"),
-        ("hash(s)::VARCHAR", "by the release of DuckDB; results must depend on the log alone; use md5_number_lower()"),
+        ("stats(s)", "has stats(), which uses several rows"),
+        (
+            "hash(s)::VARCHAR",
+            "different releases of DuckDB; results must depend on the log alone; use md5_number_lower()",
+        ),
         ("getvariable('a')", "can differ between runs"),
         ("error(s)", "has error(), which does more than return a value"),
         ("sleep_ms(n)", "has sleep_ms(), which does more than return a value"),
-        ("system.main.now()", "names a schema of now()"),
-        ("s.repeat(n)", "names a schema of repeat(), or calls it as a method"),
+        ("system.main.now()", "uses now() with a schema or as a method"),
+        ("s.repeat(n)", "uses repeat() with a schema or as a method"),
     ],
 )
 def test_what_hides_more_than_the_record_is_refused_by_name(text: str, why: str) -> None:
@@ -132,7 +135,7 @@ def test_what_this_duckdb_has_beside_the_table_is_refused_on_use_with_its_releas
     monkeypatch.setattr(functions, "table", lambda: known)
     analyse.cache_clear()
     release = duckdb.__version__
-    assert f"calls upper(): DuckDB {release} has it, which this version of windrow does not know" in refusal("upper(s)")
+    assert f"calls upper(): DuckDB {release} has it, but this version of windrow does" in refusal("upper(s)")
     assert f"calls hour(): DuckDB {release} has it with (TIMESTAMP WITH TIME ZONE)" in refusal("hour(t)")
     assert f"calls fdiv(): DuckDB {release} defines it as floor((x / y))" in refusal("fdiv(n, a)")
     assert analyse("hour(t AT TIME ZONE 'UTC')", FIELDS).columns == ("t",)
@@ -200,7 +203,7 @@ def test_a_record_cannot_ask_for_more_than_a_fixed_size(text: str, *, is_refused
         ("list_reduce(string_split(s, ''), lambda p, q: [p]::VARCHAR)", "can make its result a multiple of 'p'"),
         ("list_reduce(string_split(s, ''), lambda p, q: {'a': p} || q)", "can make its result a multiple of 'p'"),
         ("list_reduce(string_split(s, ''), lambda p, q: format('{}', [p]))", "can make its result a multiple of 'p'"),
-        ("len([n] + [a])", "calls +() with a list or a BIGNUM; concatenate lists by ||"),
+        ("len([n] + [a])", "calls +() with a list or a BIGNUM; concatenate lists with ||"),
         ("(s::BIGNUM - 1)::VARCHAR", "calls -() with a list or a BIGNUM"),
         (
             "len(list_transform(range(100000), lambda y: list_transform(range(100), lambda z: z + y)))",

@@ -189,7 +189,7 @@ def test_a_record_that_asks_for_too_much_fails_alone(text: str, s: str, why: str
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("(s::JSON::VARIANT)::VARCHAR", "has a VARIANT, whose nesting has no bound; use JSON"),
+        ("(s::JSON::VARIANT)::VARCHAR", "has a VARIANT, whose nesting has no limit; use JSON"),
         ("len(s::INTEGER[100000])", "has an array of 100,000 items"),
         ("len([s::INTEGER[1000][1000]])", "has an array of 1,000,000 items"),
         ("len(from_json(s, '[\"FLOAT[20000]\"]'))", "has an array of 20,000 items"),

@@ -142,7 +142,7 @@ def test_what_cannot_change_is_refused_by_its_field(edit: Edit, field: str, fold
     [
         (DecimalType(11, 2), r"not every decimal\(12,2\) is the same value as a decimal\(11,2\)"),
         (DecimalType(12, 3), r"not every decimal\(12,2\) is the same value as a decimal\(12,3\)"),
-        (DecimalType(14, 4), r"aggregate\.mean is rounded by the digits of its field"),
+        (DecimalType(14, 4), r"aggregate\.mean is rounded to the digits of its field"),
         (DoubleType(), r"not every decimal\(12,2\) is the same value as a double"),
         (StringType(), r"not every decimal\(12,2\) is the same value as a string"),
     ],

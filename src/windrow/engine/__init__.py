@@ -1,1 +1,1 @@
-"""The semantics: watermarks, operators and their state over Arrow columns, without Spark."""
+"""The engine: watermarks, operators and their state, computed on Arrow columns without Spark."""

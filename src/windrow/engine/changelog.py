@@ -1,6 +1,6 @@
 """Outputs of a step: changelog, late output, dead letters and clock journal, in the schemas of `windrow.engine.schema`.
 
-The late output has a row for each window that an expired record missed, with how late the record was.
+The late output has a row for each window that an expired record missed, with the record's lateness.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from windrow.expressions import AnySpec, Rows, sink_specs
 
 @dataclass(frozen=True)
 class StepOutput:
-    """The rows of a step (or of a key group in it), in the schemas of `windrow.engine.schema`."""
+    """The output rows of a step, or of one key group in a step, in the schemas of `windrow.engine.schema`."""
 
     changes: pa.Table
     late: pa.Table
@@ -31,12 +31,12 @@ class StepOutput:
 
     @staticmethod
     def empty(rows: Rows) -> StepOutput:
-        """Return an output with no rows."""
+        """Return an output without rows."""
         return StepOutput(schema.changes(rows).empty_table(), schema.NO_LATE, schema.NO_DEAD, schema.NO_CLOCKS)
 
     @staticmethod
     def concat(parts: Iterable[StepOutput]) -> StepOutput:
-        """Join the outputs of several key groups; there must be at least one."""
+        """Concatenate the outputs of several key groups; there must be at least one."""
         tables = zip(*((part.changes, part.late, part.dead, part.clocks) for part in parts), strict=True)
         return StepOutput(*map(pa.concat_tables, tables))
 
@@ -45,12 +45,15 @@ _REASON = (
     r"(?s)^((?:missing|null|wrong type|out of range|future|expression|null key|long key|conflict|unavailable): [^ :]+"
     r"|[^:]*).*$"
 )
-"""The kind of a reason: its first word, and the name of the field that it is about, if any."""
+"""Matches a reason and captures its kind: the first words, and the name of the field that it is about, if any."""
 _KINDS = 20
 
 
 def reason_kinds(dead: Iterable[pa.Table]) -> dict[str, int]:
-    """Count dead letters by the kind of their reason, such as ``missing: amount``; only the most frequent kinds."""
+    """Count dead letters by the kind of their reason, such as ``missing: amount``.
+
+    Only the 20 most frequent kinds are returned.
+    """
     chunks = [chunk for letters in dead if letters.num_rows for chunk in letters.column("reason").chunks]
     if not chunks:
         return {}
@@ -62,34 +65,37 @@ def reason_kinds(dead: Iterable[pa.Table]) -> dict[str, int]:
 def concat_by_sink(
     nothing: Mapping[str, StepOutput], parts: Iterable[Mapping[str, StepOutput]]
 ) -> dict[str, StepOutput]:
-    """Join the outputs of several key groups for each sink; `nothing` is an output without rows for each."""
+    """Concatenate the outputs of several key groups for each sink.
+
+    The parameter `nothing` maps each sink to an output without rows.
+    """
     outputs = list(parts)
     return {name: StepOutput.concat([none, *(part[name] for part in outputs)]) for name, none in nothing.items()}
 
 
 def empty_by_sink(graph: m.Graph) -> dict[str, StepOutput]:
-    """Return an output without rows for each sink of a graph."""
+    """Map each sink of a graph to an output without rows."""
     return {name: StepOutput.empty(spec.rows) for name, spec in sink_specs(graph).items()}
 
 
 def source_numbers(graph: m.Graph, partitions: pa.ChunkedArray) -> Micros:
-    """Return the number of the source of each partition."""
+    """Return the index of the source that each partition number of a graph belongs to."""
     numbers = to_micros(partitions)
-    # rows without a record have a partition behind all others
+    # rows without a record have a partition after all others
     return np.minimum(numbers // m.MAX_PARTITIONS, len(graph.sources) - 1)
 
 
 def source_places(graph: m.Graph, partitions: pa.ChunkedArray) -> tuple[pa.Array, pa.Array]:
-    """Return the label of the source of each partition, and the number of the partition in it."""
+    """Return the label of each partition's source, and the partition's number in that source."""
     numbers = source_numbers(graph, partitions)
     labels = pa.array([source.source.label for source in graph.sources], pa.string()).take(pa.array(numbers))
     return labels, pa.array(to_micros(partitions) - numbers * m.MAX_PARTITIONS, pa.int32())
 
 
 def with_labels(graph: m.Graph, table: pa.Table) -> pa.Table:
-    """Return rows by place in the log as in tables: with the label of the source and the partition in it.
+    """Replace a graph's partition numbers with the label of the source and the partition's number in that source.
 
-    Dead letters without a place are not changed.
+    Dead letters without a partition are not changed.
     """
     if len(graph.sources) == 1 or not table.num_rows:
         return table
@@ -105,7 +111,7 @@ def with_labels(graph: m.Graph, table: pa.Table) -> pa.Table:
 
 
 def with_numbers(graph: m.Graph, table: pa.Table) -> pa.Table:
-    """Return rows of tables with the numbers of partitions in the graph: the inverse of `with_labels`."""
+    """Replace each source's own partition numbers with the graph's partition numbers: the inverse of `with_labels`."""
     if len(graph.sources) == 1:
         return table
     labels = pa.array([source.source.label for source in graph.sources], pa.string())
@@ -116,11 +122,11 @@ def with_numbers(graph: m.Graph, table: pa.Table) -> pa.Table:
 
 
 ROW = "__row"
-"""The identity of a row in the late output, where several rows can have the same place: no field has this name."""
+"""Name of a row's `ID` in the late output, where several rows can have the same place; no field has this name."""
 
 
 def late_output(connection: Connection, spec: AnySpec, expired: pa.Table) -> pa.Table:
-    """Return the rows of the late output for expired records with their windows and watermark, in log order."""
+    """Build the late output, in log order, from expired records with columns for their window and watermark."""
     if expired.num_rows == 0:
         return schema.NO_LATE
     fields = spec.decode.fields
@@ -138,7 +144,7 @@ def late_output(connection: Connection, spec: AnySpec, expired: pa.Table) -> pa.
 
 
 def json_value(value: str, type_: m.DataType, depth: int = 0) -> str:
-    """Return the SQL that converts a value to one that JSON holds without loss: decimals as text, times in ISO 8601."""
+    """Return SQL that converts a value to a form that JSON holds without loss: decimals as text, times in ISO 8601."""
     match type_:
         case m.DecimalType():
             return f"{value}::VARCHAR"

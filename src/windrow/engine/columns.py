@@ -1,8 +1,8 @@
-"""Arrow columns: times as microseconds, tables as bytes, decimals as whole numbers.
+"""Conversion of Arrow data: times to microseconds, tables to bytes, and decimals to whole numbers.
 
 A time is an int64 of microseconds since the epoch, UTC; `MIN_TIME` and `MAX_TIME` stand for minus and plus infinity. A
-packed table is an Arrow IPC stream, so that Spark moves one row instead of thousands of records. A decimal is converted
-to its unscaled whole number (12.34 to 1234) by a view of its buffers, without a copy.
+packed table is an Arrow IPC stream, so that Spark moves one row instead of thousands of records. A decimal column is
+viewed as its unscaled whole numbers (12.34 as 1234), without copying its buffers.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ MAX_TIME: Final = 2**63 - 1
 """Plus infinity: the watermark at the end of the input."""
 
 FIRST_TIME: Final = MIN_TIME + 2
-"""The first time above minus infinity, for which both `MIN_TIME` and `-MAX_TIME` stand."""
+"""The first time after minus infinity, which both `MIN_TIME` and `-MAX_TIME` represent."""
 
 
 def to_micros(column: pa.ChunkedArray | pa.Array) -> Micros:
-    """View a column of int64 or timestamp[us] without nulls as a numpy array."""
+    """Return a column of int64 or timestamp[us] without nulls as a numpy array of int64."""
     array = whole(column)
     if not pa.types.is_int64(array.type):
         array = array.cast(pa.int64())
@@ -35,14 +35,14 @@ def to_micros(column: pa.ChunkedArray | pa.Array) -> Micros:
 
 
 def whole(column: pa.ChunkedArray | pa.Array) -> pa.Array:
-    """Return a column as an array, without a copy if it has a single chunk."""
+    """Return a column as a single array, without a copy if it has only one chunk."""
     if not isinstance(column, pa.ChunkedArray):
         return column
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 def distinct(numbers: Micros | npt.NDArray[np.int32]) -> list[int]:
-    """Return the distinct numbers of a column, ascending; faster than numpy where equal numbers are mostly adjacent."""
+    """Return the distinct numbers in ascending order; faster than numpy if equal numbers are mostly adjacent."""
     begins = np.flatnonzero(numbers[1:] != numbers[:-1]) + 1
     return sorted({*numbers[:1].tolist(), *numbers[begins].tolist()})
 
@@ -50,12 +50,15 @@ def distinct(numbers: Micros | npt.NDArray[np.int32]) -> list[int]:
 def concat(nothing: pa.Table, tables: Iterable[pa.Table]) -> pa.Table:
     """Concatenate tables of the same schema; `nothing` is the table without rows."""
     some = [table for table in tables if table.num_rows]
-    # each call of Arrow counts in a small step
+    # in a small step, the time of each call of Arrow matters
     return (some or [nothing])[0] if len(some) <= 1 else pa.concat_tables(some)
 
 
 def are_before(places: Sequence[Micros], others: Sequence[Micros | int]) -> npt.NDArray[np.bool_]:
-    """Return the mask of places that are before others, given as columns, the most significant first."""
+    """Return the mask of places that come before the corresponding `others`.
+
+    A place is a row of several columns, the most significant first.
+    """
     is_before: npt.NDArray[np.bool_] = np.zeros(len(places[0]), dtype=np.bool_)
     for column, other in zip(reversed(places), reversed(others), strict=True):
         is_before = (column < other) | ((column == other) & is_before)
@@ -63,7 +66,7 @@ def are_before(places: Sequence[Micros], others: Sequence[Micros | int]) -> npt.
 
 
 def with_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return a table's columns in the order of a schema, cast where the type differs."""
+    """Return a table with the columns of a schema, casting the columns whose types differ."""
     columns = map(table.column, schema.names)
     return pa.Table.from_arrays(
         [
@@ -93,18 +96,18 @@ def unpack(blob: Blob) -> pa.Table:
 
 
 def unscale(table: pa.Table) -> pa.Table:
-    """View every decimal column as its unscaled whole numbers."""
+    """View every decimal column of a table as unscaled whole numbers."""
     fields = [field.with_type(_unscaled_type(field.type)) for field in table.schema]
     return _view(table, pa.schema(fields))
 
 
 def unscale_array(array: pa.Array) -> pa.Array:
-    """View an array of decimals as its unscaled whole numbers; return any other array unchanged."""
+    """View an array of decimals as unscaled whole numbers; return any other array unchanged."""
     return reinterpret(array, _unscaled_type(array.type))
 
 
 def rescale(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """View unscaled decimals with the scales of `schema`, and cast other columns; both have the same column order."""
+    """View unscaled decimals with the scales of `schema`, and cast other columns; the column order must be the same."""
     fields = [
         target if pa.types.is_decimal(target.type) and target.type.precision == field.type.precision else field
         for field, target in zip(table.schema, schema, strict=True)
@@ -113,7 +116,7 @@ def rescale(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def cast_table(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Cast a table to a schema, keeping nulls in columns that are not nullable.
+    """Cast a table to a schema, allowing nulls in columns that are not nullable.
 
     An aggregate that was added to a running pipeline is null for older windows, even if it is otherwise never null.
     """
@@ -126,7 +129,7 @@ def nullable(schema: pa.Schema) -> pa.Schema:
 
 
 def reinterpret(array: pa.Array, type_: pa.DataType) -> pa.Array:
-    """View an array of decimals as a decimal type of another scale."""
+    """View an array of decimals as a decimal type with a different scale."""
     return (
         array if array.type == type_ else pa.Array.from_buffers(type_, len(array), array.buffers(), offset=array.offset)
     )

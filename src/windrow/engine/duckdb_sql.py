@@ -1,8 +1,8 @@
-"""Queries of DuckDB over Arrow tables, and quoting of names and texts in them.
+"""DuckDB queries over Arrow tables, and quoting of names and texts in SQL.
 
-DuckDB is used as a library of vectorised operators: each step's tables are its input, and it stores nothing. There are
-two databases a process: one for windrow's own queries, and that of `expressions.engine` for users' expressions, which a
-`Projection` evaluates and which has no access to files, settings or the variables of Python.
+DuckDB is used as a library of vectorised operators: it reads each step's tables and stores nothing. Each process has
+two databases: one for windrow's own queries, and one for users' expressions (`expressions.engine`). Users' expressions
+are queried through a `Projection`; their database has no access to files, settings or Python variables.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ warnings.filterwarnings("ignore", "Arrow output on a DB-API result makes an extr
 T = TypeVar("T")
 
 _ROWS_THAT_GROW = 8
-"""The number of rows that fit into memory if each value is as large as possible."""
+"""Number of rows that fit into memory even if each value is as large as possible."""
 
 _FEW_ROWS = 10_000
-"""Up to this number of rows a query is planned once for all tables of its schemas: planning costs more than running."""
+"""Up to this number of rows, planning costs more than running, so a plan is used for all tables of the same schemas."""
 
 
 QUERIES: Final = Engine("SET GLOBAL TimeZone = 'UTC'")
@@ -41,9 +41,10 @@ QUERIES: Final = Engine("SET GLOBAL TimeZone = 'UTC'")
 
 
 class Connection:
-    """A connection to this process's DuckDB, with a namespace of its own; `query` keeps plans in it.
+    """A connection to this process's DuckDB, with its own namespace and a cache of query plans.
 
-    An error of the user's code in a query names the first `key` whose rows alone make the query fail.
+    If the user's code fails in a query, the error shows the first key (of the columns `key`) whose rows alone make the
+    query fail.
     """
 
     def __init__(self, key: Iterable[str] = ()) -> None:
@@ -64,8 +65,9 @@ class Connection:
 def query(connection: Connection, sql: str, **tables: pa.Table) -> pa.Table:
     """Run a query over the named tables; raise RunError if it fails.
 
-    DuckDB plans a query for the numbers of rows of its tables. For few rows this takes longer than the query itself, so
-    the second time that a query runs over few rows, it is planned for all tables of these schemas.
+    DuckDB plans a query for the sizes of its tables. With few rows, planning takes longer than the query itself, so
+    when a query runs over few rows for the second time, a plan is prepared that is used for all tables with the same
+    schemas.
     """
     plan = None
     if sum(table.num_rows for table in tables.values()) <= _FEW_ROWS:
@@ -83,9 +85,9 @@ def query(connection: Connection, sql: str, **tables: pa.Table) -> pa.Table:
 
 
 def _failing_key(connection: Connection, sql: str, tables: Mapping[str, pa.Table]) -> str:
-    """Return the first key for whose rows alone the user's code in a query fails; empty if there is none.
+    """Return the first key whose rows alone make the user's code in a query fail, or an empty string.
 
-    The keys are tried by halves, so a query that has failed is run again over fewer and fewer rows.
+    The key is found by halving the set of keys, which runs the failed query again over fewer and fewer rows.
     """
     cursor, by = connection.cursor, ", ".join(map(identifier, connection.key))
     keyed = {name: table for name, table in tables.items() if set(connection.key) <= set(table.column_names)}
@@ -105,7 +107,7 @@ def _failing_key(connection: Connection, sql: str, tables: Mapping[str, pa.Table
         return ""
     rows = " UNION ALL ".join(f"SELECT {by} FROM {name}" for name in keyed)
     keys = _run_over(keyed, cursor, f"SELECT DISTINCT {by} FROM ({rows}) ORDER BY ALL")
-    if fails(keys.slice(0, 0)):  # by a table that has no keys
+    if fails(keys.slice(0, 0)):  # because of a table that has no keys
         return ""
     while keys.num_rows > 1:
         half = keys.num_rows // 2
@@ -115,7 +117,7 @@ def _failing_key(connection: Connection, sql: str, tables: Mapping[str, pa.Table
 
 
 def _on_valid(engine: Engine, run: Callable[[], T]) -> T:
-    """Run a query; run it again if DuckDB has invalidated the database, perhaps by an error of another query."""
+    """Run a query; if DuckDB has invalidated the database, perhaps after an error in another query, run it again."""
     try:
         return run()
     except (duckdb.FatalException, duckdb.InternalException):
@@ -124,15 +126,16 @@ def _on_valid(engine: Engine, run: Callable[[], T]) -> T:
 
 
 class EvaluationError(RunError):
-    """An expression fails for at least one row."""
+    """An expression failed for at least one row."""
 
 
 class Projection:
-    """Users' expressions over the rows of a table, as a query over `rows` that returns a row for each.
+    """A query that evaluates users' expressions for each row of a table; it reads the table as `rows`.
 
-    It is planned once for all tables of a schema, and reads only `columns`, as each has a cost. If it `grows`, the
-    values of a row can be much larger than the row, so they are computed for a few rows at a time. Raise
-    EvaluationError if an expression fails, and RunError if the machine does.
+    It is planned once for all tables with the same schema. It reads only `columns`, because each column has a cost. If
+    it `grows`, the values of a row can be much larger than the row, so they are computed for a few rows at a time.
+    Raise EvaluationError if an expression fails, and RunError if the machine fails, for example because it runs out of
+    memory.
     """
 
     def __init__(self, sql: str, columns: Iterable[str], *, grows: bool = False) -> None:
@@ -143,18 +146,18 @@ class Projection:
 
     @staticmethod
     def of(expressions: Iterable[str], columns: Iterable[str], *, grows: bool = False) -> Projection:
-        """Return the projection of expressions to columns `c0`, `c1` ..."""
+        """Create a projection that computes the expressions as columns `c0`, `c1` and so on."""
         values = (f"{sql} AS c{number}" for number, sql in enumerate(expressions))
         return Projection(f"SELECT {', '.join(values)} FROM rows", columns, grows=grows)
 
     def table(self, rows: pa.Table) -> pa.Table:
-        """Return the values for each row."""
+        """Return the values of the expressions for each row."""
         values: pa.Table = self._run(rows, duckdb.DuckDBPyConnection.to_arrow_table)
         _check_rows(values.num_rows, rows)
         return values
 
     def masks(self, rows: pa.Table) -> npt.NDArray[np.bool_]:
-        """Return the values of conditions, which are never null, by row and number."""
+        """Return the values of conditions that are never null as a matrix with a column for each condition."""
         found = self._run(rows, duckdb.DuckDBPyConnection.fetchnumpy)
         masks = np.column_stack([np.asarray(column, dtype=np.bool_) for column in found.values()])
         _check_rows(len(masks), rows)
@@ -180,19 +183,20 @@ _MACHINE = (
     duckdb.InterruptException,
     duckdb.ConnectionException,
 )
-"""Errors of the machine, not of the rows."""
+"""Errors that the machine causes, and not the rows."""
 
 
 def _check_rows(found: int, rows: pa.Table) -> None:
     if found != rows.num_rows:
-        msg = f"an expression gave {found} values for {rows.num_rows} records; this is a defect of windrow"
+        msg = f"an expression returned {found} values for {rows.num_rows} records; this is a defect of windrow"
         raise RunError(msg)
 
 
 def evaluate_in_halves(evaluate: Callable[[pa.Table], T], rows: pa.Table) -> tuple[list[T], dict[int, str]]:
-    """Return the values of the rows for which an evaluation does not fail, in parts, and the other rows' errors.
+    """Return the values of the rows that can be evaluated, in parts, and map the index of each failed row to its error.
 
-    Rows that fail together are tried by halves, so whether a row fails does not depend on the others.
+    If rows fail together, each half of them is evaluated again, so whether a row fails does not depend on the other
+    rows.
     """
     parts: list[T] = []
     failed: dict[int, str] = {}
@@ -211,10 +215,10 @@ def evaluate_in_halves(evaluate: Callable[[pa.Table], T], rows: pa.Table) -> tup
 
 
 class _Plan:
-    """A query that is planned once for all tables of the same schemas, when it first runs.
+    """A query that is planned once, when it first runs, for all tables with the same schemas.
 
-    It reads the tables by views of objects that return another stream in each run. These and the prepared statement are
-    in a namespace of their own. DuckDB computes at most `most` rows at a time, if given.
+    It reads each table through a view of an object that returns a new stream in each run. The views and the prepared
+    statement have their own namespace. If `most` is given, DuckDB computes at most that many rows at a time.
     """
 
     def __init__(self, engine: Engine, sql: str, tables: Mapping[str, pa.Table], most: int | None = None) -> None:
@@ -224,14 +228,14 @@ class _Plan:
         self._cursor: duckdb.DuckDBPyConnection
 
     def is_for(self, tables: Mapping[str, pa.Table]) -> bool:
-        """Whether the tables have the schemas that it is planned for."""
+        """Return True if the tables have the schemas that the query was planned for."""
         # metadata of a field can change its type
         return all(
             stream.schema.equals(tables[name].schema, check_metadata=True) for name, stream in self._streams.items()
         )
 
     def run(self, tables: Mapping[str, pa.Table], fetch: Callable[[duckdb.DuckDBPyConnection], T]) -> T:
-        """Run the query, and fetch its result; raise DuckDB's error if it fails."""
+        """Run the query and fetch its result; raise DuckDB's error if it fails."""
         for name, stream in self._streams.items():
             stream.table = tables[name]
         try:
@@ -250,7 +254,7 @@ class _Plan:
 
 
 class _Streams:
-    """Returns a stream of its table for each run; between runs it has no table."""
+    """Returns a new Arrow stream of its table for each run; between runs it has no table."""
 
     def __init__(self, schema: pa.Schema, most: int | None) -> None:
         self.schema = schema
@@ -283,7 +287,10 @@ def _parse(sql: str) -> duckdb.Statement:
 
 
 def _failure(error: duckdb.Error, key: str = "") -> RunError:
-    """Translate DuckDB's error: the message of a RunError that Python code in the query raised, or DuckDB's own."""
+    """Convert DuckDB's error to a RunError.
+
+    The message comes from a RunError that Python code in the query raised or, failing that, from DuckDB.
+    """
     message = _message_of_code(error)
     if not message:
         return RunError(f"a step cannot be computed: {duckdb_message(error)}; what was committed stays")
@@ -291,15 +298,15 @@ def _failure(error: duckdb.Error, key: str = "") -> RunError:
 
 
 def _message_of_code(error: duckdb.Error) -> str:
-    """Return the message of a RunError that Python code in a query raised; empty for an error of DuckDB's own."""
+    """Return the message of a RunError that Python code in a query raised, or an empty string for other errors."""
     return str(error).partition(f"{RunError.__name__}: ")[2]
 
 
 def identifier(name: str) -> str:
-    """Quote a name for SQL."""
+    """Quote a name as an SQL identifier."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def literal(text: str) -> str:
-    """Quote a text for SQL."""
+    """Quote a text as an SQL string literal."""
     return "'" + text.replace("'", "''") + "'"

@@ -1,6 +1,6 @@
 """Key groups: the fixed number of parts into which a pipeline's keys, and so its work and state, are divided.
 
-Their number is part of the pipeline; the group of a key depends only on the key and that number.
+The number of key groups is part of the pipeline; the group of a key depends only on the key and that number.
 """
 
 from __future__ import annotations
@@ -20,22 +20,26 @@ from windrow.engine.schema import ID, LAST_PARTITION, OFFSET, PARTITION
 KeyGroups = npt.NDArray[np.int64]
 
 MAX_KEY_BYTES: Final = 2048
-"""The maximum total bytes of UTF-8 of the texts of a key, for any sink.
+"""Maximum total size of a key's texts in UTF-8 bytes, for any sink.
 
-A row of PostgreSQL's index has at most 2,704 bytes. Some 650 are left for the bounds of the window, the revision, other
-key fields (8 bytes each, a decimal up to 25), and up to 7 bytes a text for its length and alignment.
+A row of a PostgreSQL index has at most 2,704 bytes. About 650 of them are left for the bounds of the window, the
+revision, other key fields (8 bytes each, up to 25 for a decimal), and up to 7 bytes per text for its length and
+alignment.
 """
 
 
 def text_bytes(texts: Sequence[pa.Array]) -> npt.NDArray[np.int64]:
-    """Return the total bytes of UTF-8 of each row in at least one column of strings; a null has none."""
+    """Return each row's total size in UTF-8 bytes across one or more string columns; nulls have size 0."""
     counts = [pc.fill_null(pc.binary_length(column), 0).to_numpy(zero_copy_only=False) for column in texts]
     bytes_: npt.NDArray[np.int64] = np.sum(counts, axis=0, dtype=np.int64)
     return bytes_
 
 
 def key_numbers(keys: pa.Table) -> npt.NDArray[np.int64]:
-    """Number the keys in the rows of a table without nulls; the numbers are at least 0, below the number of rows."""
+    """Return a number for each row of a table without nulls, equal for equal keys.
+
+    The numbers are at least 0 and less than the number of rows.
+    """
     numbers, is_constant = np.zeros(keys.num_rows, dtype=np.int64), True
     for column in keys.columns:
         encoded = whole(column).dictionary_encode()
@@ -49,10 +53,10 @@ def key_numbers(keys: pa.Table) -> npt.NDArray[np.int64]:
 def key_groups(connection: Connection, keys: pa.Table, groups: int, *, are_ids: bool = False) -> KeyGroups:
     """Return the key group of each row of a table of keys.
 
-    The hash is MD5 of the key's text, so it is the same on every machine and in every version, and state is found in
-    the key group that it was written for. It is computed once for each distinct key. Keys that mostly occur once, such
-    as ids, use the hash of pandas, which is equally stable: converting them to text takes longer than the whole step.
-    Without a key all rows are in the first group.
+    The hash is the MD5 of the key's text. It is the same on every machine and in every version, so a key's state is
+    always found in the key group that it was written for. It is computed once for each distinct key. Keys that mostly
+    occur once, such as ids, use the hash of pandas, which is equally stable, because converting them to text takes
+    longer than the whole step. Without a key all rows are in the first group.
     """
     if not keys.num_columns:
         return np.zeros(keys.num_rows, dtype=np.int64)
@@ -69,15 +73,15 @@ def key_groups(connection: Connection, keys: pa.Table, groups: int, *, are_ids: 
 
 
 def split_by_group(rows: pa.Table, groups: KeyGroups) -> Iterator[tuple[int, pa.Table]]:
-    """Split rows by their key group."""
+    """Yield each key group that has rows, together with its rows."""
     for group in np.unique(groups).tolist():
         yield group, rows.filter(pa.array(groups == group))
 
 
 def place_groups(connection: Connection, records: pa.Table, groups: int) -> KeyGroups:
-    """Return the key group of each record by its place in the log, whatever its key.
+    """Return the key group of each record, determined by its place in the log instead of its key.
 
-    Rows without a record, such as those of timers, are all at the same place, and go by their `ID`.
+    Rows without a record, such as rows emitted by timers, all have the same place, so their `ID` determines the group.
     """
     found = key_groups(connection, records.select([PARTITION, OFFSET]), groups, are_ids=True)
     is_made = to_micros(records.column(PARTITION)) == LAST_PARTITION
@@ -88,7 +92,7 @@ def place_groups(connection: Connection, records: pa.Table, groups: int) -> KeyG
 
 
 def hashable(column: pa.ChunkedArray) -> npt.NDArray[Any]:
-    """Return whole numbers and times unchanged, and the hash of the text of other values."""
+    """Return whole numbers and times unchanged, and all other values as hashes of their text."""
     if pa.types.is_integer(column.type) or pa.types.is_timestamp(column.type):
         return to_micros(column)
     import pandas as pd  # noqa: PLC0415 - as above
@@ -99,7 +103,7 @@ def hashable(column: pa.ChunkedArray) -> npt.NDArray[Any]:
 
 
 def key_texts(connection: Connection, keys: pa.Table) -> pa.ChunkedArray:
-    """Return a text for each row that is unique to its key, and the same on every machine."""
+    """Return a text for each row that is unique to its key and the same on every machine."""
     if keys.num_columns == 1 and pa.types.is_string(keys.schema.types[0]):
         return keys.column(0)
     parts = [f"{identifier(name)}::VARCHAR" for name in keys.column_names]

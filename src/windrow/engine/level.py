@@ -1,9 +1,9 @@
 """Levels: the parts of a graph between exchanges, and the step of one key group at a level.
 
-A node with state is at the level after those of the nodes with state that it reads; the local aggregates of salted keys
-are at the level before that of their node. All operators of a level run in the same task. The clocks of partitions
-advance once for all of them, in the same way in every key group and at every level, since each receives the same
-messages about partitions.
+A node with state is at the level after all nodes with state that it reads; the local aggregates of salted keys are at
+the level before their node. All operators of a level run in the same task. The clocks of partitions advance once for
+all of them, and in the same way in every key group and at every level, because each receives the same messages about
+partitions.
 """
 
 from __future__ import annotations
@@ -46,21 +46,22 @@ def open_levels(
     packed: Callable[[pa.Table], bytes] = pack,
     probe: OpenProbe = NoProbe,
 ) -> tuple[LevelRunner, ...]:
-    """Return the levels of a pipeline; `partitions` are those of the sources when it was first started.
+    """Return the levels of a pipeline; `partitions` are the partitions that its sources had when it was first started.
 
-    `packed` packs the records that a level sends to the next. `probe` opens the probe of a step of a key group.
+    The function `packed` packs the records that a level sends to the next one. `probe` opens a probe for a step of a
+    key group.
     """
     levels, known = graph.levels, tuple(partitions)
     return tuple(LevelRunner(graph, places, known, packed, probe, is_last=places is levels[-1]) for places in levels)
 
 
 def number_of_levels(graph: m.Graph) -> int:
-    """Return how many levels `open_levels` opens."""
+    """Return the number of levels that `open_levels` opens."""
     return len(graph.levels)
 
 
 def levels_with_state(graph: m.Graph) -> tuple[int, ...]:
-    """Return the numbers of the levels that have more state than the clocks, counted from the last, which is 0."""
+    """Return the numbers of the levels that have state besides the clocks; level 0 is the last one."""
     levels = enumerate(reversed(graph.levels))
     return tuple(number for number, places in levels if not all(place.is_local for place in places))
 
@@ -70,13 +71,16 @@ _CLOCKS, _OPERATORS = '{"clocks": ', ', "operators": '
 
 @dataclass
 class LevelSummary:
-    """The summary of a key group at a level: the clocks as JSON, and the parts of operators by node (plain JSON)."""
+    """The summary of a key group's state at a level.
+
+    It has the clocks as JSON text, and the summary of each node's operator as plain JSON values.
+    """
 
     clocks: str
     operators: dict[str, Any] = field(default_factory=dict)
 
     def encode(self) -> bytes:
-        """Write as JSON."""
+        """Encode the summary as JSON."""
         return f"{_CLOCKS}{self.clocks}{_OPERATORS}{json.dumps(self.operators)}}}".encode()
 
     @staticmethod
@@ -88,9 +92,9 @@ class LevelSummary:
 
 
 def join_levels(states: Iterable[MemoryState]) -> MemoryState:
-    """Return the joined state of a key group at all levels.
+    """Merge the states of a key group at all levels into one state.
 
-    The clocks are the same at each, but only the last level has all `timers`.
+    The clocks are the same at every level, except that only the last level has all `timers`.
     """
     first, *others = states
     if not others:
@@ -109,10 +113,10 @@ def join_levels(states: Iterable[MemoryState]) -> MemoryState:
 
 
 def migrate(graph: m.Graph, changes: Mapping[str, StateChange], states: Iterable[MemoryState]) -> list[MemoryState]:
-    """Return the initial states of the pipeline's key groups (of all levels), in their order, from those of a run.
+    """Return the initial state of each key group (for all levels), in order, from the states of an earlier run.
 
-    `changes` says by node how that of the run differed; any other node starts without state. Clocks are the same in
-    every key group, so those of the first are used.
+    For each node that keeps its state, `changes` says how the node differed in that run; all other nodes start without
+    state. Clocks are the same in every key group, so those of the first group are used.
     """
     known = [(LevelSummary.decode(blob), state) for state in states if (blob := state.summary()) is not None]
     new = [MemoryState() for _ in range(graph.key_groups)]
@@ -140,7 +144,7 @@ def migrate(graph: m.Graph, changes: Mapping[str, StateChange], states: Iterable
 
 
 class _NodeRunner:
-    """A node at a level: its operator, and where its output goes."""
+    """A node at a level: its operator, and the router for its output."""
 
     def __init__(
         self, graph: m.Graph, place: m.LevelNode, packed: Callable[[pa.Table], bytes], local: Container[str]
@@ -169,7 +173,7 @@ class _NodeRunner:
     def step(
         self, group: int, given: StepInput, advance: ClockAdvance, local: Sequence[pa.Table], state: OperatorState
     ) -> NodeStep:
-        """Run the step of the operator; `local` are records from nodes of the same level."""
+        """Run the operator's step; `local` has the records from nodes of the same level."""
         raw = records = given.raw[self.name]
         late, expired = schema.NO_LATE, tuple[Judged, ...]()
         if raw.num_rows:
@@ -183,9 +187,10 @@ class _NodeRunner:
         return NodeStep(group, self.name, given, advance, raw, records, (*expired, *output.judged), output)
 
     def split_expired(self, records: pa.Table, group: int) -> tuple[pa.Table, pa.Table, tuple[Judged, ...]]:
-        """Return the records within the lateness of their source, and the late output and verdicts of expired ones.
+        """Return the records within their source's lateness, and the late output and verdicts for expired records.
 
-        All key groups have the versions of a broadcast lookup, but each version is in the late output of only one.
+        All key groups have the versions of a broadcast lookup, but only one key group adds an expired version to the
+        late output.
         """
         if not self.is_limited.any():
             return records, schema.NO_LATE, ()
@@ -203,7 +208,7 @@ class _NodeRunner:
         return records, late_output(self._duck, self.spec, expired), (Judged.of_all(expired, expired=True),)
 
     def packets(self, output: OperatorOutput) -> Iterator[Packet]:
-        """Yield packets for the nodes below."""
+        """Yield packets for the downstream nodes."""
         yield from output.packets
         if self.router is not None:
             streams = dict(zip(self.outputs, output.records, strict=True))
@@ -214,7 +219,10 @@ class _NodeRunner:
             yield from self.router.close()
 
     def timer_packets(self, output: OperatorOutput, advance: ClockAdvance) -> Iterator[Packet]:
-        """Yield packets for all key groups with the last time of timers that the end of the input fired."""
+        """Yield a packet for each key group if timers fired by the end of the input emitted rows later than the input.
+
+        The packet has the latest time of these rows.
+        """
         if advance.is_end and isinstance(self.node, m.ProcessNode) and output.records and output.records[0].num_rows:
             time = int(to_micros(output.records[0].column(TIME)).max())
             if time > advance.end_of(self.node.input):
@@ -222,7 +230,7 @@ class _NodeRunner:
                     yield Packet(group, TimersEnded(self.name, time))
 
     def results(self, group: int, output: OperatorOutput) -> Iterator[Packet]:
-        """Yield packets with the changes and the late output for sinks, which are at the last level."""
+        """Yield packets with changes and late output for the sinks, which are at the last level."""
         if self.is_local:
             return
         counts = output.late_records, output.duplicates
@@ -233,7 +241,7 @@ class _NodeRunner:
 
 
 def with_window_ids(name: str, key: Sequence[str], rows: pa.Table) -> pa.Table:
-    """Return the rows of windows with their `ID`: the names of the stream, the window and the key, the revision."""
+    """Add an `ID` to rows of windows, made of the stream's name, the window, the key and the revision."""
     window = [rows.column(name).cast(pa.string()) for name in ("window_start", "window_end")]
     keys = [rows.column(name).cast(pa.string()) for name in key]
     # the keys (a/b, c) and (a, b/c) differ
@@ -244,10 +252,10 @@ def with_window_ids(name: str, key: Sequence[str], rows: pa.Table) -> pa.Table:
 
 
 class LevelRunner:
-    """Runs the steps of a level in its key groups.
+    """Runs the steps of a level for its key groups.
 
-    Between steps it keeps only the last move of the clocks, which is the same in all key groups. Unless the level
-    `is_last`, it forwards all messages that are not for its operators to the same key group at the next level.
+    Between steps it keeps only the last advance of the clocks, which is the same in all key groups. Unless `is_last` is
+    set, it forwards all messages that are not for its operators to the same key group at the next level.
     """
 
     def __init__(
@@ -282,7 +290,7 @@ class LevelRunner:
         self._above_sink = {sink.name: _all_above(graph, sink) for sink in graph.sinks}
 
     def begin(self, known: MemoryState, state: State) -> None:
-        """Restore the state of a key group from that of all levels in a savepoint."""
+        """Restore a key group's state at this level from a savepoint, which has the state of all levels."""
         blob = known.summary()
         if blob is None:
             return
@@ -294,7 +302,7 @@ class LevelRunner:
                 state.set(scoped_kind(name, kind), bucket, data)
 
     def change_lists(self, changes: Sequence[m.ListChange]) -> None:
-        """Change the lists of rules for all later records."""
+        """Change the lists that rules use for all later records."""
         from windrow.engine.operators.rules.operator import RulesOperator  # noqa: PLC0415 - only pipelines with rules need it
 
         for node in self._nodes:
@@ -302,7 +310,7 @@ class LevelRunner:
                 node.operator.change_lists(changes)
 
     def takes(self, message: Message) -> bool:
-        """Whether a message is for an operator of this level."""
+        """Return True if a message is for an operator of this level."""
         return isinstance(message, Records | PartialPanes) and message.to in self._names
 
     def step(self, group: int, messages: Iterable[Message], state: State) -> base.GroupOutput:
@@ -349,7 +357,7 @@ class LevelRunner:
     def _output(
         self, sink: str, outputs: Mapping[str, OperatorOutput], given: StepInput, journal: pa.Table
     ) -> StepOutput:
-        """Return the rows of a sink: those of this level, and those that earlier levels sent."""
+        """Return the rows of a sink: those of this level, and those sent by earlier levels."""
         maker, above = self._makers[sink], self._above_sink[sink]
         changes = _tables("changes", given.results.get(maker, ()))
         late = _tables("late", (result for name in above for result in given.results.get(name, ())))
@@ -371,14 +379,15 @@ def _tables(kind: Literal["changes", "late"], results: Iterable[Results]) -> lis
 
 
 def _maker(graph: m.Graph, sink: m.SinkNode) -> str:
-    """Return the name of the node whose operator makes the rows of a sink."""
+    """Return the name of the node whose operator produces the rows of a sink."""
     return sink.input if isinstance(graph.producer(sink.input), m.ResultNode) else sink.name
 
 
 def _all_above(graph: m.Graph, sink: m.SinkNode) -> tuple[str, ...]:
-    """Return the names of the nodes that a sink depends on, and its own.
+    """Return the names of a sink and of all nodes that it depends on.
 
-    The versions of a table have a name of their own: a lookup reads the versions, not the output of its operator.
+    A table's versions have their own name, because a lookup reads the versions and not the output of the table's
+    operator.
     """
     found, stack = {sink.name: None}, [*sink.inputs]
     while stack:
@@ -395,7 +404,11 @@ def _all_above(graph: m.Graph, sink: m.SinkNode) -> tuple[str, ...]:
 def _count_step(
     group: int, outputs: Iterable[OperatorOutput], given: StepInput, clocks: PartitionClocks
 ) -> base.GroupStats:
-    """Count a step; records by the messages about partitions, which every key group receives."""
+    """Count a step of a key group.
+
+    Records are counted only in group 0, because every key group receives the messages about partitions that have the
+    counts.
+    """
     own = list(outputs)
     sent = [result for results in given.results.values() for result in results]
     counted: list[OperatorOutput | Results] = [*own, *sent]

@@ -1,4 +1,4 @@
-"""Lists of rules: the entries of a file, read once at the start of a run; those of a topic are read by its source."""
+"""Lists of values that rules use: files are read once at the start of a run, topics by their sources."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from windrow.errors import InputError
 
 
 def with_entries(graph: m.Graph, read_topic: Callable[[m.TopicList], Iterable[str]] | None = None) -> m.Graph:
-    """Return a pipeline that contains the entries of its lists, so that other machines need not have the files.
+    """Return a pipeline that contains the entries of its lists, so that other machines do not need the files.
 
-    Without `read_topic` lists in topics are not changed. Raise InputError for a file that cannot be read.
+    Without `read_topic`, lists in topics are not changed. Raise InputError if a file cannot be read.
     """
 
     def read(rule_list: m.RuleList) -> m.RuleList:
@@ -26,12 +26,12 @@ def with_entries(graph: m.Graph, read_topic: Callable[[m.TopicList], Iterable[st
 
 
 def lists_of(graph: m.Graph) -> tuple[m.RuleList, ...]:
-    """Return the lists of the rules of a graph."""
+    """Return all lists that a graph's rules use."""
     return tuple(rule_list for node in graph.rules for rule_list in node.rules.lists)
 
 
 def with_lists_of(graph: m.Graph, lists: Iterable[m.RuleList]) -> m.Graph:
-    """Return a graph with other lists of the same names."""
+    """Replace the lists of a graph's rules with lists of the same names."""
     by_name = {rule_list.name: rule_list for rule_list in lists}
 
     def replace_lists(node: m.Node) -> m.Node:
@@ -43,12 +43,12 @@ def with_lists_of(graph: m.Graph, lists: Iterable[m.RuleList]) -> m.Graph:
 
 
 def read_entries(lists: Iterable[m.RuleList]) -> dict[str, frozenset[str]]:
-    """Return the entries of each list; raise InputError for a file that cannot be read, or a topic that was not."""
+    """Map the name of each list to its entries; raise InputError if a file cannot be read or a topic was not read."""
     return {rule_list.name: _entries(rule_list) for rule_list in lists}
 
 
 def list_problems(graph: m.Graph) -> Iterator[tuple[str, str]]:
-    """Yield the key and the error of each list of a pipeline whose file cannot be read on this machine."""
+    """Yield (configuration key, error message) for each list whose file cannot be read on this machine."""
     for rule_list in lists_of(graph):
         if isinstance(rule_list, m.FileList):
             try:

@@ -1,7 +1,7 @@
 """Merged order of records: by watermark, partition and offset, then by the identity of the row.
 
-The text of an `ID` contains numbers, of places in a log and of elements; ids are compared by these as numbers, and
-where they are equal, as texts.
+The text of an `ID` contains numbers: offsets, and the numbers of elements. Ids are compared by these numbers first, and
+as texts if the numbers are equal.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ Order = npt.NDArray[np.intp]
 
 
 def in_merged_order(records: pa.Table) -> pa.Table:
-    """Sort records by watermark, partition and offset, then by side of a join and `ID`."""
+    """Sort records by watermark, partition and offset, then by the side of a join and `ID`."""
     return _sort(records, _columns(records, (*PLACE, SIDE) if SIDE in records.column_names else PLACE))
 
 
 def numbered_in_merged_order(records: pa.Table) -> pa.Table:
-    """Return records with partition 0, and their number in the merged order as offset."""
+    """Set the partition of all records to 0, and the offset of each to its number in the merged order."""
     columns = _columns(records, PLACE)
     order = np.lexsort(columns[::-1])
     numbers = np.empty_like(order)
@@ -54,7 +54,7 @@ def _columns(records: pa.Table, names: Sequence[str]) -> list[Micros]:
 
 
 def _sort(records: pa.Table, columns: list[Micros]) -> pa.Table:
-    """Sort records by columns of whole numbers, then by `ID`, if they have any."""
+    """Sort records by integer columns, then by `ID` if they have one."""
     if not records.num_rows:
         return records
     order = np.lexsort(columns[::-1])
@@ -69,7 +69,7 @@ def _sort(records: pa.Table, columns: list[Micros]) -> pa.Table:
 
 
 def runs_of_equals(columns: Sequence[Micros]) -> Micros:
-    """Number the runs of consecutive rows with equal values in all columns, from 0 on."""
+    """Return, for each row, the number of its run of consecutive rows with equal values in all columns, from 0 on."""
     is_first = np.zeros(len(columns[0]), dtype=np.bool_)
     for column in columns:
         is_first[1:] |= np.diff(column) != 0
@@ -77,29 +77,29 @@ def runs_of_equals(columns: Sequence[Micros]) -> Micros:
 
 
 def is_later_sql(row: str, other: str) -> str:
-    """Return SQL for whether a row's place is after another's."""
+    """Return an SQL condition that is true if the place of `row` is after the place of `other`."""
     watermark, partition, offset = ((f"{row}.{name}", f"{other}.{name}") for name in PLACE)
     is_later = f"{' > '.join(partition)} OR ({' = '.join(partition)} AND {' > '.join(offset)})"
     return f"({' > '.join(watermark)} OR ({' = '.join(watermark)} AND ({is_later})))"
 
 
 def tied_rows(columns: Sequence[Micros], order: Order) -> Order:
-    """Return the rows with the same values in all columns as a neighbour in `order`, in that order."""
+    """Return, in the given order, the rows that have the same values in all columns as a neighbour in that order."""
     runs = runs_of_equals([column[order] for column in columns])
     rows: Order = order[np.bincount(runs)[runs] > 1]
     return rows
 
 
 def _with_whole_numbers(ids: pa.Array) -> pa.Array:
-    """Return ids whose whole numbers have equal numbers of digits, so that their order is that of texts."""
+    """Pad the numbers in ids with zeros to equal lengths, so that the ids sort by these numbers as texts."""
     padded = pc.replace_substring_regex(ids, _NUMBER, rf"\1{'0' * _DIGITS}\2")
     return pc.replace_substring_regex(padded, _PADDED, r"\1\2")
 
 
 _DIGITS: Final = 19
-"""An offset is less than 2**63."""
+"""Number of digits of the largest offset, which is less than 2**63."""
 _NUMBER: Final = r"([/#])([0-9]+)"
 _PADDED: Final = rf"([/#])[0-9]*([0-9]{{{_DIGITS}}})"
 _PADDED_SQL: Final = f"regexp_replace({ID}, '{_NUMBER}', '\\1{'0' * _DIGITS}\\2', 'g')"
 ID_ORDER: Final = (f"regexp_replace({_PADDED_SQL}, '{_PADDED}', '\\1\\2', 'g')", ID)
-"""SQL by which an `ID` is ordered as in `in_merged_order`."""
+"""SQL expressions that order rows by `ID` in the same way as `in_merged_order`."""

@@ -1,7 +1,8 @@
-"""Messages to key groups: records, the progress of partitions, and control; and their encoding.
+"""Messages to key groups (records, the progress of partitions, and control messages) and their encoding.
 
-A packet is a message to a key group: a row, whatever the number of records in it. An adaptive watermark needs the event
-times of all records, whatever their key, so every key group receives them: as offsets and times of one or two bytes.
+A packet is a message to one key group, sent as a single row no matter how many records it holds. An adaptive watermark
+needs the event times of all records, whatever their keys, so every key group receives them, as offsets and times of one
+or two bytes each.
 """
 
 from __future__ import annotations
@@ -22,10 +23,11 @@ from windrow.engine.tick import Tick
 
 @dataclass(frozen=True)
 class Records:
-    """Good records (`windrow.engine.schema.record_schema`) for the node `to`, packed.
+    """Packed good records (`windrow.engine.schema.record_schema`) for the node `to`.
 
-    Records of a source (`is_raw`) have the watermark at each as far as their own step has moved it; records that an
-    operator emits have the final watermark.
+    The watermark of a source's records (`is_raw`) takes only the records of the same step into account; the level that
+    receives them raises it to at least the watermark before the step. Records that an operator emits have the final
+    watermark.
     """
 
     to: str
@@ -35,7 +37,7 @@ class Records:
 
 @dataclass(frozen=True)
 class PartialPanes:
-    """Panes (or slices) of salted keys for the node `to`, packed; the key group `sender` aggregated them."""
+    """Packed panes (or slices) of salted keys for the node `to`, aggregated by the key group `sender`."""
 
     to: str
     sender: int
@@ -44,7 +46,7 @@ class PartialPanes:
 
 @dataclass(frozen=True)
 class DeadLetters:
-    """Dead letters (`windrow.engine.schema.DEAD`), packed: of the node `to` and those below it, or of all if None."""
+    """Packed dead letters (`windrow.engine.schema.DEAD`) for the sinks below the node `to`, or for all sinks."""
 
     to: str | None
     blob: Blob
@@ -52,9 +54,9 @@ class DeadLetters:
 
 @dataclass(frozen=True)
 class Results:
-    """Rows of the node `of` at an earlier level for the sinks: its changes, or its late output, packed.
+    """Packed rows of the node `of` at an earlier level for the sinks: either its changes or its late output.
 
-    `late_records` and `duplicates` are counts of its operator, sent with the changes.
+    The counts `late_records` and `duplicates` come from its operator and are sent with the changes.
     """
 
     of: str
@@ -66,9 +68,9 @@ class Results:
 
 @dataclass(frozen=True)
 class EventTimes:
-    """Event times of all good records of a partition from the offset `first` on, whatever their key (`pack_times`).
+    """Event times of all good records of a partition from the offset `first` on, whatever their keys (`pack_times`).
 
-    Only sent if the watermark's delay depends on them.
+    This message is sent only if the watermark's delay depends on the event times.
     """
 
     partition: int
@@ -78,19 +80,19 @@ class EventTimes:
 
 @dataclass(frozen=True)
 class Progress:
-    """The progress (`PartitionProgress`) of all partitions that a task has read in a step, packed.
+    """The packed progress (`PartitionProgress`) of all partitions that a task has read in a step.
 
-    It is one message for all partitions, as a message for each would be too many rows: each goes to all key groups.
+    One message covers all partitions, because every message goes to all key groups as a row of its own.
     """
 
     blob: Blob
 
 
 class PartitionProgress(NamedTuple):
-    """The end of a step in a partition, which read the offsets from `first` up to, not including, `next`.
+    """The progress of a partition in a step that read the offsets from `first` up to, but not including, `next`.
 
-    `watermark` is as far as the step's records moved it, `reached` the greatest event time in the step, `records` the
-    number of good records.
+    The `watermark` takes only the records of the step into account. `reached` is the greatest event time in the step,
+    and `records` the number of good records.
     """
 
     partition: int
@@ -103,14 +105,14 @@ class PartitionProgress(NamedTuple):
 
 @dataclass(frozen=True)
 class Observation:
-    """The observations of a task's probe in a step (`windrow.engine.probe`), for the output of the last level."""
+    """What a task's probe observed in a step (`windrow.engine.probe`), forwarded to the output of the last level."""
 
     blob: Blob
 
 
 @dataclass(frozen=True)
 class RecordsLost:
-    """Records of a partition were lost (`what` describes it); it resumes at the offset `first`."""
+    """Records of a partition were lost, as described by `what`; the partition resumes at the offset `first`."""
 
     partition: int
     first: int
@@ -119,7 +121,10 @@ class RecordsLost:
 
 @dataclass(frozen=True)
 class PartitionIdle:
-    """A partition is idle by the journal of the replayed run, and the low watermark of its source at least `low`."""
+    """A partition was idle in the run that is replayed, and the low watermark of its source was `low`.
+
+    The clock journal of that run is the source of this message; the low watermark becomes at least `low`.
+    """
 
     partition: int
     low: int
@@ -127,9 +132,10 @@ class PartitionIdle:
 
 @dataclass(frozen=True)
 class TimersEnded:
-    """The end of the input fired a timer of the node `of`, which emitted a row at a time ahead of the records.
+    """At the end of the input, a timer of the node `of` emitted a row that is later than all records.
 
-    Each key group sends the last such time to all key groups: windows that have begun by then fire with this step.
+    Each key group sends the time of its latest row of this kind to all key groups. Windows that begin by the latest of
+    these times fire in this step.
     """
 
     of: str
@@ -138,14 +144,14 @@ class TimersEnded:
 
 @dataclass(frozen=True)
 class LevelState:
-    """The state of an earlier level of a batch run in its key group after the last step, for a savepoint; packed."""
+    """The packed state of a key group at an earlier level of a batch run after the last step, for a savepoint."""
 
     blob: Blob
 
 
 @dataclass(frozen=True)
 class EndOfInput:
-    """The input is bounded, and has been read."""
+    """The input is bounded and has been read completely."""
 
 
 Message = (
@@ -175,14 +181,14 @@ class Packet(NamedTuple):
 
 
 def encode_message(message: Message) -> tuple[str, str, Blob]:
-    """Return a message as its kind, its fields in JSON, and its blob (empty if it has none)."""
+    """Encode a message as its kind, its fields in JSON, and its blob, which is empty if it has none."""
     values = {field.name: getattr(message, field.name) for field in fields(message)}
     blob = values.pop("blob", b"")
     return type(message).__name__, json.dumps(values), blob
 
 
 def decode_message(kind: str, text: str, blob: Blob) -> Message:
-    """Return the message that `encode_message` wrote."""
+    """Decode the output of `encode_message`."""
     values = json.loads(text)
     if "blob" in _KINDS[kind].__dataclass_fields__:
         values["blob"] = blob
@@ -191,15 +197,15 @@ def decode_message(kind: str, text: str, blob: Blob) -> Message:
 
 
 def pack_progress(progress: Sequence[PartitionProgress]) -> bytes:
-    """Pack the progress of partitions: numbers of 64 bits, compressed, as they are similar."""
+    """Pack the progress of partitions as 64-bit integers, compressed because these numbers are similar."""
     return zlib.compress(np.array(progress, dtype="<i8").tobytes(), 1)
 
 
 @lru_cache(maxsize=4)
 def unpack_progress(blobs: tuple[bytes, ...]) -> tuple[PartitionProgress, ...]:
-    """Unpack the progress that several tasks packed, ordered by partition.
+    """Unpack the progress from several tasks, in order of partition.
 
-    All key groups receive the same, and those of a task read it once.
+    The result is cached, as all key groups of a task receive the same messages.
     """
     numbers = np.frombuffer(b"".join(map(zlib.decompress, blobs)), dtype="<i8")
     rows = numbers.reshape(-1, len(PartitionProgress._fields)).tolist()
@@ -207,15 +213,15 @@ def unpack_progress(blobs: tuple[bytes, ...]) -> tuple[PartitionProgress, ...]:
 
 
 _UNITS = (1_000_000, 1_000, 1)
-"""Seconds, milliseconds and microseconds, in which sources mostly give times."""
+"""Seconds, milliseconds and microseconds, which are the usual units of times in sources."""
 _WIDTHS = ((pa.uint8(), 1 << 8), (pa.uint16(), 1 << 16), (pa.uint32(), 1 << 32))
 
 
 def pack_times(offsets: Micros, times: Micros) -> bytes:
-    """Pack ascending offsets and the event times at them, all in microseconds.
+    """Pack ascending offsets and their event times in microseconds.
 
-    A time is stored as a multiple of a unit above the least time, an offset as the gap to the previous offset; both in
-    the narrowest type that holds them. Without gaps, no offsets are stored.
+    A time is stored as a multiple of a unit above the least time, and an offset as the gap to the previous offset, each
+    in the narrowest type that holds them all. If there are no gaps, no offsets are stored.
     """
     least = int(times.min())
     above = times - least
@@ -227,7 +233,7 @@ def pack_times(offsets: Micros, times: Micros) -> bytes:
 
 
 def unpack_times(blob: bytes) -> tuple[Micros, Micros]:
-    """Read the offsets and times that `pack_times` wrote."""
+    """Return the offsets and event times that `pack_times` packed."""
     table = unpack(blob)
     first, least, unit = (int(table.schema.metadata[name]) for name in (b"first", b"least", b"unit"))
     gap = table.column("gap")

@@ -1,8 +1,8 @@
-"""The probe of a run: all that the engine knows of telemetry.
+"""The probe of a run, which is the engine's only interface to telemetry.
 
-A probe watches the steps of a task. Its observations leave the task as a blob that only its own kind reads: as an
-`Observation` on its way to the last level, and from there with the output of a key group. No result depends on it, and
-it has no state.
+A probe watches the steps of a task. Its observations leave the task as a blob that only probes of the same kind can
+read: as an `Observation` on the way to the last level, and from there with the output of a key group. Results never
+depend on a probe, and it has no state.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ from windrow.engine.watermarks.tracker import ClockAdvance
 
 @dataclass(frozen=True)
 class NodeStep:
-    """The step of a node's operator in the key group `group`.
+    """A step of a node's operator in the key group `group`.
 
-    `input` and `clocks` are those of all nodes of the level. `raw` are the node's records of sources with their final
-    watermarks, `given` all input of the operator: without those of `raw` that were expired by the lateness of their
-    source. These are in `judged`, with the records that the operator has judged itself. `made` is its output.
+    All nodes of the level share `input` and `clocks`. `raw` has the node's records from sources with their final
+    watermarks. `given` is all input of the operator, without the records of `raw` that expired because of their
+    source's lateness. `judged` has these expired records and those that the operator judged itself. `made` is the
+    operator's output.
     """
 
     group: int
@@ -38,22 +39,22 @@ class NodeStep:
 
 
 class Probe(Protocol):
-    """Watches one step of one task: of an ingest, or of a key group at a level."""
+    """Watches one step of one task, either of the ingest or of a key group at a level."""
 
     def read(self, batch: pa.RecordBatch, records: pa.Table) -> None:
-        """Observe a batch of raw records, and its good records with their watermarks (ingest)."""
+        """Observe a batch of raw records, and its good records with their watermarks (in the ingest)."""
         ...
 
     def step(self, step: NodeStep) -> None:
-        """Observe the step of an operator (each level)."""
+        """Observe an operator's step (at every level)."""
         ...
 
     def output(self, group: int, given: StepInput, rows: Mapping[str, StepOutput]) -> None:
-        """Observe the rows of each sink; the dead letters of `given` are those of all levels (the last level)."""
+        """Observe the rows of each sink (at the last level); `given` has the dead letters of all levels."""
         ...
 
     def blob(self) -> bytes | None:
-        """Return the observations, packed, or None."""
+        """Return the packed observations, or None if there are none."""
         ...
 
 
@@ -62,7 +63,7 @@ OpenProbe = Callable[[], Probe]
 
 
 class NoProbe:
-    """Observes nothing; the base class of probes that observe some parts of a step."""
+    """Observes nothing; a base class for probes that observe only parts of a step."""
 
     def read(self, batch: pa.RecordBatch, records: pa.Table) -> None:
         """Ignore a batch."""
@@ -74,5 +75,5 @@ class NoProbe:
         """Ignore the rows of the sinks."""
 
     def blob(self) -> bytes | None:
-        """Return nothing."""
+        """Return None, because nothing is observed."""
         return None

@@ -1,6 +1,6 @@
 """Arrow schemas: raw records, records on their way to a key group, and the outputs of a step.
 
-Columns that records carry beside their fields begin with two underscores, which no field's name does.
+The names of internal columns begin with two underscores, which field names never do.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ RAW = pa.schema(
         pa.field("value", pa.binary()),
     ]
 )
-"""Records as a source reads them, in offset order within a partition; `log_time` is null where the log has none."""
+"""Raw records from a source, in offset order within a partition; `log_time` is null if the log has no timestamps."""
 
 DEAD = pa.schema(
     [
@@ -75,7 +75,7 @@ _OPERATIONS = pa.schema([pa.field("op", pa.string(), nullable=False)])
 NO_DEAD, NO_LATE, NO_CLOCKS, NO_CHANGES = (
     pa.Table.from_batches([], columns) for columns in (DEAD, LATE, CLOCKS, _OPERATIONS)
 )
-"""Tables without rows, made once: making a table is a large part of a small step."""
+"""Empty tables, created only once because creating a table takes a large part of a small step."""
 
 
 def arrow_type(type_: m.DataType) -> pa.DataType:  # noqa: PLR0911 - a case for each type
@@ -106,21 +106,26 @@ def _element_type(type_: m.SimpleType | m.StructType) -> pa.DataType:
 
 
 def key_fields(key: Iterable[m.Field]) -> list[pa.Field]:
-    """Return the Arrow fields of a key, in its order."""
+    """Return the Arrow fields of a key, in order."""
     return [pa.field(field.name, arrow_type(field.type), nullable=False) for field in key]
 
 
 def value_fields(rows: Rows) -> list[pa.Field]:
-    """Return the Arrow fields of the aggregates, of a process function's rows, of alerts or of records, in order."""
+    """Return the Arrow fields of the values in a row of the results, in order.
+
+    The values are aggregates, or the fields of a process function's rows, of alerts or of records.
+    """
     return [pa.field(field.name, arrow_type(field.type), nullable=field.optional) for field in rows.values]
 
 
 def row_key(rows: Rows) -> list[pa.Field]:
-    """Return the Arrow fields that identify a row of the results: window and key, or the place of a record.
+    """Return the Arrow fields that identify a row of the results.
 
-    For a row of a table it is its key; of a join the places of its records, as text: ``orders/0/17+payments/1/4``; of a
-    flat_map the place of its record and the number of its element: ``orders/0/17#2``; of a union whose branches can
-    have the same row, the branch, too: ``returned/orders/0/17``; for an alert its identity.
+    A window's row is identified by window and key, a table's row by its key, an alert by its id, and a record by its
+    place in the log. Where several rows can have the same place, the field `row` identifies the row as a text. For a
+    join, it has the places of both records (``orders/0/17+payments/1/4``); for a flat_map, the place of the record and
+    the number of the element (``orders/0/17#2``); and for a union whose branches can have the same row, the branch and
+    the place (``returned/orders/0/17``).
     """
     match rows.kind:
         case "alerts":
@@ -139,10 +144,11 @@ def row_key(rows: Rows) -> list[pa.Field]:
 
 
 def changes(rows: Rows) -> pa.Schema:
-    """Return the schema of the changelog: op, pane, revision, window, key..., values..., in order of effect.
+    """Return the schema of a changelog: op, pane, revision, window, key..., values...; its rows are in order of effect.
 
-    `op` is insert, update_before, update_after or delete; `pane` is early, on_time or late; `revision` counts from 0
-    per window and key. A stream of records has source, partition and offset in the place of window and key.
+    The operation `op` is insert, update_before, update_after or delete; `pane` is early, on_time or late; `revision`
+    counts from 0 for each window and key. A stream of records has source, partition and offset instead of window and
+    key.
     """
     return pa.schema(
         [
@@ -162,30 +168,30 @@ WATERMARK: Final = "__watermark"
 WINDOW: Final = "__window"
 END: Final = "__end"
 PLACE: Final = (WATERMARK, PARTITION, OFFSET)
-"""The merged order: a record's place among those of all partitions, the same in every run."""
+"""A record's place in the merged order of the records of all partitions, which is the same in every run."""
 REVISION: Final = "__revision"
 LAST_PARTITION: Final = 2**31 - 1
-"""The partition of rows without a record, such as panes: behind all partitions."""
+"""The partition of rows without a record, such as panes; it is after all real partitions."""
 BEHIND_PARTITIONS: Final = 1 << 30
-"""A bit of the partition of rows that a record makes at a later time: behind all records of that watermark."""
+"""Set in the partition of rows that a record emits later, to sort them after all records with that watermark."""
 DIFF: Final = "__diff"
-"""In a changelog: 1 for a row that was added, -1 for a row that was taken back."""
+"""In a changelog: 1 for a row that was added, -1 for a row that was retracted."""
 DELETED: Final = "__deleted"
-"""In versions of a table's rows, and in changes by Debezium: whether it removes the row of its key."""
+"""In versions of a table's rows and in Debezium's changes: whether the record removes the row with its key."""
 REPLACED: Final = "__replaced"
-"""In changes by Debezium: whether the next record replaces this row, under another key."""
+"""In Debezium's changes: whether the next record replaces this row under a different key."""
 SIDE: Final = "__side"
 """In the input of a join: 0 for left records, 1 for right records."""
 ID: Final = "__id"
-"""The identity of a row, as text, where several rows can have one place in a log: joins, flat_map and unions."""
+"""The identity of a row as text, after a join, flat_map or union, where several rows can have the same place."""
 
 
 def record_schema(spec: AnySpec | m.SourceNode) -> pa.Schema:
     """Return the schema of good records on their way to a key group.
 
-    Time and watermark are int64 microseconds; the watermark is the one at the record, including the movement within its
-    own step. The decoded fields come first, then those that expressions compute. A source of changes of rows has
-    `DELETED`, too.
+    Time and watermark are int64 microseconds. The watermark of a source's records takes only the records of the same
+    step into account. The decoded fields come first, followed by the computed ones. A source of row changes also has
+    `DELETED`.
     """
     are_changes = isinstance(spec, m.SourceNode) and spec.source.format == "debezium"
     return pa.schema(

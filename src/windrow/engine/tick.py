@@ -1,6 +1,6 @@
-"""The steps of a transcript or test: records, processing time as data, and crashes.
+"""The steps of a transcript or test: records, ticks of the processing time, and crashes.
 
-No operator reads a clock: a tick in the input has the processing time. The module is apart from the other messages
+No operator reads a clock; ticks in the input carry the processing time. This module is separate from the other messages
 because transcripts are read without numpy and Arrow.
 """
 
@@ -20,10 +20,10 @@ class Tick:
 
 @dataclass(frozen=True)
 class Crash:
-    """The run is killed after the previous step, which its checkpoint does not have, and is started again.
+    """The run is killed after the previous step, before a checkpoint includes that step, and is started again.
 
-    It resumes from its checkpoint, so it runs that step again, from the same state. Where the step `is_committed`, the
-    tables have its rows already, and those that it emits again are dropped.
+    It resumes from its checkpoint, so it runs that step again from the same state. If the step `is_committed`, the
+    tables already have its rows, and the rows that it emits again are dropped.
     """
 
     is_committed: bool
@@ -36,9 +36,10 @@ T = TypeVar("T")
 
 
 def with_crashes(steps: Sequence[PlayStep | Crash], outputs: Iterable[T], nothing: T) -> list[T]:
-    """Return the new rows of the tables after each step and crash, given the outputs of the steps and the input's end.
+    """Return the new rows of the tables after each step and crash, and after the end of the input.
 
-    The output of a step that was not committed is visible after the crash, when it has been run again.
+    The `outputs` are those of the steps and of the end of the input; `nothing` is an output without rows. The output of
+    a step that was not committed becomes visible after the crash, when the step has been run again.
     """
     coming = iter(outputs)
     shown: list[T] = []

@@ -1,8 +1,8 @@
-"""Failures of the user's Python code: functions, aggregates, triggers.
+"""Failures of the user's Python code: functions, aggregates and triggers.
 
-Any exception becomes an error that says where the code was called, and that no run retries: also exceptions of windrow,
-exceptions that elsewhere mean that a server does not answer, and `SystemExit`, `GeneratorExit` and a
-`KeyboardInterrupt` of a `raise` statement, which would end the run without a message.
+Any exception becomes an error that says where the code was called and that no run retries. This includes windrow's own
+exceptions, exceptions that elsewhere mean that a server does not answer, and `SystemExit`, `GeneratorExit` and a
+`KeyboardInterrupt` from a `raise` statement, which would otherwise end the run without a message.
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ _SHOWN: Final = 80
 
 
 def shorten_repr(value: object) -> str:
-    """Return the representation of a value in messages, up to 80 characters of it."""
+    """Return the representation of a value for messages, cut off after 80 characters."""
     text = repr(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
 def qualified_name(code: object) -> str:
-    """Return the name of a user's Python code in messages: module and name of a function, or of an object's class."""
+    """Return the name of the user's code for messages: module and name of a function, or of an object's class."""
     named = code if hasattr(code, "__qualname__") else type(code)
     return f"{named.__module__}.{named.__qualname__}"
 
 
 def record_place(source: str, partition: int, offset: int) -> str:
-    """Return the place of a record in messages."""
+    """Return the place of a record for messages."""
     return f"at partition {partition}, offset {offset} of {source}"
 
 
 def key_text(names: Iterable[str], values: Iterable[object]) -> str:
-    """Return a key in messages."""
+    """Return a key as text for messages."""
     return f"key {', '.join(f'{name}={value!r}' for name, value in zip(names, values, strict=True))}"
 
 
 def raise_user_code_error(exc: BaseException, what: str) -> NoReturn:
-    """Raise RunError for an exception of the user's code; `what` says which code failed and where.
+    """Raise RunError for an exception in the user's code; `what` says which code failed and where.
 
-    The cause is shown with its stack, unless its text cannot be encoded: Spark's worker would lose the error. The
-    KeyboardInterrupt of a signal is raised again.
+    The cause is shown with its stack trace, unless its text cannot be encoded, because Spark's worker would then lose
+    the error. A KeyboardInterrupt that was caused by a signal is raised again.
     """
     if is_interrupt(exc):
         raise exc

@@ -1,4 +1,4 @@
-"""Codecs of values: checked when a user gives them, converted from Arrow columns, and to and from JSON."""
+"""Codecs that check values given by users, and convert values between Arrow, Python and JSON."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _LEAST, _GREATEST = -(2**63), 2**63 - 1
 class ValueCodec:
     """Conversion of values of one type between Arrow, Python and JSON.
 
-    `accept` returns the plain value of a user's value, or raises TypeError; `write` and `read` convert it to JSON and
-    back, and are None where JSON holds the value itself.
+    The function `accept` converts a user's value to a plain value, or raises TypeError. `write` and `read` convert a
+    plain value to JSON and back; they are None if JSON can hold the value itself.
     """
 
     accept: Callable[[Any], Any]
@@ -33,16 +33,16 @@ class ValueCodec:
     read: Callable[[Any], Any] | None = None
 
     def written(self, value: Any) -> Any:  # noqa: ANN401 - a value of the user's type
-        """Return a value, or None, as plain JSON."""
+        """Convert a value or None to plain JSON."""
         return value if self.write is None or value is None else self.write(value)
 
     def kept(self, value: Any) -> Any:  # noqa: ANN401 - plain JSON
-        """Return the value, or None, of the plain JSON that `written` returned."""
+        """Convert plain JSON that `written` returned back to the value or None."""
         return value if self.read is None or value is None else self.read(value)
 
 
 def value_codec(type_: pa.DataType, name: str) -> ValueCodec:
-    """Return the codec of a type of fields; `name` is the name of the value in messages."""
+    """Return the codec of a field type; `name` is the name of the value in messages."""
     if pa.types.is_string(type_):
         return ValueCodec(_text(name))
     if pa.types.is_boolean(type_):
@@ -57,7 +57,7 @@ def value_codec(type_: pa.DataType, name: str) -> ValueCodec:
 
 
 def to_values(values: pa.ChunkedArray) -> list[Any]:
-    """Return a column as Python values; null is None, times are UTC."""
+    """Convert a column to Python values; nulls become None, and times are in UTC."""
     type_ = values.type
     if pa.types.is_timestamp(type_):
         times = values.cast(pa.timestamp("us")).to_numpy().tolist()
@@ -68,12 +68,12 @@ def to_values(values: pa.ChunkedArray) -> list[Any]:
 
 
 def micros_of(time: datetime) -> int:
-    """Return a time with a zone as microseconds since the epoch."""
+    """Convert a time with a time zone to microseconds since the epoch."""
     return (time - EPOCH) // _MICROSECOND
 
 
 def time_of(micros: int) -> datetime:
-    """Return microseconds since the epoch as a time in UTC."""
+    """Convert microseconds since the epoch to a time in UTC."""
     return EPOCH + timedelta(microseconds=micros)
 
 
@@ -150,7 +150,7 @@ def _decimal(name: str, precision: int, scale: int) -> Callable[[Any], Decimal]:
                 return number.quantize(unit, context=exact)
             except (Inexact, InvalidOperation) as exc:
                 raise _type_error(name, value, f"decimal({precision},{scale})") from exc
-        raise _type_error(name, value, f"decimal({precision},{scale}); give a Decimal or an int")
+        raise _type_error(name, value, f"decimal({precision},{scale}); pass a Decimal or an int")
 
     return accept
 
@@ -164,6 +164,6 @@ def _time(name: str) -> Callable[[Any], datetime]:
             if time == value:
                 return time
             raise _type_error(name, value, "timestamp in whole microseconds")
-        raise _type_error(name, value, "timestamp; give a datetime with a time zone")
+        raise _type_error(name, value, "timestamp; pass a datetime with a time zone")
 
     return accept

@@ -1,9 +1,10 @@
 """Window assignment: the windows of an event time, by vectorised arithmetic on microseconds.
 
-A window is identified by a number, the time at which it starts. Cumulate windows share their starts, so they are
-identified by their ends.
+A window is identified by a number: its start. Cumulate windows share their starts, so they are identified by their
+ends.
 
-Calendar windows (hours to months in a time zone) are computed once a distinct local day; all others by arithmetic.
+Calendar windows (hours to months in a time zone) are computed once for each distinct local day, and all other windows
+by arithmetic.
 """
 
 from __future__ import annotations
@@ -21,30 +22,30 @@ from windrow.engine.columns import Micros
 from windrow.engine.value_codec import EPOCH, micros_of, time_of
 
 GLOBAL_START: Final = -62_135_596_800_000_000
-"""0001-01-01T00:00:00Z, where the global window starts."""
+"""0001-01-01T00:00:00Z, the start of the global window."""
 
 GLOBAL_END: Final = 253_402_300_799_999_999
-"""9999-12-31T23:59:59.999999Z, which is written as the global window's end; no time is after it."""
+"""9999-12-31T23:59:59.999999Z, shown as the end of the global window; no time is after it."""
 
 
 class WindowBounds(NamedTuple):
-    """Windows by their start and end."""
+    """The starts and ends of windows."""
 
     starts: Micros
     ends: Micros
 
 
 class Hops(NamedTuple):
-    """The first and the last window of each time, where windows overlap; in a gap the last is before the first."""
+    """The first and last of the overlapping windows of each time; for a time in a gap, the last is before the first."""
 
     first: Micros
     last: Micros
 
 
 def times_with_windows(window: m.Window) -> tuple[int, int]:
-    """Return the least and the greatest time whose windows all begin and end in the years 1 to 9999.
+    """Return the least and greatest time whose windows all begin and end in the years 1 to 9999.
 
-    Every time between them has such windows too, as a later time's windows begin and end no earlier.
+    Every time between the two has such windows as well, because the windows of a later time begin and end no earlier.
     """
     match window:
         case m.Tumbling(size, offset) | m.Hopping(size, offset=offset) | m.Cumulate(size, offset=offset):
@@ -66,7 +67,10 @@ def times_with_windows(window: m.Window) -> tuple[int, int]:
 
 
 def windows_of(window: m.Tumbling | m.Calendar | m.Global | m.Session, times: Micros) -> WindowBounds:
-    """Return each time's window, for a session that of a single record; negative times round down, too."""
+    """Return the window of each time; for a session, the window of a single record.
+
+    Negative times are rounded down, too.
+    """
     match window:
         case m.Tumbling(size, offset):
             starts = (times - offset) // size * size + offset
@@ -95,12 +99,12 @@ def window_bounds(window: m.Tumbling | m.Sliced | m.Calendar | m.Global, windows
 
 
 def slice_starts(window: m.Sliced, times: Micros) -> Micros:
-    """Return the start of each time's slice, the longest span in which all times have the same windows."""
+    """Return the start of each time's slice, which is the longest span in which all times have the same windows."""
     return (times - window.offset) // window.slice * window.slice + window.offset
 
 
 def hops_of(window: m.Sliced, times: Micros) -> Hops:
-    """Return the numbers of each time's windows; they are `distance` apart."""
+    """Return the numbers of each time's first and last window; consecutive windows are `distance` apart."""
     since = times - window.offset
     match window:
         case m.Hopping(size, slide, offset):
@@ -112,12 +116,12 @@ def hops_of(window: m.Sliced, times: Micros) -> Hops:
 
 
 def distance(window: m.Sliced) -> int:
-    """Return how far apart the numbers of a time's windows are."""
+    """Return the difference between the numbers of consecutive windows of a time, in microseconds."""
     return window.slide if isinstance(window, m.Hopping) else window.step
 
 
 def expand(window: m.Sliced, hops: Hops) -> tuple[Micros, Micros]:
-    """Return a row for each pair of time and window: the index of the time, and the number of the window."""
+    """Return, for each pair of a time and one of its windows, the index of the time and the number of the window."""
     apart = distance(window)
     counts = np.maximum((hops.last - hops.first) // apart + 1, 0)
     places = np.repeat(np.arange(len(counts)), counts)
@@ -131,16 +135,16 @@ _DAY: Final = 24 * _HOUR
 _FIRST: Final = micros_of(datetime(1, 1, 2, tzinfo=UTC))
 _LAST: Final = micros_of(datetime(9999, 12, 30, tzinfo=UTC))
 _NEAR: Final = np.arange(-2, 3)
-"""Days by which a local date may differ from the date in UTC, and one more on both sides."""
+"""Days by which a local date may differ from the date in UTC, with one more on each side."""
 
 
 def calendar_bounds(window: m.Calendar, times: Micros) -> tuple[Micros, Micros]:
-    """Return the start and end of each time's window. The loop runs over distinct days, not over times."""
+    """Return the start and end of each time's window. The loop runs over distinct days instead of times."""
     if len(times) == 0:
         return times, times
     days = np.unique(np.unique((times - window.offset) // _DAY)[:, np.newaxis] + _NEAR)
     numbers = np.unique(_numbers(window, days))
-    # and the next window, as the end of the last is its start
+    # also the next window, because its start is the end of the last one
     numbers = np.unique(np.concatenate([numbers, numbers + 1]))
     # two boundaries are equal where a zone has skipped a whole day
     boundaries = np.unique(np.array([_boundary(window, number) for number in numbers.tolist()], dtype=np.int64))
@@ -149,7 +153,7 @@ def calendar_bounds(window: m.Calendar, times: Micros) -> tuple[Micros, Micros]:
 
 
 def _numbers(window: m.Calendar, days: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return the numbers of the windows of local days (counted from 1970-01-01), from the origin on."""
+    """Return the numbers, counted from the origin, of the windows of local days (days since 1970-01-01)."""
     first = _day_number(window.begins_at)
     match window.unit:
         case "hour":
@@ -168,7 +172,7 @@ def _numbers(window: m.Calendar, days: npt.NDArray[np.int64]) -> npt.NDArray[np.
 
 @lru_cache(maxsize=1 << 16)
 def _boundary(window: m.Calendar, number: int) -> int:
-    """Return the start of a window in microseconds UTC: the first moment at which local clocks show it."""
+    """Return the start of a window in microseconds UTC, which is the first moment at which local clocks show it."""
     unit, origin = number * window.count, window.begins_at
     first = _day_number(origin)
     match window.unit:
@@ -193,20 +197,20 @@ def _day_number(day: date) -> int:
 
 
 def _month_numbers(days: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return the months since January 1970, given days."""
+    """Convert days since 1970-01-01 to months since January 1970."""
     return days.astype("datetime64[D]").astype("datetime64[M]").astype(np.int64)
 
 
 def _instant(local: int, zone: ZoneInfo) -> int:
     """Return the first moment at which clocks in the zone show this local time or, if they skip it, a later time.
 
-    Outside of the years 1 to 9999, the zone's offset is that of the nearest of these years.
+    Outside the years 1 to 9999, the zone's offset in the nearest of these years is used.
     """
     shown = _datetime(local).replace(tzinfo=zone)
     first, second = (local - _difference(shown.replace(fold=fold)) for fold in (0, 1))
     if first <= second:
         return first
-    # clocks skip it: by the offset before the gap it is after the gap, and vice versa
+    # clocks skip this time: with the offset before the gap it is after the gap, and vice versa
     before, after = second // _SECOND, -(-first // _SECOND)
     difference = _difference(_datetime(second).astimezone(zone))
     while after - before > 1:
@@ -225,6 +229,6 @@ def _datetime(micros: int) -> datetime:
 def _difference(moment: datetime) -> int:
     difference = moment.utcoffset()
     if difference is None:
-        msg = f"{moment.tzinfo} does not say how far it is from UTC"
+        msg = f"{moment.tzinfo} has no UTC offset"
         raise ValueError(msg)
     return difference // timedelta(microseconds=1)

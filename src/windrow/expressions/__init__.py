@@ -1,6 +1,6 @@
-"""SQL expressions over the fields of a record: their types, the columns they need, and why some are refused.
+"""SQL expressions over the fields of a record: their types, the columns they need, and why some are rejected.
 
-DuckDB parses and types them. It is imported when the first expression is analysed.
+DuckDB parses the expressions and determines their types. It is imported when the first expression is analysed.
 """
 
 # the names are listed once: what is imported here is exported

@@ -1,6 +1,6 @@
 """Analysis of an SQL expression over a record's fields: its type, its columns, and whether it can be null.
 
-An expression counts as nullable unless its tree proves that it is not.
+An expression counts as nullable unless its syntax tree proves that it is not.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from windrow.expressions.syntax import Node
 class Expression:
     """An expression as it was written, and the result of its analysis.
 
-    DuckDB computes it from `columns` by `sql`, as a value of `type`; `nullable` says whether that can be null. If it
-    `grows`, its memory can grow faster than the record, up to a limit for each record.
+    DuckDB computes `sql` from the `columns`, as a value of `type` that can be null if `nullable` is true. If `grows` is
+    true, its memory can grow faster than the record, up to a limit for each record.
     """
 
     text: str
@@ -41,10 +41,10 @@ class Expression:
 def analyse(
     text: str, fields: tuple[m.Field, ...], nullable: frozenset[str] = frozenset(), *, takes_arrays: bool = False
 ) -> Expression:
-    """Analyse an expression over fields; those named by `nullable` can be null.
+    """Analyse an expression over fields; the fields named in `nullable` can be null.
 
-    A field that is an array is an error, unless `takes_arrays`. Raise PipelineError if the text is not one scalar
-    expression over these fields, if its value differs between runs, or if no field can hold its value.
+    An array field is an error unless `takes_arrays` is true. Raise PipelineError if the text is not one scalar
+    expression over these fields, if its value can differ between runs, or if no field can hold its value.
     """
     by_name = {field.name: field for field in fields}
     tree = syntax.parse(text, frozenset(by_name))
@@ -81,10 +81,11 @@ def analyse(
 
 
 def constant_failure(expression: Expression, fields: tuple[m.Field, ...]) -> str | None:
-    """Return DuckDB's message if an expression fails for all values of its fields, as with a wrong constant, else None.
+    """Return DuckDB's message if an expression fails for all values of its fields, or None.
 
-    The expression is tried with nulls and with two plain values of each field: only a failure that does not depend on
-    the values has the same message each time. An expression with CASE may fail for some values on purpose.
+    Such a failure is usually caused by a wrong constant. The expression is tried with nulls and with two plain values
+    of each field. Only a failure that does not depend on the values has the same message each time. For an expression
+    with CASE, None is returned, because it may fail for some values on purpose.
     """
     if _CHOOSES.search(expression.text):
         return None
@@ -103,7 +104,7 @@ _CHOOSES = re.compile(r"\bcase\b", re.IGNORECASE)
 
 
 def _sample(type_: m.DataType, number: int) -> str:
-    """Return a null (0) or one of two values (1, 2) in SQL, as text that casts to the type."""
+    """Return null (number 0) or one of two sample values (1, 2) of a type as SQL, written as text to be cast."""
     match type_:
         case m.StringType():
             texts = ("a", "1")
@@ -128,7 +129,7 @@ def _failure(sql: str, fields: tuple[m.Field, ...], number: int) -> str | None:
 
 
 def _row(fields: tuple[m.Field, ...], values: Iterable[str]) -> str:
-    """Return a FROM clause with one row that has these values of the fields, or nothing if there are no fields."""
+    """Return a FROM clause with one row of the given field values, or an empty string if there are no fields."""
     columns = ", ".join(
         f"{value}::{sql_type(field.type)} AS {quote(field.name)}" for field, value in zip(fields, values, strict=True)
     )
@@ -137,7 +138,7 @@ def _row(fields: tuple[m.Field, ...], values: Iterable[str]) -> str:
 
 @contextmanager
 def _naming(text: str) -> Iterator[None]:
-    """Name the expression in a PipelineError."""
+    """Add the text of the expression to the message of a PipelineError."""
     try:
         yield
     except PipelineError as exc:
@@ -146,9 +147,9 @@ def _naming(text: str) -> Iterator[None]:
 
 
 def _describe(text: str, fields: tuple[m.Field, ...]) -> tuple[str, int]:
-    """Return the DuckDB type of an expression, and the weight of each byte and item of its values.
+    """Return an expression's DuckDB type, and the weight of each byte and item of its values.
 
-    Raise PipelineError if it is not a function of its record alone.
+    Raise PipelineError if the expression depends on more than its record.
     """
     import duckdb  # noqa: PLC0415 - it is heavy, and a pipeline without expressions is checked without it
 
@@ -163,7 +164,7 @@ def _describe(text: str, fields: tuple[m.Field, ...]) -> tuple[str, int]:
 
 
 def duckdb_message(error: Exception) -> str:
-    """Return the message of a DuckDB error in one line, without names that only windrow's SQL has."""
+    """Return the message of a DuckDB error on one line, without the names that only windrow's SQL uses."""
     # a message can end within a character
     text = error.object.decode("utf-8", "replace") if isinstance(error, UnicodeDecodeError) else str(error)
     first = next(iter(text.strip().splitlines()), type(error).__name__)
@@ -188,7 +189,7 @@ _STRICT_FUNCTIONS = frozenset(
 
 
 def can_be_null(node: Node, nullable: frozenset[str]) -> bool:
-    """Return whether the value of a tree can be null; `nullable` are the columns that can."""
+    """Return True if the value of a syntax tree can be null; `nullable` has the columns that can be null."""
     if node["class"] == "COLUMN_REF":
         return node["column_names"][0] in nullable
     if node["type"] == "OPERATOR_COALESCE":
@@ -198,7 +199,10 @@ def can_be_null(node: Node, nullable: frozenset[str]) -> bool:
 
 
 def _operands(node: Node) -> list[Node] | None:  # noqa: PLR0911 - a case for each class
-    """Return the operands that make a value null if one of them is; None if it can be null without any of them."""
+    """Return the operands that make a value null if one of them is null.
+
+    Return None if the value can be null even though none of them is.
+    """
     match node["class"], node["type"]:
         case "CONSTANT", _:
             return None if node["literal"]["kind"] == "NULL_LITERAL" else []

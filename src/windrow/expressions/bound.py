@@ -1,7 +1,8 @@
-"""Bound expressions: DuckDB's plan of an expression, with types, and macros expanded.
+"""Bound expressions: DuckDB's plan of an expression, with types and with macros expanded.
 
-A macro hides the functions that it calls: an unnest, an aggregate, the clock. So each call of a bound expression is
-looked up in the table of functions, and the plan must be a projection, which returns a row for each row.
+A macro hides the functions that it calls, such as an unnest, an aggregate or the clock. Therefore each call in a bound
+expression is looked up in the table of functions, and the plan must be a projection, which returns one row for each
+row.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _REFUSED_OPERATORS = {
     "LOGICAL_WINDOW": "has a window function; it can only use the fields of its own record",
 }
 _CLASSES = {
-    "BOUND_AGGREGATE",  # over a list: an aggregate over rows has an operator of its own
+    "BOUND_AGGREGATE",  # over a list: an aggregate over rows has its own operator
     "BOUND_BETWEEN",
     "BOUND_CASE",
     "BOUND_CAST",
@@ -39,7 +40,7 @@ _CLASSES = {
 
 
 def check_plan(query: str) -> int:
-    """Check the plan of a query of one expression, and return the weight of each byte and item of its values.
+    """Check the plan of a query with one expression; return the weight of each byte and item of its values.
 
     Raise PipelineError if the value depends on more than its own row.
     """
@@ -70,7 +71,7 @@ def check_plan(query: str) -> int:
             given = tuple(argument["id"] for argument in node.get("arguments", ()))
             refuse_bound(name, given)
             if name in _SUMS and _OF_ANY_SIZE.intersection(given):
-                msg = f"calls {name}() with a list or a BIGNUM; concatenate lists by ||, and cast numbers to HUGEINT"
+                msg = f"calls {name}() with a list or a BIGNUM; concatenate lists with ||, and cast numbers to HUGEINT"
                 raise PipelineError(msg)
     return weight
 
@@ -78,12 +79,13 @@ def check_plan(query: str) -> int:
 def _weight(type_: Node, *, in_list: bool) -> int:
     """Return the weight of each byte and item of a type's values; raise PipelineError for a type without a limit.
 
-    An array in a list takes memory for all items even if it is null, and a BIGNUM time for the square of its digits.
+    An array in a list takes memory for all its items even if it is null, and the time for a BIGNUM grows with the
+    square of its number of digits.
     """
     info = type_.get("type_info", {})
     match type_.get("id"):
         case "VARIANT":
-            msg = "has a VARIANT, whose nesting has no bound; use JSON"
+            msg = "has a VARIANT, whose nesting has no limit; use JSON"
             raise PipelineError(msg)
         case "BIGNUM":
             return MAX_MADE // MAX_DIGITS
@@ -103,7 +105,7 @@ def _weight(type_: Node, *, in_list: bool) -> int:
 
 
 def _slots(type_: Node) -> int:
-    """Return the number of items that an array takes memory for."""
+    """Return the number of items for which an array takes memory."""
     info = type_.get("type_info", {})
     match type_.get("id"):
         case "ARRAY":

@@ -1,4 +1,4 @@
-"""DuckDB as the engine of expressions: a database in memory, and its names of the field types."""
+"""DuckDB as the engine of expressions: an in-memory database, and the SQL types of fields."""
 
 from __future__ import annotations
 
@@ -17,20 +17,21 @@ if TYPE_CHECKING:
 
 
 class Engine:
-    """A DuckDB in memory, opened at its first use, with one thread because Spark's tasks are the parallelism.
+    """An in-memory DuckDB database, opened on first use, with one thread because Spark's tasks run in parallel.
 
-    An internal error of DuckDB invalidates a database, which then refuses every query. A new one is opened then.
+    An internal error of DuckDB invalidates the database, which then rejects every query. In that case, a new database
+    is opened.
     """
 
     def __init__(self, *statements: str) -> None:
-        """`statements` run in each database that is opened."""
+        """Run `statements` in each database that is opened."""
         self._statements = statements
         self._opened: duckdb.DuckDBPyConnection | None = None
         self._opening = threading.Lock()
         self._set_up: list[Callable[[duckdb.DuckDBPyConnection], object]] = []
 
     def database(self) -> duckdb.DuckDBPyConnection:
-        """Return a valid database; the connection is shared, so take a cursor of it."""
+        """Return a valid database; the connection is shared, so callers must create a cursor."""
         with self._opening:  # only one thread opens it: functions are registered there, and all threads find them
             if self._opened is not None and not _is_valid(self._opened):
                 self._close()
@@ -39,11 +40,11 @@ class Engine:
             return self._opened
 
     def is_current(self, opened: duckdb.DuckDBPyConnection | None) -> bool:
-        """Return whether this is the database that was opened last."""
+        """Return True if this is the database that was opened last."""
         return opened is not None and opened is self._opened
 
     def set_up(self, function: Callable[[duckdb.DuckDBPyConnection], object]) -> None:
-        """Call a function with the database, and with each database that is opened later."""
+        """Call a function with the current database, and with each database that is opened later."""
         opened = self.database()
         with self._opening:
             function(opened)
@@ -104,14 +105,14 @@ def database() -> duckdb.DuckDBPyConnection:
 
 @lru_cache(maxsize=1)
 def release() -> str:
-    """Return the release of the installed DuckDB."""
+    """Return the version of the installed DuckDB."""
     import duckdb  # noqa: PLC0415 - as above
 
     return duckdb.__version__
 
 
 WIDEST = 28
-"""Maximum number of digits of an expression's decimals: the sum of ten thousand million of them is still exact."""
+"""Maximum number of digits of an expression's decimals; the sum of ten billion of them is still exact."""
 
 _TYPES: dict[str, m.DataType] = {
     "VARCHAR": m.StringType(),
@@ -136,12 +137,12 @@ _REMEDIES = {
 
 
 def quote(name: str) -> str:
-    """Return a name in SQL, in double quotes."""
+    """Return a name in double quotes for SQL."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def sql_type(type_: m.DataType | m.StructType) -> str:  # noqa: PLR0911 - a case for each type
-    """Return the DuckDB type that holds a type's values."""
+    """Return the name of the DuckDB type that holds a type's values."""
     match type_:
         case m.StringType():
             return "VARCHAR"
@@ -164,7 +165,10 @@ def sql_type(type_: m.DataType | m.StructType) -> str:  # noqa: PLR0911 - a case
 
 
 def type_of_sql(name: str) -> m.DataType | None:
-    """Return the type that holds all values of a DuckDB type, or None; a wide decimal is narrowed to `WIDEST`."""
+    """Return the type that holds all values of a DuckDB type, or None.
+
+    A wide decimal is narrowed to `WIDEST` digits.
+    """
     if decimal := _DECIMAL.fullmatch(name):
         precision, scale = int(decimal[1]), int(decimal[2])
         return m.DecimalType(min(precision, WIDEST), scale) if scale <= WIDEST else None
@@ -172,5 +176,5 @@ def type_of_sql(name: str) -> m.DataType | None:
 
 
 def remedy(name: str) -> str:
-    """Return advice about a DuckDB type that no field has."""
+    """Return advice for an expression whose DuckDB type no field can have."""
     return _REMEDIES.get(name, "make it text, a number, a boolean or a timestamp")

@@ -1,9 +1,9 @@
 """Functions that an expression may call: windrow's own table, compared with the catalogue of the installed DuckDB.
 
-`functions.tsv` has a line for each name, kind (scalar, macro or aggregate) and dependence, with the overloads that have
-it: ``(TYPES) -> TYPE`` for a function, ``(NAMES) AS SQL`` for a macro. ``scripts/functions.py`` writes it from the
-catalogues of the DuckDB releases that `pyproject.toml` allows; a reviewer enters the dependences. DuckDB's own
-declarations are not used, because they differ between releases and macros have none.
+The table `functions.tsv` has a line for each name, kind (scalar, macro or aggregate) and dependence, with the overloads
+to which it applies: ``(TYPES) -> TYPE`` for a function, ``(NAMES) AS SQL`` for a macro. ``scripts/functions.py``
+generates it from the catalogues of the DuckDB releases that `pyproject.toml` allows, and a reviewer enters the
+dependences. DuckDB's own declarations are not used, because they differ between releases and macros have none.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ WHY: Final = {
     "random": "which can differ between runs; results must depend on the log alone",
     "session": "which can differ between runs; results must depend on the log alone",
     "settings": "which can differ between runs; results must depend on the log alone",
-    "release": "which can differ between runs, by the release of DuckDB; results must depend on the log alone",
+    "release": "which can differ between runs with different releases of DuckDB; results must depend on the log alone",
     "files": "which can read files; an expression can only use the fields of its own record",
-    "rows": "which is of several rows; an expression can only use the fields of its own record",
+    "rows": "which uses several rows; an expression can only use the fields of its own record",
     "effects": "which does more than return a value; an expression can only use the fields of its own record",
     "internal": "which is internal to DuckDB",
-    "unreviewed": "which no reviewer of windrow has looked at",
+    "unreviewed": "which windrow's developers have not reviewed",
 }
-"""Why an expression must not have a dependence, for each that is not in `PURE`."""
+"""The reason why an expression must not have a dependence, for each dependence that is not in `PURE`."""
 
 _REMEDY: Final = {
-    "age": "; give it two arguments",
+    "age": "; call it with two arguments",
     "hash": "; use md5_number_lower() of a text instead",
 }
 
 
 @dataclass(frozen=True)
 class Overload:
-    """A function with its parameters (the last may repeat), or a macro with its definition."""
+    """A function with its parameters (the last one may repeat), or a macro with its definition."""
 
     kind: str
     text: str
@@ -52,7 +52,7 @@ class Overload:
 
     @cached_property
     def parameters(self) -> tuple[str, ...]:
-        """The types of the parameters (of a macro: their names)."""
+        """The types of a function's parameters, or the names of a macro's parameters."""
         depth, parts = 0, [""]
         for character in self.text[1:]:
             depth += (character in "([") - (character in ")]")
@@ -65,7 +65,7 @@ class Overload:
         return tuple(part.strip() for part in parts) if parts != [""] else ()
 
     def takes(self, given: tuple[str, ...]) -> bool:
-        """Return whether the overload accepts arguments of these types, as DuckDB's binder leaves them."""
+        """Return True if the overload accepts arguments of these types, as they are after DuckDB's binder."""
         wanted = self.parameters
         if wanted and wanted[-1].endswith("..."):
             last = wanted[-1].removesuffix("...")
@@ -84,7 +84,7 @@ _ANY: Final = frozenset({"ANY", "T", "K", "V", "NULL", "TABLE", "LAMBDA", "STRUC
 
 @dataclass
 class CatalogueEntry:
-    """The functions of one name in DuckDB: their kinds (scalar, macro, table ...), and the overloads as texts."""
+    """The functions of one name in DuckDB: their kinds (scalar, macro, table ...) and their overloads as text."""
 
     kinds: set[str] = field(default_factory=set)
     scalars: set[str] = field(default_factory=set)
@@ -93,7 +93,7 @@ class CatalogueEntry:
 
 @lru_cache(maxsize=1)
 def catalogue() -> dict[str, CatalogueEntry]:
-    """Return every function of the installed DuckDB, by its name in lower case."""
+    """Map the lower-case name of every function of the installed DuckDB to its entry."""
     found: dict[str, CatalogueEntry] = {}
     rows = database().cursor().execute(_FUNCTIONS).fetchall()
     for name, kind, names, types, varargs, returns, definition in rows:
@@ -114,12 +114,12 @@ _FUNCTIONS: Final = """
 
 @lru_cache(maxsize=1)
 def table() -> dict[str, tuple[Overload, ...]]:
-    """Return windrow's table: the overloads by name."""
+    """Return windrow's table of functions, which maps each name to its overloads."""
     return parse_table(files("windrow.expressions").joinpath(TABLE).read_text("utf-8"))
 
 
 def parse_table(text: str) -> dict[str, tuple[Overload, ...]]:
-    """Read the overloads by name from the text of a table."""
+    """Parse the text of a table of functions; map each name to its overloads."""
     found: dict[str, list[Overload]] = {}
     for line in text.splitlines():
         name, kind, depends, overloads = line.split("\t")
@@ -128,7 +128,7 @@ def parse_table(text: str) -> dict[str, tuple[Overload, ...]]:
 
 
 def refuse_call(name: str, arguments: int) -> None:
-    """Raise PipelineError if a call cannot be a function of its record, whatever the types of its arguments."""
+    """Raise PipelineError if a call depends on more than its record, whatever the types of its arguments."""
     if name in OWN_FUNCTIONS:
         return
     known = tuple(overload for overload in table().get(name, ()) if overload.kind != "aggregate")
@@ -164,7 +164,7 @@ def _takes_number(overload: Overload, arguments: int) -> bool:
 def refuse_bound(name: str, given: tuple[str, ...]) -> None:
     """Raise PipelineError if a call with arguments of these types depends on more than its record.
 
-    The types are those of a bound expression, in which macros are expanded and casts and comparisons are calls.
+    The types are those in a bound expression, where macros are expanded, and casts and comparisons are calls.
     """
     known = [overload for overload in table().get(name, ()) if overload.kind == "scalar"]
     found = catalogue().get(name)
@@ -194,6 +194,6 @@ def _unknown_function(name: str, found: CatalogueEntry) -> str:
 
 def _unknown_overload(name: str, how: str) -> str:
     return (
-        f"calls {name}(): DuckDB {release()} {how}, which this version of windrow does not know; "
-        "write the expression without it, or install a release of DuckDB that windrow knows"
+        f"calls {name}(): DuckDB {release()} {how}, but this version of windrow does not know it; "
+        "write the expression without it, or install a release of DuckDB that this version knows"
     )

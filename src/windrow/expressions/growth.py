@@ -1,7 +1,7 @@
 """Upper bounds on the size of a call's value: growth factors of functions, and polynomials of sizes.
 
-The size of a value is the number of its bytes and items. The size of a call's value is a polynomial in the sizes of its
-arguments: their sum times the factor of the function in `FACTORS`, a product of two of them, or a size that a number
+The size of a value is its number of bytes and items. The size of a call's value is a polynomial in the sizes of its
+arguments: their sum times the function's factor in `FACTORS`, a product of two of them, or a size that a number
 requests. Tests compare the bounds with DuckDB's results for unusual texts.
 """
 
@@ -20,15 +20,15 @@ from windrow.expressions.macros import SIZES
 from windrow.expressions.syntax import Node, arguments_of, constant, has_columns, unparse
 
 Size = Mapping[tuple[str, ...], float]
-"""A polynomial: the coefficient of each term, by its factors, which are SQL or names of lambdas' parameters."""
+"""A polynomial: maps the factors of each term, which are SQL or parameters of lambdas, to its coefficient."""
 
 Kind = Literal["text", "texts", "other"]
-"""The kind of a value: a text, a list of texts, or another or an unknown one."""
+"""The kind of a value: a text, a list of texts, or any other or unknown value."""
 
 
 @dataclass(frozen=True)
 class Value:
-    """The size of a value, and of the memory allocated to compute it (with the value itself if it is `made`)."""
+    """The size of a value, and of the memory `made` to compute it, including the value itself if it is allocated."""
 
     size: Size
     made: Size
@@ -64,9 +64,10 @@ FACTORS: Final[dict[str, float]] = {
         2,
     ),
 }
-"""How many times larger the value of a function can be than its arguments together; 1 for all other functions.
+"""How many times larger a function's value can be than all its arguments together; 1 for functions not listed here.
 
-A character that is mapped to another, as in `upper`, counts as one byte: it has at most four, however often it changes.
+A character that is mapped to another one, as in `upper`, counts as one byte: it has at most four, however often it
+changes.
 """
 
 _PRODUCTS: Final[dict[str, tuple[int, int]]] = {
@@ -82,7 +83,7 @@ _PRODUCTS: Final[dict[str, tuple[int, int]]] = {
     "list_aggregate": (0, 2),
     "list_select": (0, 1),
 }
-"""The two arguments of each function that can repeat the second for each item or byte of the first."""
+"""For each function that can repeat an argument for each item or byte of another: the other, and the repeated one."""
 
 _PAIRS: Final = frozenset(
     """
@@ -95,7 +96,7 @@ _PAIRS: Final = frozenset(
 _SHORT: Final = macros.OWN_FUNCTIONS.union(
     "+ - add subtract chr dayname md5 monthname sha1 sha256 timezone typeof".split()  # noqa: SIM905 - as above
 )
-"""Functions whose values have a fixed size, or are a short text, though their types do not tell."""
+"""Functions whose values have a fixed size or are a short text, although their types do not say so."""
 _FIXED: Final = re.compile(
     r"BOOLEAN|U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?|FLOAT|DOUBLE|REAL|DECIMAL|NUMERIC|DATE|TIME|INTERVAL|UUID|"
     r"TIMESTAMP(_S|_MS|_NS|TZ)?|TIME(STAMP)? WITH TIME ZONE|INT\d|FLOAT\d|LONG"
@@ -113,13 +114,13 @@ _WITH_PATH: Final = 2
 _ONE: Final[Size] = {(): 1}
 _TEXT_OF_FIXED: Final = 32
 _QUOTED: Final[dict[Kind, float]] = {"text": 1, "texts": 6, "other": 20}
-"""How many times larger a value's text is: texts in a list are quoted and escaped, and numbers have more digits."""
+"""How many times larger a value's text is, as texts in a list are quoted and escaped, and numbers get more digits."""
 _WIDTH: Final = 400
-"""The length of a double's text in a fixed-point format: the largest has 309 digits before the point."""
+"""Maximum length of a double in a fixed-point format; the largest has 309 digits before the decimal point."""
 
 
 def operation(node: Node, parts: Sequence[Value]) -> Value:  # noqa: PLR0911 - a case for each class
-    """Return the value of an operation by its operands."""
+    """Return the size of an operation's value and the memory that it takes, given its operands."""
     if _is_fixed(node):
         return Value(_ONE, total(_work(node, parts) or [_ONE]))
     sizes = [part.size for part in parts]
@@ -146,7 +147,7 @@ def _kind_of_all(parts: Sequence[Value]) -> Kind:
 
 
 def _cast(node: Node, part: Value) -> Value:
-    """Return the value of a cast: the text of a list has escaped quotes and commas."""
+    """Return the size of the value of a cast; if a list is cast to text, its quotes and commas are escaped."""
     type_ = node["type_expr"]
     name = str(type_.get("type_name", ""))
     if _TEXT.fullmatch(name):
@@ -179,7 +180,6 @@ def _kind(name: str, parts: Sequence[Value]) -> Kind:
 
 
 def _size(name: str, arguments: Sequence[Node], parts: Sequence[Value]) -> Size:  # noqa: PLR0911 - a rule for each kind
-    """Return the size of a call's value."""
     sizes = _as_text(arguments, parts) if name in _OF_TEXT else [part.size for part in parts]
     whole = total(sizes)
     if name in SIZES:
@@ -214,7 +214,10 @@ _OF_TEXT: Final = frozenset({"||", "concat", "concat_ws", *macros.FORMATS})
 
 
 def _as_text(arguments: Sequence[Node], parts: Sequence[Value]) -> list[Size]:
-    """Return the sizes of arguments as texts: other values get quotes within quotes, unless all are lists."""
+    """Return the sizes of arguments as texts.
+
+    A value that is not a text gets quotes within quotes, unless all arguments are lists.
+    """
     are_lists = not any(part.kind == "text" for part in parts) and not any(
         node["class"] == "FUNCTION" and node["function_name"].lower() in _WITH_NAMES for node in arguments
     )
@@ -227,19 +230,19 @@ def _as_text(arguments: Sequence[Node], parts: Sequence[Value]) -> list[Size]:
 
 
 def _text_size(part: Value) -> Size:
-    """Return the size of a value that is cast to a text."""
+    """Return the size of a value that is cast to text."""
     return total([scale(part.size, _QUOTED[part.kind]), {(): _TEXT_OF_FIXED}])
 
 
 _PARTS: Final = {"substr": 2, "substring": 2, "left": 1, "right": 1, "substring_grapheme": 2, "left_grapheme": 1}
-"""The argument of each function that is the length of its value."""
+"""For each function, the position of the argument that is the maximum length of the value."""
 _WITH_NAMES: Final = frozenset({"struct_pack", "struct_insert", "struct_update", "row", "json_object", "union_value"})
 _REPLACEMENT: Final = 2
-"""The argument of `replace` and `regexp_replace` that is the replacement."""
+"""Position of the replacement among the arguments of `replace` and `regexp_replace`."""
 
 
 def _requested(name: str, arguments: Sequence[Node], sizes: Sequence[Size]) -> Size:
-    """Return the size that numbers among the arguments request."""
+    """Return the size that numbers among the arguments request, such as the count of `repeat`."""
     numbers = [number(arguments[place]) for place in SIZES[name] if place < len(arguments)]
     if not numbers:
         return _ONE
@@ -257,7 +260,10 @@ def _requested(name: str, arguments: Sequence[Node], sizes: Sequence[Size]) -> S
 
 
 def number(node: Node) -> Size:
-    """Return a number as a polynomial, 0 if it is negative; a variable number is the second of two factors."""
+    """Return a number as a polynomial, with 0 for a negative number.
+
+    The polynomial of a number that is not constant has the number as the second of two factors.
+    """
     value = constant(node)
     if isinstance(value, float):
         return {(): abs(value)}
@@ -265,14 +271,14 @@ def number(node: Node) -> Size:
 
 
 def _weight(name: str, arguments: Sequence[Node]) -> float:
-    """Return the weight of each byte or item that numbers of the record request."""
+    """Return the weight of each byte or item that a number requests, which is 1 if all such numbers are constants."""
     if all(isinstance(constant(arguments[place]), float) for place in SIZES[name] if place < len(arguments)):
         return 1
     return macros.MAX_MADE / (macros.MAX_ITEMS if _is_of_items(name, arguments) else macros.MAX_LENGTH)
 
 
 def _is_of_items(name: str, arguments: Sequence[Node]) -> bool:
-    """Return whether the size of a bounded function's value is a number of items, which are short."""
+    """Return True if the size of a bounded function's value is a number of items, which are short."""
     return name in _OF_ITEMS and len(arguments) <= _OF_ITEMS[name]
 
 
@@ -280,7 +286,7 @@ _OF_ITEMS: Final = {"range": 3, "generate_series": 3, "list_resize": 2, "array_r
 
 
 def _format_size(name: str, text: str, sizes: Sequence[Size]) -> Size:
-    """Return the size of a format's text, which can refer to a value by its number more than once."""
+    """Return the size of a formatted text; the format may use the same value more than once."""
     specifiers = _SPECIFIERS[name].findall(text)
     used = Counter(found[0] for found in specifiers)
     again = max((count for index, count in used.items() if index), default=0) + (1 if used[""] else 0)
@@ -295,7 +301,7 @@ _SPECIFIERS: Final = {
 
 
 def _replacement_size(name: str, arguments: Sequence[Node], sizes: Sequence[Size]) -> Size:
-    """Return the size of a text in which parts are replaced by another."""
+    """Return the size of a text after parts of it have been replaced."""
     old, new = constant(arguments[1]), constant(arguments[_REPLACEMENT])
     if not isinstance(new, str) or (name == "replace" and not isinstance(old, str)):
         return total([sizes[0], product(sizes[0], sizes[_REPLACEMENT])])
@@ -316,7 +322,7 @@ def _members(name: str, node: Node, size: Size) -> Size:
 
 
 def is_nested(name: str, arguments: Sequence[Node]) -> bool:
-    """Return whether a JSON function returns a part once for each part that encloses it."""
+    """Return True if a JSON function returns a part once for each part that encloses it."""
     if name == "json_pretty":
         return True
     if len(arguments) < _WITH_PATH or not _JSON.fullmatch(name):
@@ -330,7 +336,7 @@ def is_nested(name: str, arguments: Sequence[Node]) -> bool:
 
 
 def _has_list(name: str, arguments: Sequence[Node]) -> bool:
-    """Return whether a call has a list of constants that can each select a part of the whole text."""
+    """Return True if a call has a list of constants that can each select a part of the whole text."""
     return (
         len(arguments) > 1
         and (_JSON.fullmatch(name) is not None or _REGEXP.fullmatch(name) is not None)
@@ -342,19 +348,19 @@ def _has_list(name: str, arguments: Sequence[Node]) -> bool:
 
 
 def _depth(node: Node, size: Size) -> Size:
-    """Return four blanks for each level of nested lists and objects in a JSON text."""
+    """Return the size of four spaces for each level of nested lists and objects in a JSON text."""
     if has_parameters(size):
         return size
     return {("4", f"coalesce(json_depth(CAST({value_sql(node)} AS VARCHAR)), 0)"): 1}
 
 
 def has_parameters(size: Size) -> bool:
-    """Return whether a size depends on the parameters of lambdas."""
+    """Return True if a size depends on the parameters of lambdas."""
     return any("\0" in part for term in size for part in term)
 
 
 def _work(node: Node, parts: Sequence[Value]) -> list[Size]:
-    """Return the work of a call beside its value: the comparison of each character with each other one."""
+    """Return the work of a call in addition to its value, such as comparing all pairs of characters of two texts."""
     if node.get("class") != "FUNCTION" or len(parts) < _WITH_PATH:
         return []
     name, arguments = node["function_name"].lower(), arguments_of(node)
@@ -373,7 +379,7 @@ _CONDITIONS: Final = frozenset(
 
 
 def _is_fixed(node: Node) -> bool:
-    """Return whether the values of an operation have a fixed size, whatever the sizes of its operands."""
+    """Return True if the values of an operation have a fixed size, regardless of the sizes of its operands."""
     match node["class"], node["type"]:
         case "COMPARISON" | "BETWEEN" | "CONJUNCTION", _:
             return True
@@ -389,13 +395,13 @@ def _is_fixed(node: Node) -> bool:
 
 
 def returns_only(name: str, types: re.Pattern[str]) -> bool:
-    """Return whether all overloads of a function return a type that matches."""
+    """Return True if all overloads of a function return a type that matches the pattern."""
     found = {overload.text.rpartition(" -> ")[2] for overload in table().get(name, ()) if overload.kind == "scalar"}
     return bool(found) and all(map(types.fullmatch, found))
 
 
 def limit_message(node: Node, weight: int) -> str:
-    """Return the error message of a call that exceeds its limit; a byte or item counts `weight` times."""
+    """Return the error message for a call that exceeds its limit; each byte and item counts `weight` times."""
     name = node.get("function_name", "cast").lower()
     if name in _PAIRS or name == "timezone" or (_REGEXP.fullmatch(name) and returns_only(name, _FIXED)):
         return f"{macros.LIMIT}{name}() would compare more than {macros.MAX_MADE:,} pairs of characters"
@@ -410,14 +416,14 @@ _UNITS: Final = {"lpad": "characters", "rpad": "characters", "bar": "characters"
 
 
 def value_sql(node: Node) -> str:
-    """Return the SQL of a value on its own, without the name that it has in a struct."""
+    """Return the SQL of a value by itself, without the name that it has in a struct."""
     if node["class"] == "COLUMN_REF":
         return ".".join(map(quote, node["column_names"]))
     return unparse({name: part for name, part in node.items() if name != "alias"})
 
 
 def try_sql(text: str, *of: Node) -> str:
-    """Return the SQL of a measure of values, null if a value that is computed for it fails."""
+    """Return SQL that measures values, or null if computing one of these values fails."""
     return text if all(node["class"] in {"COLUMN_REF", "CONSTANT"} for node in of) else f"TRY({text})"
 
 
@@ -431,12 +437,12 @@ def total(sizes: Iterable[Size]) -> Size:
 
 
 def scale(size: Size, factor: float) -> Size:
-    """Return a multiple of a polynomial."""
+    """Return a polynomial multiplied by a factor."""
     return {term: factor * coefficient for term, coefficient in size.items()}
 
 
 def most(sizes: Sequence[Size]) -> Size:
-    """Return a polynomial that is at least as large as each of these."""
+    """Return a polynomial that is at least as large as each of the given ones."""
     return {term: max(size.get(term, 0) for size in sizes) for term in set().union(*sizes)}
 
 

@@ -1,4 +1,4 @@
-"""Inputs of a pipeline's operators: derived fields, and the columns that its aggregates read."""
+"""Inputs of a pipeline's operators: derived fields, and the columns that aggregates read."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ N_co = TypeVar("N_co", bound=m.KeyedNode | m.SinkNode, covariant=True)
 class OperatorSpec(Generic[N_co]):
     """The specification of an operator: its node, and the records that the node reads.
 
-    The records have the fields of `decode`, and the node adds those of `derive` (which include the source's for a node
-    that reads a source). The format of `source` is JSON if the records are decoded already. `key` names the fields by
-    which records are partitioned into `key_groups`. A record that is `lateness` microseconds or more behind the
-    watermark has expired. With `has_id` several records can have one place in a log. The rows of a sink's table have
-    the key `row_key`, if it has one.
+    The records have the fields of `decode`, and the node adds the fields of `derive` (which include those of the source
+    if the node reads a source). The format of `source` is JSON if the records have already been decoded. Records are
+    partitioned into `key_groups` by the fields of `key`. A record has expired if it is `lateness` microseconds or more
+    behind the watermark. If `has_id` is true, several records can have the same place in a log. If a sink's table has a
+    key for its rows, it is `row_key`.
     """
 
     pipeline: str
@@ -44,19 +44,19 @@ WindowSpec = OperatorSpec[m.WindowNode]
 ProcessSpec = OperatorSpec[m.ProcessNode]
 RulesSpec = OperatorSpec[m.RulesNode]
 Decoded = m.SourceNode | AnySpec
-"""Records with their source, decoded and derived fields, event time, and a key, which may be empty."""
+"""A specification of records: their source, decoded and derived fields, event time and key, which may be empty."""
 
 
 def is_window_spec(spec: object) -> TypeGuard[WindowSpec]:
-    """Return whether the node of a spec aggregates records in windows."""
+    """Return True if the node of a spec aggregates records in windows."""
     return isinstance(spec, OperatorSpec) and isinstance(spec.node, m.WindowNode)
 
 
 @dataclass(frozen=True)
 class Computed:
-    """A column that is computed by an expression; errors call it `label`, and it must not be null if it is a `key`.
+    """A column computed by an expression, called `label` in errors; it must not be null if it is a `key`.
 
-    With `most`, a record is a dead letter if the value is null, less than 1 or more than `most`.
+    If `most` is given, a record becomes a dead letter if the value is null, less than 1 or greater than `most`.
     """
 
     name: str
@@ -68,7 +68,7 @@ class Computed:
 
 @dataclass(frozen=True)
 class Argument:
-    """A column that an aggregate reads; records where it is null (or false, for a condition) do not count."""
+    """A column that an aggregate reads; records in which it is null (or false, for a condition) do not count."""
 
     column: str
     type: m.DataType
@@ -76,7 +76,10 @@ class Argument:
 
 
 def derived(pipeline: Decoded) -> tuple[Computed, ...]:
-    """Return the derived fields. Raise PipelineError for an invalid expression, as the functions below do."""
+    """Return the derived fields; raise PipelineError for an invalid expression.
+
+    The other functions of this module that analyse expressions raise it, too.
+    """
     absent = _absent(pipeline)
     return tuple(
         Computed(
@@ -87,12 +90,12 @@ def derived(pipeline: Decoded) -> tuple[Computed, ...]:
 
 
 def record_fields(pipeline: Decoded) -> tuple[m.Field, ...]:
-    """Return the fields of a record, decoded and derived."""
+    """Return the fields of a record, first the decoded ones and then the derived ones."""
     return (*pipeline.decode.fields, *(m.Field(column.name, column.expression.type) for column in derived(pipeline)))
 
 
 def key_of(spec: AnySpec) -> tuple[m.Field, ...]:
-    """Return the fields of the key, in its order."""
+    """Return the fields of the key, in order."""
     fields = {field.name: field for field in record_fields(spec)}
     return tuple(fields[name] for name in spec.key)
 
@@ -104,7 +107,7 @@ def nullable_fields(pipeline: Decoded) -> frozenset[str]:
 
 
 def computed(pipeline: Decoded) -> tuple[Computed, ...]:
-    """Return all computed columns, each after the columns that it is computed from."""
+    """Return all computed columns, each after the columns from which it is computed."""
     if not is_window_spec(pipeline):
         return derived(pipeline)
     return (*derived(pipeline), *computed_arguments(pipeline), *own_gap(pipeline))
@@ -115,13 +118,16 @@ GAP: Final = "__gap"
 
 
 def own_gap(spec: WindowSpec) -> tuple[Computed, ...]:
-    """Return the column with each record's own gap, if there is one: more than 0, and at most that of the window."""
+    """Return the column with each record's own session gap, if there is one, or no column.
+
+    A gap must be greater than 0 and at most the gap of the window.
+    """
     window = spec.node.window
     if not isinstance(window, m.Session) or window.by is None:
         return ()
     given = analyse(window.by, record_fields(spec), nullable_fields(spec))
     if not isinstance(given.type, m.LongType | m.DoubleType | m.DecimalType):
-        msg = f"{window.by!r} is a {given.type}, and a gap is a number of seconds, such as minutes * 60"
+        msg = f"{window.by!r} is a {given.type}, but a gap must be a number of seconds, such as minutes * 60"
         raise PipelineError(msg)
     seconds = f"({given.sql})"
     most = f"{window.gap // _SECOND}.{window.gap % _SECOND:06d}"
@@ -138,7 +144,7 @@ _SECOND: Final = 1_000_000
 
 
 def computed_arguments(spec: WindowSpec) -> tuple[Computed, ...]:
-    """Return the columns that are computed for aggregates alone, over `record_fields`."""
+    """Return the columns, computed over `record_fields`, that only aggregates read."""
     fields, nullable = record_fields(spec), nullable_fields(spec)
     names = {field.name for field in fields}
     columns: dict[str, Computed] = {}
@@ -167,7 +173,10 @@ def arguments(spec: WindowSpec) -> tuple[tuple[Argument, ...], ...]:
 
 
 def _texts(aggregate: m.Aggregate, names: Iterable[str]) -> tuple[str, ...]:
-    """Return the arguments as expressions, null where the condition is not true; a field is its plain name."""
+    """Return an aggregate's arguments as expressions that are null where its condition is not true.
+
+    Without a condition, a field is returned as its plain name.
+    """
     if isinstance(aggregate.function, m.Count):
         if aggregate.where is None:
             return ()
@@ -199,7 +208,10 @@ def _quote_field(text: str, names: Iterable[str]) -> str:
 
 
 def _absent(pipeline: Decoded) -> frozenset[str]:
-    """Return the decoded fields that a record may lack: the optional ones, the punctuation, and columns of a row."""
+    """Return the decoded fields that a record may lack.
+
+    These are the optional fields, the punctuation, and the columns of a row change.
+    """
     lacking = {field.name for field in pipeline.decode.fields if field.optional}
     if pipeline.source.format == "debezium":
         # the log may have only the key of a deleted row

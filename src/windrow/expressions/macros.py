@@ -1,6 +1,7 @@
 """Macros of the expression database, and limits on what an expression may allocate for one record.
 
-A record that would exceed a limit is a dead letter on every machine, instead of a crash where memory is short.
+A record that would exceed a limit becomes a dead letter on every machine, instead of causing a crash where memory is
+short.
 """
 
 from __future__ import annotations
@@ -14,22 +15,22 @@ MAX_ITEMS: Final = 100_000
 """Maximum number of items of a list whose length is an argument."""
 
 MAX_IN_LAMBDA: Final = 100
-"""Maximum of both within a lambda, which is called for each item of a list, and within a lambda in that."""
+"""Maximum for both within a lambda, which is called for each item of a list, and within a nested lambda."""
 
 MAX_MADE: Final = 10_000_000
-"""Maximum number of bytes and items that a call allocates for one record where they grow faster than the record."""
+"""Maximum number of bytes and items that a call may allocate for one record if it can grow faster than the record."""
 
 LIMIT: Final = "limit: "
-"""Prefix of the text that a bounded function fails to cast."""
+"""Prefix of the text in a bounded function's cast, which fails on purpose with the text in its error message."""
 
 MAX_DIGITS: Final = 100_000
-"""Maximum number of digits of a BIGNUM, whose operations take time for their square."""
+"""Maximum number of digits of a BIGNUM; the time of its operations grows with the square of this number."""
 
 MAX_SLOTS: Final = 10_000
-"""Maximum number of items of a fixed-size array, which takes memory for them even if it is null."""
+"""Maximum number of items of a fixed-size array, which takes memory for all items even if it is null."""
 
 MAX_DEPTH: Final = 127
-"""Maximum depth of nested lists and objects where a JSON function takes memory for each level."""
+"""Maximum depth of nested lists and objects for JSON functions that take memory for each level."""
 
 SIZES: Final[dict[str, tuple[int, ...]]] = {
     "repeat": (1,),
@@ -43,10 +44,10 @@ SIZES: Final[dict[str, tuple[int, ...]]] = {
     "bitstring": (1,),
     "equi_width_bins": (2,),
 }
-"""Positions of the arguments that determine the size, by bounded function."""
+"""For each bounded function, the positions of the arguments that determine the size of its value."""
 
 FORMATS: Final = frozenset({"format", "printf"})
-"""Functions whose first argument can ask for any width."""
+"""Functions whose first argument can request any width."""
 
 EAGER: Final[dict[str, tuple[int, ...]]] = {
     "date_diff": (3,),
@@ -64,10 +65,10 @@ EAGER: Final[dict[str, tuple[int, ...]]] = {
     "time_bucket": (2, 3),
     "timezone": (2,),
 }
-"""Functions, with their numbers of arguments, that either fail or are null for a wrong argument beside a null.
+"""Functions, with their numbers of arguments, that either fail or return null if one argument is wrong and one is null.
 
-Which of the two depends on whether DuckDB holds the argument as a constant for all rows, and so on the other rows. A
-call with several arguments that depend on the record is replaced by a call of the macro `NULL_CHECKED` + name.
+The result depends on whether DuckDB stores the argument as a constant for all rows, and therefore on the other rows. If
+several arguments depend on the record, the call is replaced with a call of the macro `NULL_CHECKED` + name.
 """
 
 NULL_CHECKED: Final = "null_checked_"
@@ -80,7 +81,7 @@ _KM = f"12742 * asin(sqrt(({_SUM}) * 0.999999999999998::DOUBLE))"
 
 
 def _null_check_macro(function: str) -> str:
-    """Return the macro that gives null where an argument is null, before the function looks at the others."""
+    """Return a macro that is null if any argument is null, before the function evaluates the other arguments."""
     overloads = []
     for number in EAGER[function]:
         # `invoke` computes each argument once
@@ -117,9 +118,11 @@ MACROS: Final = (
     "CREATE MACRO list_distinct(l) AS list_sort(system.main.list_distinct(l))",
     "CREATE MACRO array_distinct(l) AS list_sort(system.main.list_distinct(l))",
 )
-"""Macros that expressions can call: ``km``, the distance between two places in kilometres; ``hours``, the hours between
-two times; the measures of `growth.py`; and replacements for functions of DuckDB.
+"""Macros of the expression database.
+
+These are ``km``, the distance between two places in kilometres, ``hours``, the hours between two times, the measures
+that `growth.py` uses, and replacements for some of DuckDB's functions.
 """
 
 OWN_FUNCTIONS: Final = frozenset({"km", "hours"})
-"""Functions that DuckDB does not have."""
+"""Functions that windrow adds to those of DuckDB."""

@@ -1,4 +1,4 @@
-"""Origins of the columns of a stream: the fields of sources that each is computed from, for lineage."""
+"""Origins of a stream's columns: the source fields from which each column is computed, for lineage."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ Way = Literal["IDENTITY", "TRANSFORMATION", "AGGREGATION"]
 _WAYS: Final[tuple[Way, ...]] = ("IDENTITY", "TRANSFORMATION", "AGGREGATION")
 
 Origins = Mapping[tuple[str, str], Way]
-"""The fields that a column is computed from, each by the name of its source in the graph and its own."""
+"""The fields that a column is computed from, as (name of the source in the graph, name of the field)."""
 
 
 def origins_of(graph: m.Graph, stream: str) -> dict[str, Origins]:
     """Return the origins of each column of a stream, or of the rows of a node with results.
 
-    The results of a process function have none, because the fields that it reads are unknown.
+    The result columns of a process function have no origins, because the fields that the function reads are unknown.
     """
     node = graph.producer(stream)
     if isinstance(node, m.FilterNode | m.TableNode):
@@ -61,7 +61,7 @@ def origins_of(graph: m.Graph, stream: str) -> dict[str, Origins]:
 
 
 def table_keys(graph: m.Graph, source: m.SourceNode) -> frozenset[str]:
-    """Return the fields of a source of row changes from which keys of tables are computed."""
+    """Return the fields of a source of row changes from which the keys of tables are computed."""
     tables = [node for node in graph.nodes if isinstance(node, m.TableNode)]
     return frozenset(
         field
@@ -93,7 +93,7 @@ def _result_origins(graph: m.Graph, node: m.ResultNode) -> dict[str, Origins]:
 
 
 def _expression_origins(expression: Expression, given: Mapping[str, Origins]) -> Origins:
-    """Return the origins of an expression; those of a plain column are the column's."""
+    """Return the origins of an expression; a plain column keeps its own origins."""
     origins = _merge(given.get(name, {}) for name in expression.columns)
     is_column = [expression.text.strip().strip('"')] == list(expression.columns)
     return origins if is_column else _at_least("TRANSFORMATION", origins)

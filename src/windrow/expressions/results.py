@@ -1,4 +1,4 @@
-"""Result columns of a pipeline, with their types, and whether they can be null."""
+"""Result columns of a pipeline: their types, and whether they can be null."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from windrow.expressions.analyse import Expression, analyse
 from windrow.expressions.inputs import Argument, WindowSpec, arguments
 
 MEAN_DIGITS = 6
-"""Number of decimal digits that a mean has more than its field."""
+"""Number of digits after the decimal point that a mean has in addition to those of its field."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """A result column; a `nullable` one is null if no record counts for it."""
+    """A result column; if it is `nullable`, it is null when no record counts for it."""
 
     name: str
     type: m.DataType
@@ -23,7 +23,7 @@ class Result:
 
 
 def results(spec: WindowSpec) -> tuple[Result, ...]:
-    """Return the results in their order; raise PipelineError for an invalid expression."""
+    """Return the result columns in order; raise PipelineError for an invalid expression."""
     columns = tuple(
         Result(aggregate.name, *_type_and_nullable(aggregate.function, given))
         for aggregate, given in zip(spec.node.aggregates, arguments(spec), strict=True)
@@ -35,9 +35,9 @@ def results(spec: WindowSpec) -> tuple[Result, ...]:
 
 
 def needs_rows(spec: WindowSpec, *, is_changelog: bool) -> bool:
-    """Return whether results over all time are computed from all rows at once, not from an intermediate result.
+    """Return True if results over all time must be computed from all rows at once, not from intermediate results.
 
-    Only counts and exact sums can retract a row of a changelog. Sums of doubles and results of Python code can depend
+    For a changelog, only counts and exact sums can retract a row. Sums of doubles and results of Python code can depend
     on the order in which parts are merged.
     """
     for aggregate, given in zip(spec.node.aggregates, arguments(spec), strict=True):
@@ -56,7 +56,7 @@ def needs_rows(spec: WindowSpec, *, is_changelog: bool) -> bool:
 
 
 def formulas(spec: WindowSpec, columns: tuple[Result, ...]) -> dict[str, Expression]:
-    """Return the formulas by name, analysed over the other results."""
+    """Map the name of each formula to its expression over the other results."""
     texts = {
         aggregate.name: aggregate.function.sql
         for aggregate in spec.node.aggregates
@@ -69,7 +69,7 @@ def formulas(spec: WindowSpec, columns: tuple[Result, ...]) -> dict[str, Express
 
 
 def _type_and_nullable(function: m.Function, given: tuple[Argument, ...]) -> tuple[m.DataType, bool]:
-    """Return the type of a result, and whether it can be null; a formula's are preliminary."""
+    """Return the type of a result, and whether it can be null; both are preliminary for a formula."""
     match function:
         case m.Count() | m.CountDistinct() | m.ApproxCountDistinct():
             return m.LongType(), False
@@ -103,7 +103,10 @@ def _unary_type(function: m.UnaryFunction, given: Argument) -> m.DataType:
 
 
 def _sum_type(type_: m.DataType, *, extra: int) -> m.DataType:
-    """Return the type of a sum: the widest decimal, so that it stays exact."""
+    """Return the type of a sum.
+
+    For integers and decimals, it is the widest decimal, so that sums stay exact.
+    """
     match type_:
         case m.LongType():
             return m.DecimalType(38, extra)

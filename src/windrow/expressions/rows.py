@@ -15,11 +15,11 @@ RowKind = Literal["windows", "global", "process", "alerts", "table", "records"]
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of a node: the fields of their key, and the values in the order of columns; optional values can be null.
+    """The rows of a node: the fields of their key, and their values in column order; optional values can be null.
 
-    A row of windows is identified by window and key, as is a row of the `global` window or a process function, whose
-    window bounds are constant; a row of a table by its key; an alert by its id. Records are identified by their place
-    in the log or, with `has_id`, by a text that names the records that they are made of.
+    Window and key identify a row of windows. They also identify a row of the `global` window or of a process function,
+    whose window bounds are constant. A row of a table is identified by its key, and an alert by its id. A record is
+    identified by its place in the log or, with `has_id`, by a text that names the records from which it was made.
     """
 
     kind: RowKind
@@ -29,7 +29,7 @@ class Rows:
 
     @property
     def has_panes(self) -> bool:
-        """Whether rows have a pane and a revision; records and rows of tables have none."""
+        """Whether rows have a pane and a revision, as all rows except records and rows of tables do."""
         return self.kind not in {"table", "records"}
 
 
@@ -37,8 +37,8 @@ class Rows:
 class SinkSpec:
     """A sink with the rows that it writes.
 
-    `pipeline` is the name of the pipeline, `stream` that of the stream with the rows. If `discards`, each pane is a row
-    of its own.
+    The name of the pipeline is `pipeline`, and the stream with the rows is `stream`. If `discards` is true, each pane
+    is a separate row.
     """
 
     pipeline: str
@@ -48,12 +48,15 @@ class SinkSpec:
     discards: bool = False
 
     def into(self, table: str) -> SinkSpec:
-        """Return the same sink with another table in its database."""
+        """Return the same sink with a different table in its database."""
         return replace(self, sink=self.sink.into(table))
 
 
 def _alerts(key: tuple[m.Field, ...]) -> Rows:
-    """Return the rows of alerts by a key; the subject is the id or place of the record for which the rule is true."""
+    """Return the rows of alerts with a key.
+
+    The subject of an alert is the id or the place of the record for which the rule is true.
+    """
     rule, severity, rule_hash, subject, text, evidence = (
         m.Field(name, m.StringType()) for name in ("rule", "severity", "rule_hash", "subject", "text", "evidence")
     )
@@ -91,5 +94,5 @@ def sink_spec(graph: m.Graph, sink: m.SinkNode) -> SinkSpec:
 
 
 def sink_specs(graph: m.Graph) -> dict[str, SinkSpec]:
-    """Return each sink with its rows, by name."""
+    """Map the name of each sink to the sink with its rows."""
     return {sink.name: sink_spec(graph, sink) for sink in graph.sinks}

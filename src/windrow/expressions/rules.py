@@ -1,14 +1,14 @@
-"""Expressions of rules: over a record, its neighbours (`prev`, `next`), the recent ones (`recent`), and lists.
+"""Expressions of rules: over a record, its neighbours (`prev`, `next`), recent records (`recent`), and lists.
 
-An expression is SQL as everywhere. References to other records become columns beside the fields of the record
+These expressions are SQL like all others. References to other records become columns beside the fields of the record
 (`RuleColumn`), so that one query evaluates all rules over many records:
 
 - ``prev.FIELD``, ``next.FIELD``: a value; ``prev is null`` tests the event time, which no record lacks;
 - ``recent.FIELD``: an array, oldest first; ``recent``: an array of structs;
 - ``mean(recent.FIELD)`` and the other functions of `_FUNCTIONS`: a function of such an array; with a duration as the
-  second argument, only of the records that are at most that much older;
+  second argument, only of the records that are older by at most the duration;
 - ``count(recent)``, ``count(recent, '1m')``: a number;
-- ``x in LIST``: whether a list has an entry, once `x` is known.
+- ``x in LIST``: whether a list has an entry, evaluated once the value of `x` is known.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from windrow.expressions.inputs import RulesSpec, nullable_fields, record_fields
 from windrow.expressions.syntax import Node, arguments_of, column_ref, parse, unparse
 
 RULE_WORDS: Final = ("prev", "recent", "next")
-"""Names that no field of a rules pipeline can have."""
+"""Names that the fields of a pipeline with rules cannot have."""
 
 
 Neighbour = Literal["prev", "next"]
@@ -36,7 +36,7 @@ _NEIGHBOURS: Final[tuple[Neighbour, ...]] = ("prev", "next")
 
 @dataclass(frozen=True)
 class NeighbourField:
-    """The column `name` is a field of the previous or next record by event time."""
+    """The column `name`: a field of the previous or next record by event time."""
 
     name: str
     record: Neighbour
@@ -45,7 +45,10 @@ class NeighbourField:
 
 @dataclass(frozen=True)
 class RecentField:
-    """The column `name` is an array of a field (None: whole records) of the recent records, or of those in `span`."""
+    """The column `name`: an array of one field of the recent records, or of whole records if the field is None.
+
+    If `span` (microseconds) is given, the array has only the recent records within that time.
+    """
 
     name: str
     field: str | None
@@ -54,7 +57,7 @@ class RecentField:
 
 @dataclass(frozen=True)
 class RecentCount:
-    """The column `name` is the number of the recent records, or of those in `span` (microseconds)."""
+    """The column `name`: the number of recent records, or only of the recent records within `span` (microseconds)."""
 
     name: str
     span: int | None = None
@@ -62,7 +65,7 @@ class RecentCount:
 
 @dataclass(frozen=True)
 class InList:
-    """The column `name` is true if the value of an expression is in the list `list`, null if the value is null."""
+    """The column `name`: true if the list `list` has the value of an expression, null if the value is null."""
 
     name: str
     list: str
@@ -74,7 +77,7 @@ RuleColumn = NeighbourField | RecentField | RecentCount | InList
 
 @dataclass(frozen=True)
 class TextPart:
-    """A part of an alert's text: `literal`, followed by the value `name` (None at the end) in a format."""
+    """A part of an alert's text: `literal`, followed by the formatted value `name`, or by nothing if it is None."""
 
     literal: str
     name: str | None
@@ -83,7 +86,10 @@ class TextPart:
 
 @dataclass(frozen=True)
 class RuleExpressions:
-    """A rule's condition, its evidence, and its text with the values in it; `columns` are those that they read."""
+    """A rule's condition, its evidence, and its text with the values in it.
+
+    The `columns` are all columns that these expressions read.
+    """
 
     rule: m.Rule
     when: Expression
@@ -102,7 +108,7 @@ _FUNCTIONS: Final = {
     "max": "list_max",
     "median": "list_median",
 }
-"""Functions of ``recent.FIELD``: null for no records; `stddev` is that of a sample, and null for a single record."""
+"""Functions of ``recent.FIELD``, null without records; `stddev` is the sample's, and null for a single record."""
 
 
 @dataclass
@@ -118,7 +124,7 @@ class RuleScope:
 
     @staticmethod
     def of(spec: RulesSpec, given: tuple[m.Field, ...] | None = None) -> RuleScope:
-        """Return the scope of a pipeline; `given` are its fields, to leave out some of them."""
+        """Return the scope of a pipeline's rules, over all of its fields or only over the fields `given`."""
         fields = record_fields(spec) if given is None else given
         return RuleScope(
             tuple(field for field in fields if not isinstance(field.type, m.ArrayType)),
@@ -154,7 +160,7 @@ class RuleScope:
         )
 
     def condition(self, text: str) -> Expression:
-        """Analyse an expression that is true or false."""
+        """Analyse an expression that must be true or false."""
         when = self.analyse(text)
         if not isinstance(when.type, m.BooleanType):
             msg = f"{text!r} is a {when.type}, not a condition; write one that is true or false, such as amount > 100"
@@ -162,7 +168,7 @@ class RuleScope:
         return when
 
     def text(self, say: str, evidence: Mapping[str, Expression]) -> tuple[tuple[TextPart, ...], dict[str, Expression]]:
-        """Return the parts of a text, and the values in it by name; raise PipelineError if it is invalid."""
+        """Return the parts of a text, and map the names in it to their values; raise PipelineError if it is invalid."""
         parts: list[TextPart] = []
         values: dict[str, Expression] = {}
         try:
@@ -188,7 +194,7 @@ class RuleScope:
             return self._analyse_rewritten(quote(name), name)
         if word in _NEIGHBOURS and inner in by_name:
             return self._analyse_rewritten(quote(self._neighbour(word, inner)), name)
-        hint = did_you_mean(name, [*evidence, *by_name]) or f"; give it as evidence, with: {{{name}: ...}}"
+        hint = did_you_mean(name, [*evidence, *by_name]) or f"; add it to the evidence, as in with: {{{name}: ...}}"
         msg = f"{say!r}: {name!r} is neither evidence of the rule nor a field{hint}"
         raise PipelineError(msg)
 
@@ -200,7 +206,7 @@ class RuleScope:
             raise PipelineError(exc.message.replace(repr(rewritten), repr(text))) from exc
 
     def _rewrite(self, node: Any, bound: frozenset[str]) -> Any:  # noqa: ANN401 - plain JSON
-        """Return a tree with columns in place of its references to other records and to lists."""
+        """Replace references to other records and to lists in a syntax tree with columns."""
         if isinstance(node, list):
             return [self._rewrite(part, bound) for part in node]
         if not isinstance(node, dict):
@@ -213,7 +219,7 @@ class RuleScope:
         return {name: self._rewrite(part, bound) for name, part in node.items()}
 
     def _replacement(self, node: Node, bound: frozenset[str]) -> Node | None:
-        """Return the replacement of a node, or None if it stays."""
+        """Return the replacement of a node, or None if the node is kept."""
         match node.get("class"):
             case "COLUMN_REF":
                 return self._reference(node, bound)
@@ -237,7 +243,7 @@ class RuleScope:
         if first in _NEIGHBOURS:
             if len(parts) != 1:
                 msg = (
-                    f"`{first}` is a record: name a field of it, such as {first}.{self.time}, or ask whether it is null"
+                    f"`{first}` is a record: use a field of it, such as {first}.{self.time}, or test whether it is null"
                 )
                 raise PipelineError(msg)
             return column_ref(self._neighbour(first, parts[0]))
@@ -246,7 +252,7 @@ class RuleScope:
         return node
 
     def _call(self, node: Node, bound: frozenset[str]) -> Node | None:
-        """Return the replacement of a function of recent records, or of a test of a list; None for another function."""
+        """Return the replacement for a function of recent records or a test of a list, or None for other functions."""
         name = node["function_name"].lower()
         arguments = arguments_of(node)
         if name == "contains" and arguments and (tested := self._list_in(arguments[:1])):
@@ -262,7 +268,7 @@ class RuleScope:
             column = RecentCount("count(recent)" if span is None else f"count(recent, {m.format_duration(span)})", span)
             return column_ref(self._add(column, m.LongType()))
         if len(of) == 1:
-            msg = f"{name}() is over a field of the recent records, such as {name}(recent.amount)"
+            msg = f"{name}() needs a field of the recent records, such as {name}(recent.amount)"
             raise PipelineError(msg)
         argument = column_ref(self._recent(of[1:], span))
         return {
@@ -307,13 +313,13 @@ class RuleScope:
         found = next((field for field in self.fields if field.name == name), None)
         if found is None:
             names = [field.name for field in self.fields]
-            hint = did_you_mean(name, names) or f"; they are {', '.join(names)}"
+            hint = did_you_mean(name, names) or f"; their fields are {', '.join(names)}"
             msg = f"{name!r} is not a field of the records{hint}"
             raise PipelineError(msg)
         return found
 
     def _list_in(self, nodes: list[Node]) -> str | None:
-        """Return the list that a single node names, or None."""
+        """Return the name of the list if the only node refers to a list, or None."""
         names = [_name(node) for node in nodes]
         return names[0][0] if len(names) == 1 and len(names[0]) == 1 and names[0][0] in self.lists else None
 
@@ -321,19 +327,18 @@ class RuleScope:
         arguments = sorted(bound.intersection(_column_names(value)))
         if arguments:
             msg = (
-                f"`{unparse(value)} in {name}` is within a lambda: whether a list has an entry is known for a record "
+                f"`{unparse(value)} in {name}` is within a lambda, but a list can be tested only for a record "
                 f"and its neighbours, not for each {arguments[0]!r}; test a field, such as prev.FIELD in {name}"
             )
             raise PipelineError(msg)
         text = unparse(self._rewrite(value, frozenset()))
         of = self._analyse_rewritten(text, text)
         if not isinstance(of.type, m.StringType | m.LongType):
-            msg = f"{text} is a {of.type}, and the entries of a list are text; cast it to varchar"
+            msg = f"{text} is a {of.type}, but the entries of a list are text; cast it to varchar"
             raise PipelineError(msg)
         return column_ref(self._add(InList(f"{text} in {name}", name, of), m.BooleanType()))
 
     def _add(self, column: RuleColumn, type_: m.DataType) -> str:
-        """Add a column, and return its name."""
         self.columns.setdefault(column.name, (column, m.Field(column.name, type_)))
         return column.name
 
@@ -345,12 +350,12 @@ _NOT: Final = {"class": "OPERATOR", "type": "OPERATOR_NOT"}
 
 
 def _name(node: Node) -> tuple[str, ...]:
-    """Return the parts of a column's name; none for another node."""
+    """Return the parts of a column's name, or an empty tuple for other nodes."""
     return tuple(node["column_names"]) if node.get("class") == "COLUMN_REF" else ()
 
 
 def _column_names(node: Any) -> list[str]:  # noqa: ANN401 - plain JSON
-    """Return the first parts of all column names in a tree, without the parameters of lambdas."""
+    """Return the first part of each column name in a syntax tree, except for parameters of lambdas."""
     if isinstance(node, list):
         return [name for part in node for name in _column_names(part)]
     if not isinstance(node, dict):
@@ -370,7 +375,7 @@ def rule_expressions(spec: RulesSpec) -> tuple[RuleExpressions, ...]:
 
 @lru_cache(maxsize=256)
 def uses_next(rule: m.Rule) -> bool:
-    """Return whether a rule depends on the next record; raise PipelineError for an invalid expression."""
+    """Return True if a rule depends on the next record; raise PipelineError for an invalid expression."""
     texts = [] if rule.say is None else [name for _, name, _, _ in Formatter().parse(rule.say) if name]
     if any(name.startswith("next.") for name in texts):
         return True

@@ -1,10 +1,11 @@
-"""A limit on the memory that an expression takes for one record, where it can grow faster than the record.
+"""A limit on the memory that an expression takes for one record if it can grow faster than the record.
 
 A lambda is called for each item of a list and can return a text that it captures, so 90 kB of a record can become 8 GB;
-`to_binary` of `to_binary` makes 64 bytes of each byte, and a number can request any size. `growth.py` has the sizes of
-values as polynomials. A call whose size is more than `_MAX_FACTOR` times that of the record's values gets a condition:
-its size is computed from the actual arguments, and it fails before it allocates anything. So the limit is a function of
-the record alone. `invoke` binds the arguments to names, so that each is computed once.
+`to_binary` of `to_binary` makes 64 bytes of each byte, and a number can request any size. `growth.py` describes the
+sizes of values as polynomials. A call gets a condition if its size is more than `_MAX_FACTOR` times the size of the
+record's values: the size is computed from the actual arguments, and the call fails before it allocates anything. The
+limit therefore depends on the record alone. `invoke` binds the arguments to names, so that each argument is computed
+only once.
 """
 
 from __future__ import annotations
@@ -39,15 +40,15 @@ _COPIED: Final = 100
 """Number of copied bytes that count as one allocated byte."""
 _MAX_FACTOR: Final = 32
 _MAX_CONSTANT: Final = 10_000
-"""A call needs no condition if it allocates at most `_MAX_FACTOR` times a value of the record and `_MAX_CONSTANT`."""
+"""A call needs no condition up to this size plus `_MAX_FACTOR` times the size of each value of the record."""
 _ONE: Final[Size] = {(): 1}
 
 
 def bound(tree: Node, fields: tuple[m.Field, ...], weight: int = 1) -> tuple[Node, bool]:
-    """Return a tree whose calls fail at `MAX_MADE` if they can grow faster than the record, and whether any value can.
+    """Return a tree in which calls that can grow faster than the record fail at `MAX_MADE`, and whether any value can.
 
-    If no call can, it is the same tree. Each byte and item counts `weight` times. Raise PipelineError if a call has
-    no limit, or exceeds it for every record.
+    If no call can grow in this way, the same tree is returned. Each byte and item counts `weight` times. Raise
+    PipelineError if a call has no limit, or if it exceeds the limit for every record.
     """
     sizes = Sizes(fields, weight)
     changed, _ = sizes.bound(tree)
@@ -55,7 +56,7 @@ def bound(tree: Node, fields: tuple[m.Field, ...], weight: int = 1) -> tuple[Nod
 
 
 class Sizes:
-    """Sizes of the values in one tree."""
+    """Computes the sizes of the values in one syntax tree."""
 
     def __init__(self, fields: tuple[m.Field, ...], weight: int = 1) -> None:
         self._values = {field.name: _value_of(field) for field in fields}
@@ -68,7 +69,7 @@ class Sizes:
         self.has_large = False
 
     def bound(self, node: Node) -> tuple[Node, Value]:
-        """Return a node with the conditions that it needs, and its value, whose size includes them."""
+        """Return a node with the conditions that it needs, and the size of its value as limited by the conditions."""
         if node["class"] in {"COLUMN_REF", "CONSTANT"}:
             return node, self.of(node, {})
         parts: list[Value] = []
@@ -85,13 +86,13 @@ class Sizes:
         if self._is_small(value.made):
             return changed, value
         self.has_conditions = True
-        # some calls take time alone, such as a comparison of texts
+        # some calls take only time, such as comparisons of texts
         self.has_large |= not self._is_small(value.size) or any(map(is_lambda, _operands(node)))
         # the result is at most `MAX_MADE`: a call that does not enlarge it needs no condition
         return self._add_condition(changed, parts), replace(value, size={(f"\1{next(self._numbers)}",): _MAX_FACTOR})
 
     def _add_condition(self, node: Node, parts: list[Value]) -> Node:
-        """Return a call that fails if it is too large; `duckdb_message` knows the names of its arguments."""
+        """Return a call that fails if it is too large; `duckdb_message` recognises the names of its arguments."""
         args: dict[str, Node] = {}
         kinds = iter(parts)
         function = re.sub(r"\W", "", node.get("function_name", "cast")) or "operator"
@@ -123,14 +124,17 @@ class Sizes:
         )
 
     def _sql(self, made: Size) -> str:
-        """Return the SQL of a size, a double."""
+        """Return the SQL of a size, as a double."""
         if self._weight * made.get((), 0) > MAX_MADE:
-            msg = f"allocates more than {MAX_MADE:,} bytes and items for every record, in a lambda or by a number"
+            msg = f"allocates more than {MAX_MADE:,} bytes and items for every record, in a lambda or for a number"
             raise PipelineError(msg)
         return size_sql(scale(made, self._weight))
 
     def of(self, node: Node, bound: Mapping[str, Value]) -> Value:
-        """Return a value with all that is allocated for it; `bound` are the parameters of enclosing lambdas by name."""
+        """Return the size of a value and of all memory allocated for it.
+
+        The parameters of the enclosing lambdas are in `bound`, by name.
+        """
         if node["class"] == "COLUMN_REF":
             name = node["column_names"][0]
             known = bound.get(name.lower()) or self._values.get(name)
@@ -147,7 +151,7 @@ class Sizes:
         return value
 
     def _is_measurable(self, node: Node, value: Value, bound: Mapping[str, Value]) -> bool:
-        """Return whether a value within a lambda is the same for each item, and can be computed to measure it."""
+        """Return True if a value in a lambda is the same for each item, and can be computed in order to measure it."""
         names = [
             descendant["column_names"][0].lower()
             for descendant in descendants(node)
@@ -156,7 +160,7 @@ class Sizes:
         return bool(names) and not bound.keys() & set(names) and self._is_small(value.made)
 
     def _value(self, node: Node, parts: list[Value], bound: Mapping[str, Value]) -> Value:
-        """Return the value of a node by those of its operands, without the allocations of the operands."""
+        """Return the size of a node's value, given its operands, without the memory allocated for the operands."""
         if node["class"] == "LAMBDA":  # an arrow, an operator of JSON
             size = total([part.size for part in parts])
             return Value(size, size)
@@ -164,7 +168,7 @@ class Sizes:
         return operation(node, parts) if function is None else self._call(node, function, parts, bound)
 
     def _call(self, call: Node, function: Node, given: list[Value], bound: Mapping[str, Value]) -> Value:
-        """Return the value of a call with a lambda."""
+        """Return the size of the value of a call with a lambda."""
         name = call["function_name"].lower()
         names = [
             descendant["column_names"][0].lower()
@@ -207,7 +211,7 @@ class Sizes:
         return Value(size, total([made, size]), "texts" if body.kind == "text" else "other")
 
     def _items(self, of: Node, value: Value, bound: Mapping[str, Value]) -> Size:
-        """Return the number of a list's items."""
+        """Return the number of items of a list."""
         if of["class"] == "FUNCTION" and of["function_name"].lower() in _LISTS_OF_ITEMS:
             inner = arguments_of(of)[0]
             return self._items(inner, self.of(inner, bound), bound)
@@ -219,7 +223,7 @@ class Sizes:
 
 
 def size_sql(size: Size) -> str:
-    """Return a polynomial in SQL, a double."""
+    """Return the SQL of a polynomial, as a double."""
     terms = (" * ".join([f"{factor!r}::DOUBLE", *term]) for term, factor in sorted(size.items()))
     return " + ".join(terms) or "0::DOUBLE"
 
@@ -238,7 +242,7 @@ def _value_of(field: m.Field) -> Value:
 
 
 def _map_operands(node: Node, change: Callable[[Node], Node]) -> Node:
-    """Return a node whose operands are changed by a function."""
+    """Return a copy of a node in which a function has changed the operands."""
 
     def convert(part: Any) -> Any:  # noqa: ANN401 - plain JSON
         if isinstance(part, list):
@@ -251,7 +255,6 @@ def _map_operands(node: Node, change: Callable[[Node], Node]) -> Node:
 
 
 def _operands(node: Node) -> list[Node]:
-    """Return the operands of a node."""
     found: list[Node] = []
 
     def add(part: Node) -> Node:
@@ -263,17 +266,17 @@ def _operands(node: Node) -> list[Node]:
 
 
 def _size_sql(node: Node) -> str:
-    """Return the size of a value in SQL, the length of its text; 1 for a value that cannot be computed on its own."""
+    """Return SQL for the size of a value, which is the length of its text, or 1 if it cannot be computed by itself."""
     return f"greatest(coalesce({try_sql(f'strlen(CAST({value_sql(node)} AS VARCHAR))', node)}, 1), 1)"
 
 
 def _length(node: Node) -> str:
-    """Return the number of a list's items in SQL, or 1."""
+    """Return SQL for the number of a list's items, but at least 1."""
     return f"greatest(coalesce({try_sql(f'len({value_sql(node)})', node)}, 1), 1)"
 
 
 def _substitute(size: Size, values: Mapping[str, Size]) -> Size:
-    """Return a polynomial with the sizes of values in place of the parameters."""
+    """Replace the parameters in a polynomial with the sizes of values."""
     products = []
     for term, factor in size.items():
         replaced: Size = {tuple(part for part in term if part not in values): factor}
@@ -285,12 +288,15 @@ def _substitute(size: Size, values: Mapping[str, Size]) -> Size:
 
 
 def _over(size: Size, item: str, items: Size, whole: Size) -> Size:
-    """Return a bound on the sum of a size over the items of a list, whose own sizes have the sum `whole`."""
+    """Return an upper bound on the sum of a size over the items of a list.
+
+    The sizes of the items themselves add up to `whole`.
+    """
     each = {term: factor for term, factor in size.items() if item not in term}
     own = {term: factor for term, factor in size.items() if item in term}
     return total([product(each, items), _substitute(own, {item: whole})])
 
 
 def _factor(size: Size, first: str) -> float:
-    """Return the factor of a parameter in a size: infinite if another size multiplies it."""
+    """Return the factor of a parameter in a size, which is infinite if the parameter is multiplied by another size."""
     return sum(factor if term == (first,) else float("inf") for term, factor in size.items() if first in term)

@@ -1,4 +1,4 @@
-"""Streams of a graph with their fields, and the specifications of the operators."""
+"""The streams of a graph with their fields, and the specifications of the operators."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from windrow.expressions.results import results
 
 @dataclass(frozen=True)
 class Stream:
-    """The records between two nodes: they have these fields, and an optional field can be null.
+    """The records between two nodes, and their fields; an optional field can be null.
 
-    The records of a changelog are changes: rows that were added, and rows that were retracted. `rows_of` is the kind of
-    the rows. `sources` are the sources of the records, `time` is the event time of the first source. A change can come
-    `hold` microseconds behind its event time, by the watermark, and be on time; none comes `bound` or more behind it,
-    counted from the end of the window whose row it changes; None is unbounded. With `has_id` several records can have
-    one place in a log: their `ID` names the records that they are made of, and the branch of a union. A table has one
-    row for each `key`; a version of a row (`is_versions`) says whether it removes the row. `terms` are the types of the
-    terms of the fields that are sums: a sum of sums has no more digits than one of their terms. Records that are row
-    changes of a database say whether they remove the row; only those that do lack the fields `lacking` (None: the
-    records are no row changes).
+    In a changelog, the records are changes: rows that were added or retracted. The kind of the rows is `rows_of`. The
+    records come from `sources`, and `time` is the event time of the first source. A change can arrive up to `hold`
+    microseconds behind its event time, measured by the watermark, and still be on time. No change arrives `bound` or
+    more behind it, counted from the end of the window whose row it changes; None is unbounded. If `has_id` is true,
+    several records can have the same place in a log; their `ID` then has the records from which they were made, and the
+    branch of a union. A table has one row for each `key`, and a version of a row (`is_versions`) says whether it
+    removes the row. For fields that are sums, `terms` has the types of the terms, because a sum of sums has no more
+    digits than one of their terms. Records that are row changes of a database say whether they remove the row. Only
+    records that do so lack the fields in `lacking`, which is None if the records are not row changes.
     """
 
     fields: tuple[m.Field, ...]
@@ -44,7 +44,7 @@ class Stream:
 
 @lru_cache(maxsize=256)
 def stream_of(graph: m.Graph, name: str) -> Stream:  # noqa: C901 - a case for each kind of node
-    """Return the stream of that name; raise PipelineError for an invalid expression."""
+    """Return the stream with the given name; raise PipelineError for an invalid expression."""
     node = graph.producer(name)
     if isinstance(node, m.FilterNode):
         return replace(stream_of(graph, node.input), lacking=None)
@@ -86,7 +86,7 @@ def stream_of(graph: m.Graph, name: str) -> Stream:  # noqa: C901 - a case for e
 
 
 def _lacking(node: m.SourceNode) -> tuple[str, ...] | None:
-    """Return the fields that only the record of a deleted row lacks; None if records are no row changes."""
+    """Return the fields that only the record of a deleted row lacks, or None if the records are not row changes."""
     if node.source.format != "debezium":
         return None
     lacking = nullable_fields(node) - nullable_fields(replace(node, source=node.source.decoded))
@@ -100,7 +100,7 @@ def _lacking_of(given: Stream, node: m.SelectNode) -> tuple[str, ...]:
 
 
 def _row_fields(stream: Stream) -> tuple[m.Field, ...]:
-    """Return the fields of rows: those that only the record of a deleted row lacks are not optional."""
+    """Return the fields of rows; fields that only the record of a deleted row lacks are not optional."""
     lacking = stream.lacking or ()
     return tuple(replace(field, optional=field.optional and field.name not in lacking) for field in stream.fields)
 
@@ -111,23 +111,23 @@ def united(graph: m.Graph, node: m.SelectNode) -> Stream:
     for name, other in zip(node.inputs[1:], others, strict=True):
         if _types(other) != _types(first):
             msg = (
-                f"the streams of a union have the same fields, but {node.inputs[0]!r} has {_field_list(first)}, and "
-                f"{name!r} has {_field_list(other)}; select the same ones in each"
+                f"the streams of a union must have the same fields, but {node.inputs[0]!r} has {_field_list(first)}, "
+                f"and {name!r} has {_field_list(other)}; select the same fields in each"
             )
             raise PipelineError(msg)
         if other.rows_of != first.rows_of:
             msg = (
-                f"{node.inputs[0]!r} and {name!r} have no union: one has {ROWS_OF[first.rows_of]}, and the other "
-                f"{ROWS_OF[other.rows_of]}"
+                f"{node.inputs[0]!r} and {name!r} cannot be united: one has {ROWS_OF[first.rows_of]}, and the other "
+                f"has {ROWS_OF[other.rows_of]}"
             )
             raise PipelineError(msg)
         if other.is_changelog != first.is_changelog:
-            msg = f"{node.inputs[0]!r} and {name!r} have no union: one has records, the other rows that change"
+            msg = f"{node.inputs[0]!r} and {name!r} cannot be united: one has records, the other has rows that change"
             raise PipelineError(msg)
         if (other.lacking is None) != (first.lacking is None):
             msg = (
-                f"{node.inputs[0]!r} and {name!r} have no union: one has changes of rows (`format: debezium`), the "
-                "other has not; choose records of the changes before, with a `where`"
+                f"{node.inputs[0]!r} and {name!r} cannot be united: one has changes of rows (`format: debezium`), the "
+                "other does not; first select some of the changes with a `where`"
             )
             raise PipelineError(msg)
     streams = (first, *others)
@@ -146,7 +146,7 @@ def united(graph: m.Graph, node: m.SelectNode) -> Stream:
 
 
 def _sources(*streams: Stream) -> tuple[m.SourceNode, ...]:
-    """Return the sources of several streams, each once."""
+    """Return the sources of several streams without duplicates."""
     return tuple(dict.fromkeys(source for stream in streams for source in stream.sources))
 
 
@@ -158,11 +158,11 @@ ROWS_OF: Final = {
     "tables": "the rows of a table",
     "processes": "the rows of a process function",
 }
-"""The kinds of rows in words."""
+"""The kinds of rows as text for messages."""
 
 
 def _greatest(*bounds: int | None) -> int | None:
-    """Return the greatest bound, where None is unbounded."""
+    """Return the greatest bound, or None if one of the bounds is None (unbounded)."""
     return None if None in bounds else max(bound for bound in bounds if bound is not None)
 
 
@@ -171,7 +171,7 @@ def _types(stream: Stream) -> dict[str, m.DataType]:
 
 
 def is_same_type(left: m.DataType, right: m.DataType) -> bool:
-    """Return whether two types have the same values; the form of a timestamp in JSON does not matter."""
+    """Return True if two types have the same values, regardless of the form of timestamps in JSON."""
     return _type(left) == _type(right)
 
 
@@ -199,7 +199,7 @@ def _derived_expressions(given: Stream, node: m.SelectNode) -> list[tuple[str, E
 
 
 def selected_expressions(graph: m.Graph, node: m.SelectNode) -> list[tuple[str, Expression]]:
-    """Return the fields that a selection adds, by name."""
+    """Return the name and expression of each field that a selection adds."""
     return _derived_expressions(united(graph, node), node)
 
 
@@ -211,13 +211,16 @@ def _selected_fields(given: Stream, node: m.SelectNode) -> tuple[m.Field, ...]:
     by_name = {field.name: field for field in fields}
     for name in node.select:
         if name not in by_name:
-            msg = f"{name!r} is not a field of the stream; it has {', '.join(by_name)}"
+            msg = f"{name!r} is not a field of the stream; its fields are {', '.join(by_name)}"
             raise PipelineError(msg)
     return tuple(by_name[name] for name in node.select)
 
 
 def element_fields(given: Stream, node: m.FlatMapNode) -> tuple[m.Field, ...]:
-    """Return the fields of an array's elements; raise PipelineError for no array, or for two fields of one name."""
+    """Return the fields of the records that a flat_map creates from an array's elements.
+
+    Raise PipelineError if the field is not an array, or if two fields would have the same name.
+    """
     array = next((field for field in given.fields if field.name == node.field), None)
     if array is None or not isinstance(array.type, m.ArrayType):
         arrays = [field.name for field in given.fields if isinstance(field.type, m.ArrayType)]
@@ -236,7 +239,7 @@ def element_fields(given: Stream, node: m.FlatMapNode) -> tuple[m.Field, ...]:
     for field in new:
         if field.name.lower() in names:
             msg = (
-                f"there are two fields {field.name!r} (SQL ignores case): give the record's field another name first, "
+                f"there are two fields {field.name!r} (SQL ignores case): first rename the record's field "
                 "with derive and select, or leave it out"
             )
             raise PipelineError(msg)
@@ -246,9 +249,9 @@ def element_fields(given: Stream, node: m.FlatMapNode) -> tuple[m.Field, ...]:
 
 @dataclass(frozen=True)
 class JoinSide:
-    """An input of a join, and the name that each of its fields has in the join.
+    """An input of a join, and the name of each of its fields in the join.
 
-    If it `is_outer`, records without a partner are emitted alone.
+    If `is_outer` is true, records without a partner are emitted alone.
     """
 
     stream: Stream
@@ -260,8 +263,9 @@ class JoinSide:
 class JoinSpan:
     """The interval of a record's partners in an interval join, and how long the record is kept (microseconds).
 
-    A partner is at most `reach` later and at most `back` earlier than the record. Once the watermark is `wait` past the
-    record's event time, no partner is on time any more. A late partner can change the join until it is `kept` past it.
+    A partner is at most `reach` later and at most `back` earlier than the record. When the watermark is `wait` past the
+    record's event time, no partner can be on time any more. A late partner can change the join until the watermark is
+    `kept` past the event time.
     """
 
     reach: int
@@ -271,7 +275,10 @@ class JoinSpan:
 
 
 def join_sides(graph: m.Graph, node: m.AnyJoinNode) -> tuple[JoinSide, JoinSide]:
-    """Return the left and the right side of a join; a right field with the name of a left one gets the end `_right`."""
+    """Return the left and right side of a join.
+
+    If a right field has the same name as a left field, `_right` is appended to its name.
+    """
     left, right = (stream_of(graph, name) for name in node.inputs)
     taken = {field.name.lower() for field in left.fields}
     keys = dict(zip(node.right_key, node.key, strict=True))
@@ -286,7 +293,7 @@ def join_sides(graph: m.Graph, node: m.AnyJoinNode) -> tuple[JoinSide, JoinSide]
 
 
 def join_spans(graph: m.Graph, node: m.JoinNode) -> tuple[JoinSpan, JoinSpan]:
-    """Return the spans of the left and the right side of an interval join."""
+    """Return the spans of the left and right side of an interval join."""
     left, right = stream_of(graph, node.left), stream_of(graph, node.right)
     return _span(left, right, node.after, node.before), _span(right, left, node.before, node.after)
 
@@ -297,7 +304,7 @@ def _span(side: Stream, other: Stream, reach: int, back: int) -> JoinSpan:
 
 
 def _join_fields(node: m.AnyJoinNode, left: JoinSide, right: JoinSide) -> tuple[m.Field, ...]:
-    """Return the fields of both sides; those of a side can be null if the other side is outer."""
+    """Return the fields of both sides; the fields of a side can be null if the other side is outer."""
     fields = {
         name: replace(field, name=name, optional=field.optional or (other.is_outer and name not in node.key), alias=())
         for side, other in ((right, left), (left, right))
@@ -308,7 +315,10 @@ def _join_fields(node: m.AnyJoinNode, left: JoinSide, right: JoinSide) -> tuple[
 
 
 def _interval_join(graph: m.Graph, node: m.JoinNode) -> Stream:
-    """Return the rows of a join: a pair has the later event time of both, or that of the only outer side."""
+    """Return the rows of a join.
+
+    A pair has the later of its records' event times or, if exactly one side is outer, the event time of that side.
+    """
     left, right = sides = join_sides(graph, node)
     spans = zip(sides, (right, left), join_spans(graph, node), strict=True)
     outer = [(other, span) for side, other, span in spans if side.is_outer]
@@ -336,7 +346,10 @@ def _table(graph: m.Graph, node: m.TableNode, name: str) -> Stream:
 
 
 def revise_of(graph: m.Graph, node: m.LookupNode) -> int:
-    """Return how far the watermark can be past a record when a version still replaces its row (microseconds)."""
+    """Return for how long a new version can still replace the row of a record (microseconds).
+
+    This is measured by how far the watermark is past the record.
+    """
     if node.as_of == "order":
         return 0
     if node.revise is not None:
@@ -346,7 +359,10 @@ def revise_of(graph: m.Graph, node: m.LookupNode) -> int:
 
 
 def _lookup(graph: m.Graph, node: m.LookupNode) -> Stream:
-    """Return records with the fields of a table's row: changes, if a later version can replace the row."""
+    """Return the records of a lookup with the fields of the table's row.
+
+    They are changes if a later version can replace the row.
+    """
     left, right = join_sides(graph, node)
     given, fields, sources = left.stream, _join_fields(node, left, right), _sources(left.stream, right.stream)
     found = replace(given, fields=fields, time=_time_of(left), sources=sources, key=(), terms=(), lacking=None)
@@ -357,9 +373,10 @@ def _lookup(graph: m.Graph, node: m.LookupNode) -> Stream:
 
 
 def _table_join(graph: m.Graph, node: m.TableJoinNode) -> Stream:
-    """Return the join of two tables; its key is that of a side whose rows have at most one partner, else that of both.
+    """Return the join of two tables.
 
-    If rows of a side can be alone, they have no key of the other side.
+    Its key is the key of a side whose rows have at most one partner, or else the keys of both sides. A row without a
+    partner lacks the key of the other side, so an outer join may have no key.
     """
     left, right = join_sides(graph, node)
     keys = [tuple(side.names[name] for name in side.stream.key if name in side.names) for side in (left, right)]
@@ -388,23 +405,24 @@ _NO_FIELD: Final = "__time"
 
 
 def _without_field(time: m.EventTime) -> m.EventTime:
-    """Return the event time of rows without a field for it."""
+    """Return the event time settings for rows that have no field with their event time."""
     return replace(time, field=_NO_FIELD, sent=None, future=None)
 
 
 def _time_of(side: JoinSide) -> m.EventTime:
-    """Return the event time of a join whose rows have that of a side.
+    """Return the event time of a join whose rows have the event time of one side.
 
-    If the side does not have the field any more, the field of that name can be the other side's, and be null.
+    If that side no longer has the field, a field of the same name can belong to the other side and be null.
     """
     time = side.stream.time
     return replace(time, field=side.names.get(time.field, _NO_FIELD), sent=side.names.get(time.sent or ""))
 
 
 def _results(graph: m.Graph, node: m.ResultNode) -> Stream:
-    """Return the rows of a window as a stream; their event time is the last microsecond of the window.
+    """Return the rows of a node with results as a stream.
 
-    The rows of a process function are records with the event time of the call that emitted them.
+    The event time of a window's row is the last microsecond of the window. The rows of a process function are records
+    with the event time of the call that emitted them.
     """
     spec, given = spec_of(graph, node), stream_of(graph, node.input)
     types = {field.name: field.type for field in record_fields(spec)}
@@ -444,7 +462,7 @@ def _results(graph: m.Graph, node: m.ResultNode) -> Stream:
 
 
 def _window_rows(given: Stream, spec: WindowSpec, key: tuple[m.Field, ...]) -> Stream:
-    """Return the rows of windows, or of an aggregate over all rows."""
+    """Return the stream of rows of windows, or of an aggregate over all rows."""
     window = spec.node.window
     is_running = isinstance(window, m.Global)
     # a session that a record joins ends after it, which can be a gap before the end of its own window
@@ -507,6 +525,6 @@ def spec_of(graph: m.Graph, node: N) -> OperatorSpec[N]:
 
 
 def decoding_spec(graph: m.Graph) -> OperatorSpec[m.ResultNode]:
-    """Return the specification of the only operator of a short form, with all fields that its source decodes."""
+    """Return the specification of the only operator of a pipeline in short form, with all fields its source decodes."""
     (node,) = (node for node in graph.keyed if isinstance(node, m.ResultNode))
     return replace(spec_of(graph, node), decode=graph.sources[0].decode)

@@ -1,8 +1,8 @@
-"""Syntax of SQL expressions: the parts of calls, syntax trees, and the constructs that an expression must not contain.
+"""Syntax of SQL expressions: the parts of calls, syntax trees, and the constructs that expressions must not contain.
 
-DuckDB parses the text. A tree is its JSON, as `json_serialize_sql` returns it. An expression is a function of its
-record alone: it has no subquery, aggregate, window function or clock. The checks here give the better messages;
-`bound.py` is the guard, because types are known there and macros are expanded.
+DuckDB parses the text. A tree is its JSON, as returned by `json_serialize_sql`. An expression is a function of its
+record alone: it has no subquery, aggregate, window function or clock. The checks here give the better error messages,
+but `bound.py` guarantees this, because types are known there and macros are expanded.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _OPEN, _CLOSE = "([{", ")]}"
 
 @dataclass(frozen=True)
 class SqlCall:
-    """A function's name, the texts of its arguments, and the condition after `where`, if there is one."""
+    """A function's name, the texts of its arguments, and the condition after `where`, or None."""
 
     name: str
     arguments: tuple[str, ...]
@@ -35,7 +35,7 @@ class SqlCall:
 
 
 def split_call(text: str) -> SqlCall | None:
-    """Split a call with an optional condition into its parts; return None for any other text.
+    """Split a call with an optional condition into its parts, or return None for any other text.
 
     Brackets and commas in quotes or comments do not count. The parts themselves are not parsed.
     """
@@ -58,7 +58,7 @@ def split_call(text: str) -> SqlCall | None:
 
 
 def bracket_problem(text: str) -> str | None:
-    """Return the message for a text with a missing or extra bracket; None if all brackets are in pairs."""
+    """Return a message if a bracket is missing or extra, or None if all brackets are paired."""
     if text.count("(") == text.count(")"):
         return None
     depth = 0
@@ -74,7 +74,10 @@ def _arguments(arguments: list[str]) -> tuple[str, ...]:
 
 
 def _condition(text: str, rest: list[tuple[int, str, str]]) -> str | None:
-    """Return the condition in the tokens after a call, empty if there are no tokens; None if they are anything else."""
+    """Return the condition in the tokens after a call.
+
+    Return an empty string if there are no tokens, and None if the tokens are not a condition.
+    """
     if not rest:
         return ""
     if rest[0][1].lower() != "where" or len(rest) == 1:
@@ -83,7 +86,7 @@ def _condition(text: str, rest: list[tuple[int, str, str]]) -> str | None:
 
 
 def _tokens(text: str) -> Iterator[tuple[int, str, str]]:
-    """Yield the position, text and kind of SQL's tokens: brackets and commas are tokens, a text has its quotes."""
+    """Yield (position, text, kind) for each SQL token; brackets and commas are tokens, and texts keep their quotes."""
     import duckdb  # noqa: PLC0415 - it is heavy, and plain calls are split without it
 
     # DuckDB counts bytes
@@ -113,16 +116,16 @@ _REFUSED_CLASSES = {
     "SUBQUERY": "has a subquery; an expression can only use the fields of its own record",
     "WINDOW": "has a window function; an expression can only use the fields of its own record",
     "PARAMETER": "has a parameter; write the value",
-    "STAR": "has a *; name the fields",
+    "STAR": "has a *; list the fields",
 }
 _CLOCKS = {"current_timestamp", "current_date", "current_time", "localtimestamp", "localtime"}
 _SELECT_OF_ONE = {"type", "cte_map", "select_list", "from_table", "aggregate_handling"}
 
 
 def parse(text: str, fields: frozenset[str] = frozenset()) -> Node:
-    """Return the tree of one expression; raise PipelineError for anything else.
+    """Return the syntax tree of one expression; raise PipelineError for anything else.
 
-    `fields` are the names that the expression may use, for a hint if a field's name is a keyword of SQL.
+    The expression may use the names in `fields`. If one of them is an SQL keyword, the error message gives a hint.
     """
     if not text.strip():
         msg = "the expression is empty"
@@ -143,7 +146,7 @@ def parse(text: str, fields: frozenset[str] = frozenset()) -> Node:
         or whole["cte_map"]
         or whole["select_list"][0].get("alias")
     ):
-        msg = f"{text!r} is not one SQL expression; write a value such as price * quantity, without clauses"
+        msg = f"{text!r} is not a single SQL expression; write a value such as price * quantity, without clauses"
         raise PipelineError(msg)
     tree: Node = whole["select_list"][0]
     return tree
@@ -157,7 +160,7 @@ def duckdb_reason(text: str, message: str) -> str:
 
 
 def unparse(tree: Node) -> str:
-    """Return the text of a tree, the inverse of `parse`."""
+    """Return the text of a syntax tree: the inverse of `parse`."""
     template = _template()
     statement = template["statements"][0]
     whole = template | {"statements": [statement | {"node": statement["node"] | {"select_list": [tree]}}]}
@@ -171,23 +174,23 @@ def _template() -> Node:
 
 
 def _reserved_hint(text: str, fields: frozenset[str]) -> str:
-    """Return the end of a message: the fields in the text that are SQL keywords, and how to write them."""
+    """Return the end of a message that says which fields in the text are SQL keywords, and how to write them."""
     keywords = {part.lower() for _, part, kind in _tokens(text) if kind.endswith("keyword")}
     found = sorted(name for name in fields if name.lower() in keywords)
     if not found:
         return ""
-    are = "is a word" if len(found) == 1 else "are words"
+    are = "is an SQL keyword" if len(found) == 1 else "are SQL keywords"
     quoted = " and ".join(f'"{name}"' for name in found)
-    return f"; {', '.join(found)} {are} of SQL: as a field, write {quoted} in double quotes"
+    return f"; {', '.join(found)} {are}: to mean a field, write {quoted} in double quotes"
 
 
 def columns(tree: Node) -> tuple[str, ...]:
-    """Return the columns that a tree refers to, each once; raise PipelineError for a column with parts."""
+    """Return the columns of a syntax tree without duplicates; raise PipelineError for a column with parts."""
     return tuple(dict.fromkeys(_columns(tree, frozenset())))
 
 
 def is_column(word: str, fields: frozenset[str]) -> bool:
-    """Return whether SQL reads a word as the name of a column; true, null and current_date are values."""
+    """Return True if SQL reads a word as the name of a column; true, null and current_date are values."""
     try:
         tree = parse(word, fields)
         refuse_impure(tree, fields)
@@ -217,7 +220,7 @@ def _columns(node: Any, bound: frozenset[str]) -> Iterator[str]:  # noqa: ANN401
 
 
 def refuse_impure(tree: Node, fields: frozenset[str]) -> None:
-    """Raise PipelineError if a tree, whose types are unknown, depends on more than its record."""
+    """Raise PipelineError if a syntax tree, in which types are unknown, depends on more than its record."""
     for node in descendants(tree):
         kind = node.get("class")
         if kind in _REFUSED_CLASSES:
@@ -237,7 +240,7 @@ def refuse_impure(tree: Node, fields: frozenset[str]) -> None:
 def _refuse_call(call: Node) -> None:
     name, arguments = call["function_name"].lower(), arguments_of(call)
     if len(call.get("qualified_name", {}).get("path", ())) > 1:
-        msg = f"names a schema of {name}(), or calls it as a method; write {name}(...)"
+        msg = f"uses {name}() with a schema or as a method; write {name}(...)"
         raise PipelineError(msg)
     refuse_call(name, len(arguments))
     if name in FORMATS and arguments:
@@ -245,7 +248,7 @@ def _refuse_call(call: Node) -> None:
 
 
 def _refuse_format(name: str, text: str | float | None) -> None:
-    """Raise PipelineError for a format whose width is unknown, or more than `MAX_IN_LAMBDA`."""
+    """Raise PipelineError for a format with a width that is unknown or greater than `MAX_IN_LAMBDA`."""
     if not isinstance(text, str):
         msg = f"calls {name}() with a format that is not a constant text; write it out"
         raise PipelineError(msg)
@@ -261,7 +264,7 @@ _DIGITS = re.compile(r"\d+")
 
 
 def _refuse_sizes(node: Any, depth: int) -> None:  # noqa: ANN401 - plain JSON
-    """Raise PipelineError for a call within a lambda whose size is unlimited, as it runs for each item of a list."""
+    """Raise PipelineError for a call of unlimited size within a lambda, which runs for each item of a list."""
     if isinstance(node, list):
         for part in node:
             _refuse_sizes(part, depth)
@@ -284,7 +287,7 @@ _MAX_DEPTH = 2
 
 
 def check_nulls(tree: Node) -> Node | None:
-    """Return the tree with calls of `EAGER` functions replaced by null-checking macros; None if it has no such call."""
+    """Replace calls of `EAGER` functions with null-checking macros; return None if the tree has no such call."""
     found = False
 
     def check(node: Any) -> Any:  # noqa: ANN401 - plain JSON
@@ -305,17 +308,17 @@ def check_nulls(tree: Node) -> Node | None:
 
 
 def has_columns(node: Node) -> bool:
-    """Return whether a tree has a column or an argument of a lambda."""
+    """Return True if a syntax tree has a column or an argument of a lambda."""
     return any(part.get("class") == "COLUMN_REF" for part in descendants(node))
 
 
 def column_ref(name: str) -> Node:
-    """Return the tree of a column."""
+    """Return the syntax tree of a column."""
     return {"class": "COLUMN_REF", "type": "COLUMN_REF", "column_names": [name]}
 
 
 def is_lambda(node: Node) -> bool:
-    """Return whether a node is a lambda; an arrow, which has the same class, is an operator of JSON."""
+    """Return True if a node is a lambda. An arrow has the same class, but is a JSON operator."""
     return node.get("class") == "LAMBDA" and node.get("syntax_type") != "SINGLE_ARROW"
 
 
@@ -325,7 +328,7 @@ def arguments_of(call: Node) -> list[Node]:
 
 
 def constant(node: Node) -> str | float | None:
-    """Return the text or number of a constant; None for another node."""
+    """Return the text or number of a constant, or None for other nodes."""
     literal = node.get("literal") if node.get("class") == "CONSTANT" else None
     match literal:
         case {"kind": "STRING", **rest}:
@@ -340,7 +343,7 @@ _NUMBER = re.compile(r"-?[\d.]+")
 
 
 def descendants(node: Any) -> Iterator[Node]:  # noqa: ANN401 - plain JSON
-    """Yield a tree and all of its nodes, parents first."""
+    """Yield a syntax tree and all nodes in it, parents first."""
     if isinstance(node, list):
         for part in node:
             yield from descendants(part)

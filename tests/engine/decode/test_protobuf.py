@@ -219,7 +219,7 @@ def test_messages_are_found_by_the_indexes_behind_the_id() -> None:
 
 
 def test_a_descriptor_that_does_not_fit_is_refused() -> None:
-    with pytest.raises(InputError, match=r"has no message 'shop.Nothing'; it has shop.Other, shop.Order"):
+    with pytest.raises(InputError, match=r"has no message 'shop.Nothing'; its messages are shop.Other, shop.Order"):
         descriptor_of(replace(MESSAGE, name="shop.Nothing"))
     with pytest.raises(InputError, match="the descriptor of the source is not a descriptor set"):
         descriptor_of(replace(MESSAGE, descriptor=base64.b64encode(b"\xff\xff").decode()))

@@ -1,1 +1,1 @@
-"""Decoding: raw records to Arrow columns, with derived fields, and to dead letters."""
+"""Decoding of raw records to Arrow columns, including derived fields, and to dead letters."""

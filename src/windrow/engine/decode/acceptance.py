@@ -1,6 +1,6 @@
-"""Acceptance of the records of a batch that are clearly good, by the columns that a fast reader made of them.
+"""Acceptance of a batch's clearly good records, based on the columns that a fast reader has read.
 
-The exact decoder decodes all others, so a column may be trusted too little, but never too much.
+The exact decoder decodes all other records, so a column may be trusted too little, but never too much.
 """
 
 from __future__ import annotations
@@ -19,25 +19,28 @@ from windrow.engine.decode.field_columns import FieldColumn, GoodRows, Mask, Pat
 from windrow.engine.decode.values import MAX_TIMESTAMP, MIN_TIMESTAMP
 
 _KEY_PATTERNS = {str(m.StringType()): r"^[^\x00]*$", str(m.LongType()): r"^(?:0|-?[1-9][0-9]{0,17})$"}
-"""By type: a pattern of keys of tombstones that are clearly good."""
+"""For each type, a pattern of the clearly good keys of tombstones."""
 
 
 class Acceptance:
-    """Chooses among the paths of each field, and checks the times."""
+    """Selects each field's value from its possible paths, and checks the event times."""
 
     def __init__(self, exact: ExactDecoder) -> None:
         self._exact = exact
 
     def columns(self, at: Mapping[Path, FieldColumn]) -> dict[str, FieldColumn]:
-        """Return the columns of the fields from those at their paths."""
+        """Return a column for each field, given the columns at the fields' paths."""
         return {field.name: self.one_of(at, field.paths, self.least(field)) for field in self._exact.fields}
 
     def least(self, field: m.Field) -> int:
-        """Return the number of values of the field that a record must have: 0 or 1."""
+        """Return the minimum number of values (0 or 1) that a record must have for the field."""
         return 0 if is_optional(field, self._exact.mark, self._exact.time, self._exact.key) else 1
 
     def one_of(self, at: Mapping[Path, FieldColumn], paths: Sequence[Path], least: int) -> FieldColumn:
-        """Return the values of a field at its paths; a record with two, or fewer than `least`, is not trusted."""
+        """Combine the columns at a field's paths into one column.
+
+        A record with two values, or with fewer than `least`, is not trusted.
+        """
         columns = [at[path] for path in paths]
         if len(columns) == 1:
             (column,) = columns
@@ -55,9 +58,10 @@ class Acceptance:
         columns: Mapping[str, FieldColumn],
         is_record: Mask | None = None,
     ) -> GoodRows:
-        """Return the clearly good ones among some rows of a batch in `schema.RAW`.
+        """Return the clearly good records among the given rows of a batch in `schema.RAW`.
 
-        `at` has the columns by path, `columns` those of the fields, and `is_record` is a mask of the trusted rows.
+        The mapping `at` has the columns by path, and `columns` has them by field name. If a mask `is_record` is given,
+        only the rows in the mask can be trusted.
         """
         trusted = np.logical_and.reduce([column.trusted for column in (*at.values(), *columns.values())])
         trusted = trusted if is_record is None else trusted & is_record
@@ -83,7 +87,7 @@ class Acceptance:
         return good if trusted.all() else good.keep(trusted)
 
     def tombstones(self, raw: pa.RecordBatch, field: m.Field) -> GoodRows:
-        """Return the clearly good tombstones: records with a key and no value."""
+        """Return the clearly good tombstones, which are records with a key and without a value."""
         rows: Rows = np.flatnonzero(to_mask(pc.and_(raw.column("value").is_null(), raw.column("key").is_valid())))
         keys = fc.valid_text(raw.column("key").take(pa.array(rows)))
         times = raw.column("log_time").take(pa.array(rows)).cast(pa.int64())
@@ -104,7 +108,7 @@ class Acceptance:
 
 
 def _correct(times: pa.Array, sent: pa.Array, log_times: pa.Array) -> tuple[pa.Array, Mask]:
-    """Return event times less the skew of the devices' clocks, and the mask of the trusted ones."""
+    """Correct event times for the skew of the devices' clocks; return the times and the mask of trusted ones."""
     in_range = fc.holds_mask(_in_range(log_times))
     moved = np.where(in_range, log_times.fill_null(0).to_numpy(), 0) - sent.fill_null(0).to_numpy()
     corrected = times.fill_null(0).to_numpy() + moved
@@ -116,7 +120,7 @@ def _in_range(log_times: pa.Array) -> pa.Array:
 
 
 def _within(times: pa.Array, log_times: pa.Array, future: int) -> Mask:
-    """Return the mask of the times that are not too far ahead of the log; it is true where either time is null."""
+    """Return the mask of times at most `future` ahead of the log timestamp; it is true where either time is null."""
     in_range = _in_range(log_times)
     ahead = pc.subtract(times, pc.if_else(in_range, log_times, 0))
     return to_mask(pc.fill_null(pc.and_(in_range, pc.less_equal(ahead, future)), fill_value=True))

@@ -1,13 +1,14 @@
-"""Avro records (https://avro.apache.org/docs/1.12.0/specification/): one by one in plain Python, and by columns.
+"""Avro records (https://avro.apache.org/docs/1.12.0/specification/), decoded one by one in plain Python or in columns.
 
-Values are those of JSON with the same content: numbers are `NumberText`, times have their unit (`TimeText`), enums are
-strings; bytes stay bytes, which no field's type holds. So they are converted to fields as JSON values are. The datum
-must end where the record ends. Texts that no field reads need not be UTF-8; a text that is not UTF-8 is read as bytes.
+Values are those of JSON with the same content: numbers become `NumberText`, times have their unit (`TimeText`), and
+enums become strings. Bytes stay bytes, which no field type can hold. Avro values can therefore be converted to fields
+in the same way as JSON values. The datum must end where the record ends. Strings that no field reads need not be UTF-8;
+a string that is not UTF-8 is read as bytes.
 
-By columns, each field is read from all records at once, by a cursor in each (`cursors`). The schema is traversed once,
-in its order. A branch of a union is read for the records that have it, an item of arrays and maps for the records that
-have another item. So each record is read as `read_record` reads it, and is trusted if its cursor ends at its end; a
-malformed record has no effect on others.
+When decoding in columns, a cursor in each record (`cursors`) is used to read one field of all records at once. The
+schema is traversed once, in order. A branch of a union is read only for records that have this branch, and an item of
+an array or map only for records that have another item. Each record is thus read as `read_record` would read it, and it
+is trusted if its cursor stops at the end of the record. A malformed record has no effect on other records.
 """
 
 from __future__ import annotations
@@ -32,35 +33,35 @@ from windrow.model import avro_schema as avro
 
 _MOST_DIGITS: Final = 4_000
 _MOST_BITS: Final = 13_000
-"""Limit of a decimal, so of fewer than `_MOST_DIGITS` digits; longer ones stay bytes, which no field holds."""
+"""Maximum size of a decimal, which is less than `_MOST_DIGITS` digits; a larger one stays bytes, and fits no field."""
 _MOST_ITEMS: Final = 1000
-"""A record with a longer array is left to the exact decoder: each item takes a round."""
+"""A record with a longer array is left to the exact decoder, because each item takes a round."""
 _DEEPEST: Final = 50
-"""Levels of nesting that are read by columns: each takes frames of Python's stack."""
+"""Maximum nesting that is decoded in columns, because each level takes frames of Python's stack."""
 _LONG_BYTES: Final = 8
 _IS_RECORD: Final[Path] = ()
 """The path of the column whose mask is true where a value is a record."""
 
 
 def registered_type(schema: RegisteredSchema) -> avro.AvroType:
-    """Return the type of a registered schema; raise InputError if it is no Avro schema."""
+    """Parse a registered schema; raise InputError if it is not an Avro schema."""
     return avro.parse_schema(schema.text, schema.called, [text for _, text in schema.references])
 
 
 class AvroReader:
-    """Reads Avro with one schema or those of a registry, as `RecordReader` says."""
+    """A `RecordReader` for Avro, with one schema or the schemas of a registry."""
 
     def __init__(self, schemas: avro.AvroType | Schemas[avro.AvroType]) -> None:
         self._schemas = schemas
 
     def parse(self, raw: bytes) -> Mapping[str, object]:
-        """Return the fields of a record by their names."""
+        """Map the names of a record's fields to their values."""
         if isinstance(self._schemas, Schemas):
             return read_record(self._schemas.of(raw), raw, PREFIX)
         return read_record(self._schemas, raw)
 
     def read(self, values: pa.Array, types: Mapping[Path, m.DataType], texts: TextColumns) -> Iterator[ReadColumns]:
-        """Read all records that have a schema."""
+        """Yield the columns of all records that have a schema, in one group for each schema."""
         groups: Iterable[tuple[Rows, avro.AvroType]]
         if isinstance(self._schemas, Schemas):
             groups, skip = self._schemas.groups(values), PREFIX
@@ -76,11 +77,11 @@ class AvroReader:
 
 
 def read_record(type_: avro.AvroType, raw: bytes, begin: int = 0) -> dict[str, object]:
-    """Return the fields of the datum that begins at a byte of a record; raise MalformedError if it is malformed."""
+    """Decode the datum that begins at the byte `begin`; raise MalformedError if it is malformed or not a record."""
     datum = _Datum(raw, begin)
     value = datum.read(type_, 1)
     if datum.at < len(raw):
-        msg = f"malformed: not Avro at byte {datum.at}: the datum ends here, the record has {len(raw)} bytes"
+        msg = f"malformed: not Avro at byte {datum.at}: the datum ends here, but the record has {len(raw)} bytes"
         raise MalformedError(msg)
     if not isinstance(value, dict):
         msg = "not an object: the datum is not a record"
@@ -89,7 +90,7 @@ def read_record(type_: avro.AvroType, raw: bytes, begin: int = 0) -> dict[str, o
 
 
 class _Datum:
-    """A cursor in the bytes of a record."""
+    """A cursor in the bytes of one record."""
 
     def __init__(self, raw: bytes, at: int) -> None:
         self._raw = raw
@@ -97,7 +98,7 @@ class _Datum:
         self.at = at
 
     def read(self, type_: avro.AvroType, depth: int) -> object:
-        """Return a value; `depth` is the number of records, arrays and maps around it, itself included."""
+        """Read a value; `depth` is the number of records, arrays and maps around it, including itself."""
         while isinstance(type_, avro.AvroUnion):
             type_ = type_.branches[self._index(len(type_.branches), "union", "branch")]
         match type_:
@@ -158,7 +159,7 @@ class _Datum:
                 assert_never(kind)
 
     def _items(self) -> Iterator[None]:
-        """Yield once for each item of the blocks, which the caller reads then."""
+        """Yield once for each item of the blocks; the caller then reads the item."""
         while count := self._long(64):
             end = None
             if count < 0:
@@ -170,7 +171,7 @@ class _Datum:
             for _ in range(count):
                 yield
             if end is not None and self.at != end:
-                self._fail("a block has another size than it says", self.at)
+                self._fail("a block's size differs from the size that it declares", self.at)
 
     def _index(self, count: int, kind: str, part: str) -> int:
         at = self.at
@@ -203,7 +204,7 @@ class _Datum:
     def _take(self, size: int) -> bytes:
         end = self.at + size
         if end > len(self._raw):
-            self._fail(f"the record ends after {len(self._raw)} bytes, and needs {end}", self.at)
+            self._fail(f"the record ends after {len(self._raw)} bytes, but needs {end}", self.at)
         taken = self._raw[self.at : end]
         self.at = end
         return taken
@@ -217,7 +218,7 @@ class _Datum:
 def _from_bytes(value: bytes, scale: int | None) -> object:
     if scale is None or not value:
         return value
-    # made of its digits, so that no context rounds it
+    # built from its digits, so that no context rounds it
     unscaled = int.from_bytes(value, "big", signed=True)
     if unscaled.bit_length() > _MOST_BITS:
         return value
@@ -228,7 +229,7 @@ def _from_bytes(value: bytes, scale: int | None) -> object:
 
 @dataclass(frozen=True)
 class _Reading:
-    """One pass over some records."""
+    """One pass that reads the columns of a group of records."""
 
     cursors: Cursors
     texts: TextColumns
@@ -303,7 +304,7 @@ class _Reading:
             return _nulls(wanted, len(rows), trusted=False)
         places = np.concatenate([place for place, _ in found]) if found else np.zeros(0, dtype=np.int64)
         elements = _elements(of, fc.concat_reads(_nulls(inner, 0, trusted=False), [read for _, read in found]))
-        # items of a row were read in their order, which a stable sort keeps
+        # the items of a row were read in order, which a stable sort preserves
         order = np.argsort(places, kind="stable")
         values, trusted = elements.values.take(pa.array(order)), elements.trusted
         whole = fc.all_but(len(rows), places[~trusted].tolist())
@@ -317,9 +318,9 @@ class _Reading:
         return self.read(values, None, rows, depth + 1)
 
     def _items(self, rows: Rows, read: Callable[[Rows], Read], found: list[tuple[Longs, Read]] | None = None) -> None:
-        """Read blocks of items in rounds: in each one item of every row that has another.
+        """Read blocks of items in rounds; each round reads one item of every row that has another item.
 
-        The columns of each round are appended to `found`, with the indexes of their rows.
+        The columns of each round are appended to `found`, together with the indexes of their rows.
         """
         cursors = self.cursors
         left, ends = np.zeros(len(rows), dtype=np.int64), np.full(len(rows), -1)
@@ -337,7 +338,7 @@ class _Reading:
                     cursors.fail(own[sized], sizes < 0)
                     ends[begins[sized]] = cursors.at[own[sized]] + np.clip(sizes, 0, len(cursors.data))
                     count = np.abs(count)
-                # the least number has no opposite
+                # the least integer has no positive counterpart
                 cursors.fail(own, (count < 0) | (count > cursors.end[own] - cursors.at[own]))
                 left[begins] = count
             going = going[(left[going] > 0) & ~cursors.failed[rows[going]]]
@@ -387,21 +388,21 @@ class _Reading:
         return None if wanted is None or isinstance(wanted, Mapping) else self.texts.convert(wanted, texts)
 
     def _index(self, rows: Rows, count: int) -> Longs:
-        """Read the index of a branch or symbol of each row; it is 0 for failed rows."""
+        """Read the index of a branch or symbol in each row; it is 0 for rows that failed."""
         index = unzigzag(self.cursors.varint(rows))
         wrong = (index < 0) | (index >= count)
         self.cursors.fail(rows, wrong)
         return np.where(wrong, 0, index)
 
     def _skip_bytes(self, rows: Rows) -> tuple[Longs, Longs]:
-        """Skip bytes behind their number; return their positions and sizes, which are 0 for failed rows."""
+        """Skip length-prefixed bytes; return their positions and sizes (size 0 for rows that failed)."""
         sizes = unzigzag(self.cursors.varint(rows))
         self.cursors.fail(rows, sizes < 0)
         at = self.cursors.skip(rows, np.maximum(sizes, 0))
         return at, self.cursors.at[rows] - at
 
     def _bytes(self, wanted: Wanted | None, at: Longs, sizes: Longs, scale: int | None) -> FieldColumn | None:
-        """Return decimals of at most 64 bits from big-endian bytes."""
+        """Convert big-endian bytes to decimals of at most 64 bits; return None if no decimal is wanted."""
         if scale is None or not isinstance(wanted, m.DecimalType):
             return None
         words = self.cursors.words(at + sizes - _LONG_BYTES).byteswap().view(np.int64)
@@ -411,7 +412,7 @@ class _Reading:
 
 
 def _elements(of: m.ArrayType, read: Read) -> FieldColumn:
-    """Return the elements of arrays from the columns of their items."""
+    """Combine the columns of array items into one column of elements."""
     if not isinstance(of.element, m.StructType):
         column = read[()]
         return column if of.optional else FieldColumn(column.values, column.trusted & fc.valid_mask(column.values))
@@ -430,12 +431,15 @@ def _is_tree(wanted: Wanted | None) -> bool:
 
 
 def _where(mask: Mask) -> FieldColumn:
-    """Return the column at `_IS_RECORD`."""
+    """Return the column for the path `_IS_RECORD`, given its mask."""
     return FieldColumn(pa.nulls(len(mask)), mask)
 
 
 def _nulls(wanted: Wanted | None, count: int, *, trusted: bool) -> Read:
-    """Return nulls: trusted where the records have null, untrusted where a value is of another kind than wanted."""
+    """Return columns of nulls.
+
+    They are trusted if the records have null there, and untrusted if they have a value of a type that is not wanted.
+    """
     if wanted is None:
         return {}
     if not isinstance(wanted, Mapping):

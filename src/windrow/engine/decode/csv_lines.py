@@ -1,7 +1,7 @@
 """CSV: a record is a line of values (RFC 4180), one for each column, without a header.
 
-An empty value is null, in quotes or not. A line end behind the record is ignored; a line end within it, even in
-quotes, makes it malformed.
+An empty value is null, whether quoted or not. A line end at the end of the record is ignored; a line end within the
+record makes it malformed, even in quotes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _BLOCK = 1 << 30
 
 
 class CsvReader:
-    """Reads lines of CSV, as `RecordReader` says."""
+    """A `RecordReader` for lines of CSV."""
 
     def __init__(self, format_: m.CsvFormat) -> None:
         self._format = format_
@@ -43,7 +43,7 @@ class CsvReader:
         )
 
     def parse(self, raw: bytes) -> Mapping[str, object]:
-        """Return the values of a line by column, None for empty ones."""
+        """Map the name of each column to its value in a line, or to None if the value is empty."""
         try:
             line = _LINE_END.sub("", raw.decode())
         except UnicodeDecodeError as exc:
@@ -68,7 +68,7 @@ class CsvReader:
         return {name: PlainText(value) if value else None for name, value in zip(self._names, values, strict=True)}
 
     def read(self, values: pa.Array, types: Mapping[Path, m.DataType], texts: fc.TextColumns) -> Iterator[ReadColumns]:
-        """Read the lines in the strict form of the RFC; others are left to `parse`."""
+        """Yield the columns of the lines in the strict form of the RFC; other lines are left to `parse`."""
         lines = fc.valid_text(values)
         rows = np.flatnonzero(fc.holds_mask(pc.match_substring_regex(lines, self._strict)))
         if not len(rows):

@@ -1,7 +1,7 @@
 """Cursors into many binary records, which read one field of all records at once.
 
-A record with unexpected bytes is marked in `failed`, and its cursor stops; its neighbours are not affected, as each
-record has its own end. Reads take their `rows` in ascending order.
+A record with unexpected bytes is marked in `failed`, and its cursor stops. Its neighbours are not affected, as each
+record has its own end. All reads expect their `rows` in ascending order.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ Mask = npt.NDArray[np.bool_]
 Longs = npt.NDArray[np.int64]
 
 _PAD: Final = 16
-"""Bytes before and behind the records, so that a window around any of their bytes is within the buffer."""
+"""Padding before and after the records, so that a window around any of their bytes is within the buffer."""
 _U: Final = np.uint64
 _ENDS: Final = _U(0x8080808080808080)
 _LONGEST: Final = 10
-"""Bytes of a variable-length integer of 64 bits."""
+"""Maximum number of bytes of a variable-length integer of 64 bits."""
 
 
 class Cursors:
-    """A cursor for each of some binary values without nulls, at byte `skip` of its value."""
+    """Cursors into binary values without nulls, one for each value, starting at byte `skip`."""
 
     def __init__(self, values: pa.Array, skip: int = 0) -> None:
         _, offsets, data = values.buffers()
@@ -47,12 +47,12 @@ class Cursors:
             self.failed[rows[mask]] = True
 
     def at_end(self) -> Mask:
-        """Return the mask of the records that were read to their ends without failure."""
+        """Return the mask of records that were read to their end without a failure."""
         at_end: Mask = ~self.failed & (self.at == self.end)
         return at_end
 
     def within(self, at: Longs, sizes: Longs) -> Cursors:
-        """Return cursors over ranges of the same bytes, given their beginnings and sizes."""
+        """Return cursors for ranges of the same bytes, given the positions and sizes of the ranges."""
         inner = copy(self)
         inner.at, inner.end, inner.failed = at.copy(), at + sizes, np.zeros(len(at), dtype=np.bool_)
         return inner
@@ -63,7 +63,10 @@ class Cursors:
         return rows[~failed] if failed.any() else rows
 
     def skip(self, rows: Rows, count: Longs | int) -> Longs:
-        """Move the cursors by `count` bytes, and return their old positions; failed rows do not move."""
+        """Advance the cursors by `count` bytes and return their old positions.
+
+        A row whose record is too short is marked as failed, and its cursor does not move.
+        """
         at = self.at[rows]
         to = at + count
         beyond = (to > self.end[rows]) | (to < at)
@@ -74,15 +77,15 @@ class Cursors:
         return at
 
     def byte(self, rows: Rows) -> npt.NDArray[np.uint8]:
-        """Read a byte of each row."""
+        """Read one byte of each row."""
         return self.data[self.skip(rows, 1)]
 
     def words(self, at: Longs) -> npt.NDArray[np.uint64]:
-        """Return 8 bytes from each position, the least significant first."""
+        """Return the 8 bytes from each position as a little-endian integer."""
         return self._windows[at]
 
     def varint(self, rows: Rows) -> npt.NDArray[np.uint64]:
-        """Read variable-length integers (little-endian base 128) of at most 64 bits; those of failed rows are 0."""
+        """Read variable-length integers (little-endian base 128) of at most 64 bits; rows that fail get 0."""
         at = self.at[rows]
         first = self.data[at]
         if (first < 0x80).all():  # noqa: PLR2004 - the last byte of an integer
@@ -99,7 +102,10 @@ class Cursors:
         return value
 
     def _long_varint(self, at: Longs) -> tuple[npt.NDArray[np.uint64], Longs]:
-        """Return the integers at some positions and their lengths; longer integers get a length beyond all ends."""
+        """Return the integers at some positions, and their lengths.
+
+        An integer of more than 64 bits gets a length that is beyond the end of any record.
+        """
         word = self._windows[at]
         stops = ~word & _ENDS
         # all bits up to the highest of the last byte; all 64 if the last byte is not among these 8
@@ -119,7 +125,7 @@ class Cursors:
         return value, length
 
     def texts(self, at: Longs, lengths: Longs) -> pa.Array:
-        """Return the bytes at some positions as binary values."""
+        """Return ranges of bytes, given their positions and lengths, as binary values."""
         ends = np.zeros(len(at) + 1, dtype=np.int32)
         np.cumsum(lengths, out=ends[1:])
         places = np.ones(ends[-1], dtype=np.int64)
@@ -135,5 +141,5 @@ class Cursors:
 
 
 def unzigzag(values: npt.NDArray[np.uint64]) -> Longs:
-    """Return signed integers from zigzag encoding, which has the sign in the last bit."""
+    """Decode integers in zigzag encoding, which has the sign in the last bit."""
     return ((values >> _U(1)) ^ (_U(0) - (values & _U(1)))).view(np.int64)

@@ -1,14 +1,14 @@
-"""Debezium's envelope: the change of a row of a database, as a JSON object.
+"""Debezium's envelope: the change of a database row, as a JSON object.
 
     {"before": {...}, "after": {...}, "source": {"ts_ms": ..., "lsn": ...}, "op": "u", "ts_ms": ..., "transaction": ...}
 
-`op` is c (created), u (updated), r (read by a snapshot) or d (deleted); other operations change no single row. The
-converter may wrap it with a schema: ``{"schema": {...}, "payload": {...}}``. The columns of a row are in `after`,
-those of a deleted row in `before`, where PostgreSQL without REPLICA IDENTITY FULL has only the key: other columns are
-null there, or have placeholder values.
+The operation `op` is c (created), u (updated), r (read by a snapshot) or d (deleted); other operations do not change a
+single row. The converter may wrap the envelope in an object with a schema: ``{"schema": {...}, "payload": {...}}``. The
+columns of a row are in `after`. Those of a deleted row are in `before`; with PostgreSQL, it has only the key unless the
+table uses REPLICA IDENTITY FULL, and the other columns are null or have placeholder values.
 
-An update may change the key of a row in a table. Then the row in `before` is deleted, at the place and the event time
-of the record, and the row in `after` is inserted. Without `before` the key counts as unchanged.
+An update may change the key of a row in a table. In that case the row in `before` is deleted, at the place and event
+time of the record, and the row in `after` is inserted. If there is no `before`, the key counts as unchanged.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ TIME_OF_CHANGE_TYPE: Final = m.TimestampType("millis")
 UNAVAILABLE: Final = "__debezium_unavailable_value"
 """Debezium's placeholder for an unchanged value that PostgreSQL stores outside the row (TOAST) and does not log."""
 _IN_NO_BYTES: Final = re.compile(r"\.|E-")
-"""Pattern in each text of a number with a scale, as Java writes it: a point, or an exponent below 0 (``0E-8``)."""
+"""Occurs in every number with a scale as Java writes it: a decimal point or a negative exponent (``0E-8``)."""
 _NO_NUMBERS: Final = frozenset({"NaN", "Infinity", "-Infinity"})
 """Values of PostgreSQL's numeric that no decimal can hold."""
 _NO_ROW: Final = {
-    "t": "a truncation, which names no rows: those of the table stay until their keys are deleted",
+    "t": "a truncation, which identifies no rows: the table's rows stay until their keys are deleted",
     "m": "a logical message",
 }
 
 
 def envelope_of(record: Mapping[str, object]) -> Mapping[str, object] | None:
-    """Return the envelope in a record, without the schema around it; None if the payload is null."""
+    """Return the envelope in a record without the schema around it, or None if the payload is null."""
     if OPERATION in record or PAYLOAD not in record:
         return record
     payload = record[PAYLOAD]
@@ -48,7 +48,7 @@ def envelope_of(record: Mapping[str, object]) -> Mapping[str, object] | None:
 
 
 def operation(envelope: Mapping[str, object]) -> str:
-    """Return the operation on the row; raise BadValueError if it is missing, or changes no row."""
+    """Return the operation on the row; raise BadValueError if it is missing or does not change a row."""
     found = envelope.get(OPERATION)
     if found is None:
         msg = f"{'null' if OPERATION in envelope else 'missing'}: {OPERATION} (of Debezium's envelope)"
@@ -61,7 +61,7 @@ def operation(envelope: Mapping[str, object]) -> str:
 
 
 def require_row(envelope: Mapping[str, object], side: str) -> None:
-    """Raise BadValueError if the envelope has no row on this side."""
+    """Raise BadValueError unless the envelope has a row on this side, which is `before` or `after`."""
     if envelope.get(side) is None:
         msg = f"{'null' if side in envelope else 'missing'}: {side} (of Debezium's envelope)"
         raise BadValueError(msg)
@@ -69,7 +69,10 @@ def require_row(envelope: Mapping[str, object], side: str) -> None:
 
 
 def time_of_change(field: m.Field, envelope: Mapping[str, object]) -> Value:
-    """Return the event time of a row's deletion in microseconds: its own columns are older."""
+    """Return the time of a change in microseconds, which is the event time of a row's deletion.
+
+    The time in the row's own columns is older.
+    """
     value, path = value_at(envelope, TIME_OF_CHANGE), ".".join(TIME_OF_CHANGE)
     if value is None:
         msg = f"missing: {path} ({field.name} of a deleted row)"
@@ -78,9 +81,9 @@ def time_of_change(field: m.Field, envelope: Mapping[str, object]) -> Value:
 
 
 def require_known(field: m.Field, value: object) -> None:
-    """Raise BadValueError for a text that the database did not log, and for a decimal that is encoded as bytes.
+    """Raise BadValueError for a text that the database did not log, or for a decimal that is encoded as bytes.
 
-    Bytes are in base64, which can look like a whole number, but contains neither a point nor a negative exponent.
+    Bytes are in base64, which can look like a whole number but contains neither a point nor a negative exponent.
     """
     if isinstance(value, NumberText):
         return
@@ -93,12 +96,12 @@ def require_known(field: m.Field, value: object) -> None:
 
 
 def has_point(type_: m.DataType) -> bool:
-    """Return whether Debezium writes numbers of this type with a point, or an exponent below 0."""
+    """Return True if Debezium writes numbers of this type with a decimal point or a negative exponent."""
     return isinstance(type_, m.DecimalType) and type_.scale > 0
 
 
 def columns_of_key(key: object) -> Mapping[str, object]:
-    """Return the columns in the key of a record; raise BadValueError if the key is not an object."""
+    """Return the columns in a record's key; raise BadValueError if the key is not an object."""
     columns = _object("the key", key)
     return _object("the key", columns[PAYLOAD]) if columns.keys() == {"schema", PAYLOAD} else columns
 

@@ -1,8 +1,8 @@
-"""Decoder: raw records to good records, punctuation marks and dead letters.
+"""The decoder, which turns raw records into good records, punctuation marks and dead letters.
 
-Large batches go through the fast decoder first; the records that it rejects, and small batches, through the exact one.
-Derived fields are columns that expressions compute from decoded fields; a record for which an expression fails becomes
-a dead letter with DuckDB's reason.
+Large batches go through the fast decoder first. The records that it rejects, and small batches, go through the exact
+decoder. Derived fields are columns that expressions compute from decoded fields; a record for which an expression fails
+becomes a dead letter with DuckDB's error as the reason.
 """
 
 from __future__ import annotations
@@ -34,20 +34,21 @@ MARKS = pa.schema([*_PLACE, pa.field("watermark", pa.int64(), nullable=False)])
 _NO_MARKS = MARKS.empty_table()
 
 _COORDINATES = 3
-"""Columns of good records before the fields: partition, offset and time."""
+"""Number of columns before the fields of good records: partition, offset and time."""
 SMALL_BATCH = 256
-"""A batch with fewer records is decoded faster record by record than by a query."""
+"""A batch with fewer records is decoded faster one record at a time than with a query."""
 
 
 @dataclass(frozen=True)
 class DecodedBatch:
-    """The outcome of decoding a table of raw records, each kind in the order of the input.
+    """The result of decoding a table of raw records, each kind in the order of the input.
 
-    `good` has partition, offset, time (the event time in microseconds), the declared fields and the computed ones,
-    in that order; take columns by position where a field may be named like one of the first three. `marks` is
-    in `MARKS`, `dead` in `schema.DEAD`. Every raw record is in `good` or in `dead`, unless it is a pure mark; a record
-    with data and a mark is in both `good` and `marks`. `replaced` are rows that some of the good records replace under
-    another key: deletions in the columns of `good`, at the places and times of these records.
+    The table `good` has partition, offset, time (the event time in microseconds), the declared fields and the computed
+    fields, in that order; select columns by position, because a field may have the name of one of the first three.
+    `marks` is in `MARKS`, and `dead` in `schema.DEAD`. Every raw record is in `good` or in `dead`, unless it is a pure
+    mark; a record with data and a mark is in both `good` and `marks`. `replaced` has the rows that some of the good
+    records replace under a different key. They are deletions with the columns of `good`, at the places and times of
+    these records.
     """
 
     good: pa.Table
@@ -57,9 +58,9 @@ class DecodedBatch:
 
 
 class Decoder:
-    """Decodes a pipeline's records: the fast path accepts, the exact path explains.
+    """Decodes a pipeline's records: the fast path accepts records, and the exact path explains rejections.
 
-    `table_keys` are the fields in keys of tables.
+    `table_keys` are the names of the fields in the keys of tables.
     """
 
     def __init__(self, spec: AnySpec | m.SourceNode, table_keys: Iterable[str] = ()) -> None:
@@ -79,7 +80,7 @@ class Decoder:
         self._key_text_names = ", ".join(names[place] for place in self._key_texts)
 
     def decode(self, raw: pa.RecordBatch | pa.Table) -> DecodedBatch:
-        """Decode records in `schema.RAW`, of any partitions, with offsets ascending within each."""
+        """Decode records in `schema.RAW`, from any partitions, with offsets ascending in each partition."""
         if isinstance(raw, pa.RecordBatch):
             return self._decode(raw)
         batches = raw.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], schema=schema.RAW)]
@@ -139,7 +140,7 @@ class Decoder:
         return replace(GoodRows.merge(accepted, good), replaced=good.replaced), pure, dead
 
     def dead_letters(self, raw: pa.RecordBatch, rows: Rows, reasons: Sequence[str]) -> pa.Table:
-        """Return the dead letters of some decoded rows."""
+        """Return dead letters for rows that were decoded, with the given reasons."""
         return self._dead_table(raw, dead_rows(self._exact, raw, rows, reasons))
 
     def _good_table(self, raw: pa.RecordBatch, good: GoodRows) -> pa.Table:
@@ -150,7 +151,7 @@ class Decoder:
         if not len(dead.rows):
             return schema.NO_DEAD
         source = pa.repeat(pa.scalar(self._source, pa.string()), len(dead.rows))
-        # behind selections, rows are in any order and may be repeated
+        # after selections, rows can be in any order and repeated
         partitions, offsets, keys, values = (
             raw.column(name).take(pa.array(dead.rows)) for name in ("partition", "offset", "key", "value")
         )
@@ -171,7 +172,7 @@ class Deriver:
         self._evaluator = Evaluator(columns)
 
     def derive(self, raw: pa.RecordBatch, good: GoodRows) -> tuple[GoodRows, MarkRows, DeadRows]:
-        """Add the columns to good records; return pure marks and dead letters of the others.
+        """Add the columns to good records; also return pure marks, and dead letters for records that fail.
 
         A record with a mark whose derived key is null becomes a pure mark.
         """
@@ -198,7 +199,7 @@ class Deriver:
 
 
 def dead_rows(exact: ExactDecoder, raw: pa.RecordBatch, rows: Rows, reasons: Sequence[str]) -> DeadRows:
-    """Return dead letters, with their log timestamps, of records that are good JSON or tombstones."""
+    """Return dead letters, with their log timestamps, for records that are valid JSON or tombstones."""
     log_times = raw.column("log_time").take(pa.array(rows))
     if exact.log_time_inside and len(rows):
         values = raw.column("value").take(pa.array(rows))
@@ -207,7 +208,10 @@ def dead_rows(exact: ExactDecoder, raw: pa.RecordBatch, rows: Rows, reasons: Seq
 
 
 def log_times_inside(values: pa.Array, log_times: pa.Array) -> pa.Array:
-    """Return the log timestamps of good records (microseconds): those in the JSON, or else the given ones."""
+    """Return the log timestamps of good records in microseconds.
+
+    A timestamp in a record's JSON takes precedence over the one in `log_times`.
+    """
     found = log_times.to_pylist()
     for row in np.flatnonzero(holds_mask(pc.match_substring(values, m.LOG_TIME))):
         inside = parse_object(values[row].as_py()).get(m.LOG_TIME)
@@ -219,9 +223,9 @@ def log_times_inside(values: pa.Array, log_times: pa.Array) -> pa.Array:
 class KeyedDecoder:
     """Adds the columns of a node to the records of its input.
 
-    These are its derived fields (`given` are the names of those that the stream already has), and the columns of its
-    aggregates. A record is rejected if a column fails for it, if its key is null or too long, or if one of its windows
-    is outside the years 1 to 9999.
+    These are its derived fields, except for those that the stream already has (`given` are their names), and the
+    columns of its aggregates. A record is rejected if a column fails for it, if its key is null or too long, or if one
+    of its windows is outside the years 1 to 9999.
     """
 
     def __init__(self, spec: AnySpec, given: Collection[str], records: pa.Schema) -> None:
@@ -233,7 +237,7 @@ class KeyedDecoder:
         self._schema = records
 
     def select(self, records: pa.Table) -> tuple[pa.Table, pa.Table, list[str]]:
-        """Return the records for the node with its columns, and the rejected ones with the reasons."""
+        """Return the accepted records with the node's columns, the rejected records, and the reasons."""
         failed: dict[int, str] = {}
         if self._evaluator is not None:
             arrays, failed = self._evaluator.compute(records)
@@ -247,7 +251,7 @@ class KeyedDecoder:
         return good, records.filter(pa.array(~is_good)), [reasons[row] for row in sorted(reasons)]
 
     def _problems(self, records: pa.Table) -> Iterator[tuple[int, str]]:
-        """Yield the rejected rows and the reasons; the last reason of a row counts."""
+        """Yield (row, reason) for each problem; if a row has several, the last reason counts."""
         times = to_micros(records.column(schema.TIME))
         least, greatest = self._times
         for row in np.flatnonzero((times < least) | (times > greatest)).tolist():
@@ -261,14 +265,14 @@ class KeyedDecoder:
 
 
 def long_keys(names: str, texts: Sequence[pa.Array]) -> Iterator[tuple[int, str]]:
-    """Yield the rows with too long a key in columns of text with these names, and the reasons."""
+    """Yield (row, reason) for each key whose texts are too long; `names` has the names of the columns."""
     bytes_ = text_bytes(texts)
     for row in np.flatnonzero(bytes_ > MAX_KEY_BYTES).tolist():
         yield row, f"long key: {names}: {bytes_[row]} bytes of text; the limit is {MAX_KEY_BYTES}"
 
 
 def _coordinates(raw: pa.RecordBatch, rows: Rows) -> list[pa.Array]:
-    """Return the partitions and offsets of rows in ascending order."""
+    """Return the partitions and offsets of rows, which must be in ascending order."""
     columns = [raw.column("partition"), raw.column("offset")]
     is_all = len(rows) == raw.num_rows
     return columns if is_all else [column.take(pa.array(rows)) for column in columns]

@@ -1,7 +1,7 @@
-"""Evaluation of expressions over many records at once, and the reasons of failures.
+"""Evaluation of expressions over many records at once, and the reasons for failures.
 
-The query that computes all columns fails as a whole, so only then are its columns computed one by one and the failing
-records searched.
+The query that computes all columns fails as a whole. Only then are the columns computed one by one to find the records
+that fail.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _FEW = 8
 
 
 class Evaluator:
-    """Computes columns of expressions in order; a column may use those before it."""
+    """Computes columns of expressions in order; a column may use the columns before it."""
 
     def __init__(self, columns: tuple[Computed, ...]) -> None:
         self._columns = columns
@@ -50,9 +50,10 @@ class Evaluator:
         return columns, failed
 
     def compute_nulls(self, fields: pa.Table) -> tuple[list[pa.Array], dict[int, str]]:
-        """Return the columns, null where an expression fails, and by row the reason.
+        """Return the columns, with null where an expression failed, and the reason for each row that failed.
 
-        A double that is not finite, such as that of a division by zero, is null too, but no failure.
+        A double that is not finite, such as the result of a division by zero, also becomes null but does not count as a
+        failure.
         """
         failed: dict[int, str] = {}
         columns = []
@@ -64,7 +65,7 @@ class Evaluator:
         return columns, failed
 
     def _compute_fitted(self, fields: pa.Table) -> Iterator[tuple[Computed, pa.Array, Mask, dict[int, str]]]:
-        """Yield each column with its values, the mask of those that no field can hold, and reasons by failed row."""
+        """Yield each column, its values, the mask of values that no field can hold, and the reasons for failed rows."""
         try:
             found = self._all.table(fields)
         except EvaluationError:
@@ -75,7 +76,7 @@ class Evaluator:
             yield column, *_fit(values, column.expression.type), reasons
 
     def _compute_each(self, fields: pa.Table) -> list[tuple[pa.Array, dict[int, str]]]:
-        """Return each column, computed by itself and null where it fails, and by row the reason."""
+        """Compute each column by itself, with null where it failed; also return the reason for each row that failed."""
         columns = []
         for column, each in zip(self._columns, self._each, strict=True):
             columns.append(each.compute(fields))
@@ -84,7 +85,7 @@ class Evaluator:
 
 
 class _ColumnEvaluator:
-    """One expression, which fails for some of its inputs."""
+    """Evaluates an expression that fails for some of its inputs."""
 
     def __init__(self, expression: Expression) -> None:
         self._expression = expression
@@ -92,7 +93,10 @@ class _ColumnEvaluator:
         self._tried = Projection.of([f"TRY({expression.sql})"], expression.columns, grows=expression.grows)
 
     def compute(self, fields: pa.Table) -> tuple[pa.Array, dict[int, str]]:
-        """Return the values, null where it fails, and by row the reason. Equal inputs fail alike."""
+        """Return the values, with null where the expression failed, and the reason for each row that failed.
+
+        Rows with equal inputs fail for the same reason.
+        """
         failed: dict[int, str] = {}
         try:
             values = whole(self._tried.table(fields).column(0))
@@ -106,7 +110,7 @@ class _ColumnEvaluator:
         return values, failed | self._blame(fields, nulls[~np.isin(nulls, list(failed))])
 
     def _spread(self, parts: list[pa.Table], inputs: pa.Table, failed: Collection[int]) -> pa.Array:
-        """Return the values of all rows from those of the inputs that did not fail, null for the others."""
+        """Return the values of all rows from the values of the distinct inputs, with null for inputs that failed."""
         computed = [whole(part.column(0)) for part in parts] or [pa.nulls(0, arrow_type(self._expression.type))]
         is_computed = all_but(inputs.num_rows, failed)
         place_of_input = np.where(is_computed, np.cumsum(is_computed) - 1, -1)
@@ -116,9 +120,10 @@ class _ColumnEvaluator:
         return pa.concat_arrays(computed).take(pa.array(places, mask=places < 0))
 
     def _blame(self, fields: pa.Table, rows: Rows) -> dict[int, str]:
-        """Return by row the reason of a failure among rows for which TRY returned null.
+        """Return the reason for each row that failed, among rows for which TRY returned null.
 
-        If the expression may be null, its inputs are halved until few are left that fail as a whole.
+        If the expression can return null by itself, its inputs are halved until only a few are left that fail as a
+        whole.
         """
         failed: dict[int, str] = {}
         stack = [_distinct_inputs(self._expression, fields, rows)]
@@ -150,13 +155,13 @@ def _distinct_inputs(expression: Expression, fields: pa.Table, rows: Rows) -> pa
 
 
 def _by_row(inputs: pa.Table, failed: Mapping[int, str]) -> dict[int, str]:
-    """Return the reasons by row from those by the place of an input."""
+    """Return the reason for each row, given the reasons for the distinct inputs."""
     rows = inputs.column(_ROWS)
     return {row: why for place, why in failed.items() for row in rows[place].as_py()}
 
 
 def _fit(values: pa.Array, type_: m.DataType) -> tuple[pa.Array, Mask]:
-    """Return values in the Arrow type of a field, and the mask of those that no field can hold."""
+    """Cast values to the Arrow type of a field; also return the mask of values that no field can hold."""
     values = values.cast(arrow_type(type_))
     match type_:
         case m.DoubleType():
@@ -175,7 +180,7 @@ def _fit(values: pa.Array, type_: m.DataType) -> tuple[pa.Array, Mask]:
 
 
 def _bad_spans(spans: pa.Array, most: int) -> Iterator[tuple[int, str]]:
-    """Yield the rows whose span (microseconds) is null, not longer than 0, or longer than `most`, with the reason."""
+    """Yield (row, reason) for each span (microseconds) that is null, not longer than 0, or longer than `most`."""
     micros = pc.fill_null(spans, 0).to_numpy()
     for row in np.flatnonzero((micros < 1) | (micros > most)).tolist():
         why = f"it is longer than {m.format_duration(most)}" if micros[row] > most else "it is not longer than 0"
@@ -183,20 +188,20 @@ def _bad_spans(spans: pa.Array, most: int) -> Iterator[tuple[int, str]]:
 
 
 def _unfit_reasons(type_: m.DataType, rows: Mask) -> dict[int, str]:
-    """Return the reason for each row that `_fit` masks: why the field cannot hold its value."""
+    """Return, for each row that `_fit` masks, the reason why the field cannot hold its value."""
     reasons = {m.DoubleType: "is not a finite number", m.TimestampType: "is a time outside the years 1 to 9999"}
     why = reasons.get(type(type_), "holds U+0000")
     return dict.fromkeys(np.flatnonzero(rows).tolist(), f"the result {why}")
 
 
 def _add_reasons(failed: dict[int, str], column: Computed, reasons: Mapping[int, str]) -> None:
-    """Add the reasons of a column to those by row; the first reason of a row stays."""
+    """Add the reasons of a column to the reasons of the rows; a row keeps its first reason."""
     for row, why in reasons.items():
         failed.setdefault(row, f"expression: {column.label}: {why}")
 
 
 def _nested_query(columns: list[tuple[str, str]]) -> str:
-    """Return the query of columns in order, each in a subquery that has those before it."""
+    """Return a query that computes columns in order, each in a subquery that has the columns before it."""
     query = "rows"
     for name, sql in columns:
         query = f"(SELECT *, {sql} AS {identifier(name)} FROM {query})"

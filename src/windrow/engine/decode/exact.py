@@ -1,6 +1,6 @@
-"""Exact decoder: the authority on the meaning of a record, record by record in plain Python.
+"""Exact decoder: the authority on the meaning of a record, which it decodes in plain Python.
 
-The fast decoder must agree with it on every record that it accepts, and leaves all others to it.
+The fast decoder must agree with it on every record that it accepts, and leaves all other records to it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from windrow.model.avro_schema import parse_schema
 LOG_TIME_TYPE = m.TimestampType("millis")
 _DELETED = m.Field(schema.DELETED, m.BooleanType())
 KEY, VALUE = "_key", "_value"
-"""The fields of a tombstone in an embedded log: its key, and null."""
+"""The members of a tombstone's record in an embedded log: its key, and null."""
 _NO_VALUE = "malformed: no value"
 _NO_LOG_TIME = "no log time"
 _STRING_OR_BRACKET = re.compile(r'"(?:[^"\\]|\\.)*"?|([\[{])|([\]}])', re.DOTALL)
@@ -53,9 +53,9 @@ _ESCAPE_BUT_LONE_SURROGATE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Good:
-    """A record with data: its fields in declared order, its event time and its mark or None, in microseconds.
+    """A record with data: its fields in declared order, and its event time and mark (or None) in microseconds.
 
-    `replaced` are the fields of the row that it replaces, which has another key in some table.
+    `replaced` has the fields of the row that it replaces, which has a different key in some table.
     """
 
     values: tuple[Value | None, ...]
@@ -73,7 +73,7 @@ class PureMark:
 
 @dataclass(frozen=True, slots=True)
 class Bad:
-    """A dead letter: the reason, and the log timestamp in microseconds, None if unknown."""
+    """A dead letter: its reason, and its log timestamp in microseconds or None if unknown."""
 
     reason: str
     log_time: int | None
@@ -81,7 +81,7 @@ class Bad:
 
 @dataclass(frozen=True, slots=True)
 class Passed:
-    """A record without a change: the tombstone that follows Debezium's record of a deletion."""
+    """A record that changes nothing: the tombstone that follows Debezium's record of a deletion."""
 
 
 Outcome = Good | PureMark | Passed | Bad
@@ -91,11 +91,11 @@ Outcome = Good | PureMark | Passed | Bad
 class ExactDecoder:
     """The fields that a record must have, and how to read them.
 
-    `mark` is the field of the punctuation, `times` are the least and the greatest event time in microseconds, and
-    `tombstones` is the field of a tombstone's key. With `log_time_inside` a record has its log time in `_log_time`.
-    With `is_debezium` a record is Debezium's envelope of the change of a row (`windrow.engine.decode.debezium`); if the
-    last of the `fields` is `schema.DELETED`, it says whether the row was deleted. `table_keys` are the fields in keys
-    of tables. Formats other than JSON have a `reader`.
+    The punctuation is in the field `mark`, `times` are the least and the greatest event time in microseconds, and
+    `tombstones` is the field that gets the key of a tombstone. If `log_time_inside` is true, a record has its log
+    timestamp in `_log_time`. If `is_debezium` is true, a record is Debezium's envelope of a row's change
+    (`windrow.engine.decode.debezium`); if the last of the `fields` is `schema.DELETED`, it tells whether the row was
+    deleted. `table_keys` are the names of the fields in the keys of tables. Formats other than JSON have a `reader`.
     """
 
     fields: tuple[m.Field, ...]
@@ -111,12 +111,12 @@ class ExactDecoder:
 
     @cached_property
     def declared(self) -> tuple[m.Field, ...]:
-        """The fields of the pipeline."""
+        """The fields that the pipeline declares, without `schema.DELETED`."""
         return self.fields[:-1] if self.fields and self.fields[-1] == _DELETED else self.fields
 
     @property
     def has_deleted(self) -> bool:
-        """Whether records have `schema.DELETED`."""
+        """Whether records have the field `schema.DELETED`."""
         return len(self.declared) < len(self.fields)
 
     @cached_property
@@ -129,17 +129,17 @@ class ExactDecoder:
 
     @cached_property
     def _places(self) -> dict[str, int]:
-        """The index of each field among the values."""
+        """Map the name of each field to its index among the values."""
         return {field.name: place for place, field in enumerate(self.fields)}
 
     def may_lack(self, field: m.Field) -> bool:
-        """Return whether a good record can lack a field; the record of a deleted row has only its key."""
+        """Return True if a good record may lack the field; the record of a deleted row has only its key."""
         is_column = self.is_debezium and not field.path and field.name not in {self.time.field, *self.key}
         return (is_column and field != _DELETED) or is_optional(field, self.mark, self.time, self.key)
 
     @staticmethod
     def of(spec: AnySpec | m.SourceNode, table_keys: Iterable[str] = ()) -> ExactDecoder:
-        """Return the decoder of a pipeline's source; `table_keys` may name fields that it does not have."""
+        """Return the decoder of a pipeline's source; `table_keys` may have names of fields that the source lacks."""
         is_debezium = spec.source.format == "debezium"
         has_deleted = is_debezium and isinstance(spec, m.SourceNode)
         return ExactDecoder(
@@ -180,7 +180,7 @@ class ExactDecoder:
             return Bad(str(exc), log_time)
 
     def _change(self, record: Mapping[str, object], log_time: int | None, key: bytes | None) -> Good | Passed:
-        """Return the record of a row that was read, created, updated or deleted, or of a tombstone."""
+        """Decode a record of a row that was read, created, updated or deleted, or the envelope of a tombstone."""
         envelope = debezium.envelope_of(record)
         is_line = self.log_time_inside and envelope is record and debezium.OPERATION not in record
         if envelope is None or (is_line and record.get(VALUE, record) is None):
@@ -203,7 +203,7 @@ class ExactDecoder:
     def _row_before(
         self, values: Sequence[Value | None], envelope: Mapping[str, object]
     ) -> tuple[Value | None, ...] | None:
-        """Return the row before an update of a row with these values, as a deletion; None if its keys are the same.
+        """Return the row before an update to these values, as a deletion, or None if its keys are unchanged.
 
         A column that is in no key and cannot be read is null.
         """
@@ -232,7 +232,7 @@ class ExactDecoder:
         return self._value(read, envelope, is_deleted=is_deleted)
 
     def _tombstone_of_row(self, key: object, log_time: int | None) -> Good | Passed:
-        """Return the deletion of the row with a key, if the pipeline reads tombstones."""
+        """Return the deletion of the row with this key, or `Passed` if the pipeline does not read tombstones."""
         if key is None:
             raise MalformedError(_NO_VALUE)
         if self.tombstones is None:
@@ -263,7 +263,7 @@ class ExactDecoder:
     def _good(
         self, values: tuple[Value | None, ...], log_time: int | None, mark: int | None, *, is_deleted: bool = False
     ) -> Good:
-        """Return a record with these values; raise BadValueError if its event time is out of range."""
+        """Return a good record with these values; raise BadValueError if its event time is out of range."""
         time = _micros(values[self._places[self.time.field]])
         if self.time.sent is not None:
             time = _correct_skew(self.time.field, time, _micros(values[self._places[self.time.sent]]), log_time)
@@ -272,7 +272,7 @@ class ExactDecoder:
         return Good((*values, is_deleted) if self.has_deleted else values, time, mark)
 
     def _tombstone(self, field: m.Field, key: object, log_time: int | None) -> Good:
-        """Return the record of a tombstone: its key, the log timestamp as its times, and nulls."""
+        """Return the record of a tombstone: its key, the log timestamp for its times, and null for other fields."""
         if key is None:
             raise MalformedError(_NO_VALUE)
         value = convert(field.name, field.type, key)
@@ -315,7 +315,10 @@ class ExactDecoder:
 
 
 def open_reader(format_: m.RecordFormat) -> RecordReader | None:
-    """Return the reader of a format, None for JSON; a registry is not asked before a record is read."""
+    """Return the reader of a format, or None for JSON.
+
+    A registry is not contacted before a record is read.
+    """
     match format_:
         case "json" | "debezium":
             return None
@@ -337,13 +340,13 @@ def open_reader(format_: m.RecordFormat) -> RecordReader | None:
 
 
 def no_window_reason(field: str, *, begins_early: bool) -> str:
-    """Return the reason of a dead letter with a window that is partly outside the years 1 to 9999."""
+    """Return the dead letter's reason for a record with a window partly outside the years 1 to 9999."""
     limit = "begin before the year 1" if begins_early else "end after the year 9999"
     return f"out of range: {field}: a window of the record would {limit}"
 
 
 def _correct_skew(name: str, time: int, sent: int, log_time: int | None) -> int:
-    """Return an event time less the skew of the device's clock: the difference of `sent` and the log timestamp."""
+    """Correct an event time for the skew of the device's clock, by adding the log timestamp minus `sent`."""
     if log_time is None:
         raise BadValueError(_NO_LOG_TIME)
     correction = log_time - sent
@@ -356,7 +359,7 @@ def _correct_skew(name: str, time: int, sent: int, log_time: int | None) -> int:
 
 
 def mark_field(spec: AnySpec | m.SourceNode) -> m.Field | None:
-    """Return the field of the pipeline's punctuation, of the type of the event time; None if it has none."""
+    """Return the field of the pipeline's punctuation, with the type of the event time, or None if it has none."""
     if not isinstance(spec.time.watermark, m.Punctuated):
         return None
     name, type_ = spec.time.watermark.field, spec.decode.field(spec.time.field).type
@@ -365,42 +368,51 @@ def mark_field(spec: AnySpec | m.SourceNode) -> m.Field | None:
 
 
 def is_optional(field: m.Field, mark: m.Field | None, time: m.EventTime, key: Collection[str]) -> bool:
-    """Whether a good record may lack the field: optional ones and the punctuation's, never the key and the times."""
+    """Return True if a good record may lack the field.
+
+    It may lack optional fields and the field of the punctuation, but never the key and the times.
+    """
     may_lack = field.optional or (mark is not None and field.name == mark.name)
     return may_lack and field.name not in {time.field, time.sent, *key}
 
 
 class _Read(NamedTuple):
-    """A field, and the (text, path) pairs of its paths."""
+    """A field, with its paths as (dotted text, path) pairs."""
 
     field: m.Field
     paths: tuple[tuple[str, tuple[str, ...]], ...]
 
     @staticmethod
     def of(field: m.Field, row: str | None = None) -> _Read:
-        """Return the paths of a field; fields without a path are in the object `row`, None for the record itself."""
+        """Return a field with its paths.
+
+        A field without a path is in the object `row`, or in the record itself if `row` is None.
+        """
         return _Read(field, tuple((".".join(path), path) for path in paths_of(field, row)))
 
     def values(self, record: Mapping[str, object]) -> list[tuple[str, object]]:
-        """Return the (path, value) pairs that a record has for the field."""
+        """Return a (path, value) pair for each path at which the record has a value."""
         return [(text, value) for text, path in self.paths if (value := value_at(record, path)) is not None]
 
 
 def paths_of(field: m.Field, row: str | None) -> tuple[tuple[str, ...], ...]:
-    """Return the paths of a field; a path that is only a name, as aliases are, leads through the object `row`."""
+    """Return the paths of a field.
+
+    A path that is only a name, such as an alias, is looked up in the object `row`.
+    """
     if row is None:
         return field.paths
     return (field.path or (row, field.name), *((row, name) for name in field.alias))
 
 
 def _is_there(path: tuple[str, ...], record: Mapping[str, object]) -> bool:
-    """Return whether a record has a member at a path, which may be null."""
+    """Return True if a record has a member at a path, even if it is null."""
     last = value_at(record, path[:-1])
     return isinstance(last, dict) and path[-1] in last
 
 
 def _single_value(field: m.Field, values: Iterable[tuple[str, object]]) -> Value:
-    """Return the value that a record has for a field at all paths; raise BadValueError if two of them differ."""
+    """Return the value that a record has for a field at any of its paths; raise BadValueError if two values differ."""
     first, *others = [(path, convert(path, field.type, value)) for path, value in values]
     for name, value in others:
         if value != first[1]:
@@ -410,9 +422,9 @@ def _single_value(field: m.Field, values: Iterable[tuple[str, object]]) -> Value
 
 
 def parse_object(raw: bytes) -> dict[str, object]:
-    """Parse bytes as a JSON object (RFC 8259); of duplicate names the first counts, and numbers are `NumberText`.
+    """Parse bytes as a JSON object (RFC 8259); raise MalformedError if they are not one.
 
-    Raises MalformedError.
+    If a name occurs more than once, its first value counts. Numbers become `NumberText`.
     """
     try:
         text = raw.decode("utf-8")
@@ -466,7 +478,7 @@ def _too_deep(text: str) -> bool:
 
 
 def _no_constant(text: str) -> NoReturn:
-    msg = f"malformed: not JSON: {text} is no number"
+    msg = f"malformed: not JSON: {text} is not a number"
     raise MalformedError(msg)
 
 
@@ -478,8 +490,8 @@ def _micros(value: Value | None) -> int:
 
 
 def decode_exactly(decoder: ExactDecoder, raw: pa.RecordBatch, rows: Rows) -> tuple[GoodRows, MarkRows, DeadRows]:
-    """Decode some rows of a batch in `schema.RAW`, in ascending order, one by one; the marks are the pure ones."""
-    # rows are distinct, so if there are as many as records these are all of them
+    """Decode some rows of a batch in `schema.RAW`, in ascending order, one by one; return only pure marks as marks."""
+    # rows are distinct, so if their number is that of the records, these are all records
     given = raw if len(rows) == raw.num_rows else raw.take(pa.array(rows))
     values = given.column("value").to_pylist()
     log_times = given.column("log_time").cast(pa.int64()).to_pylist()

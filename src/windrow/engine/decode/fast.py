@@ -1,15 +1,15 @@
-"""Fast decoder: accepts the records of a batch that are clearly good, and leaves all others to the exact decoder.
+"""Fast decoder: accepts the clearly good records of a batch, and leaves all others to the exact decoder.
 
-DuckDB reads JSON leniently, and casts leniently: it takes a comma before a closing bracket, NaN and infinities, true as
-the number 1, 5 as the text "5", 12.345 as decimal(12,2), and it reads every fraction as a double. So one regular
-expression is matched against the record's own text, before any parsing, and a record that it matches is decoded
-exactly. The expression may match too much (a nested object with a field of the same name), which costs time; it must
+DuckDB reads and casts JSON leniently: it accepts a comma before a closing bracket, NaN and infinities, true as the
+number 1, 5 as the text "5", and 12.345 as decimal(12,2), and it reads every fraction as a double. Therefore one regular
+expression is matched against the record's own text before any parsing, and the exact decoder decodes every record that
+matches. The expression may match too much (a nested object with a field of the same name), which costs time; it must
 never match too little.
 
-It relies on names of fields being written plainly in the record: a record with an escape that could spell a character
-of a name is matched too.
+It relies on the names of fields being written plainly in the record. A record with an escape that could spell a
+character of a name is matched, too.
 
-The readers of other formats make the columns of their records themselves.
+For other formats, the readers of the formats produce the columns themselves.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _BRACKET = r"[\[{]"
 
 
 class FastDecoder:
-    """Reads all fields of a batch in one pass of DuckDB's JSON parser, behind one regular expression."""
+    """Reads all fields of a batch in one pass of DuckDB's JSON parser, after one regular expression has filtered it."""
 
     def __init__(self, exact: ExactDecoder) -> None:
         self._exact = exact
@@ -67,11 +67,11 @@ class FastDecoder:
 
     @staticmethod
     def reads(exact: ExactDecoder) -> bool:
-        """Return whether the fast path can read these fields.
+        """Return True if the fast path can read these fields.
 
-        It cannot if DuckDB rejects the names of an object (a name is empty, or two differ in case only), if two fields
-        (or the log's time or the mark) have one path and different types, or if a path leads through another field. It
-        cannot read an envelope if no field is a column, or if a field is outside the envelope.
+        It cannot if DuckDB rejects the names in an object (a name is empty, or two names differ only in case), if two
+        fields (or the log timestamp or the mark) have the same path and different types, or if a path leads through
+        another field. It cannot read an envelope if no field is a column, or if a field is outside the envelope.
         """
         types: dict[tuple[str, ...], set[m.DataType]] = {}
         declared = ((path, field.type) for field in exact.declared for path in _declared_paths(exact, field))
@@ -103,7 +103,10 @@ class FastDecoder:
         return reduce(GoodRows.merge, decoded) if decoded else self._decode(raw, value, plain)
 
     def _decode(self, raw: pa.RecordBatch, value: pa.Array, plain: pa.Array, within: tuple[str, ...] = ()) -> GoodRows:
-        """Decode the clearly good rows among the `plain` ones; all but the log's time is in the object at `within`."""
+        """Decode the clearly good rows among those where `plain` is true.
+
+        All values except the log timestamp are in the object at the path `within`.
+        """
         paths = {read.path: read.path if read.path == (m.LOG_TIME,) else (*within, *read.path) for read in self._reads}
         types = {paths[read.path]: read.type for read in self._reads} | _outside(within)
         structure = json.dumps(wanted_tree({path: _json_form(type_) for path, type_ in types.items()}))
@@ -123,7 +126,7 @@ class FastDecoder:
     def _columns_of_rows(
         self, at: Mapping[tuple[str, ...], FieldColumn], read: pa.StructArray, within: tuple[str, ...]
     ) -> tuple[dict[str, FieldColumn], Mask]:
-        """Return the fields of envelopes, and the mask of the trusted envelopes: they have the row of their operation.
+        """Return the fields of envelopes, and the mask of trusted envelopes, which have the row that `op` requires.
 
         Envelopes that change the key of a row in a table are left to the exact decoder.
         """
@@ -133,7 +136,7 @@ class FastDecoder:
             side: to_mask(_values_at(read, (*within, side)).is_valid()) for side in (debezium.BEFORE, debezium.AFTER)
         }
         is_envelope = to_mask(pc.is_in(operations, pa.array(debezium.ROW_OPERATIONS)))
-        # DuckDB makes a struct of a value that is no object; it has no members
+        # DuckDB reads a value that is not an object as a struct without members
         is_envelope &= to_mask(_values_at(read, (*within, *debezium.TIME_OF_CHANGE)).is_valid())
         is_envelope &= np.where(is_deleted, is_row[debezium.BEFORE], is_row[debezium.AFTER])
         for path in _outside(within):
@@ -166,17 +169,17 @@ class FastDecoder:
         return columns, is_envelope
 
     def _plain(self, value: pa.Array) -> pa.Array:
-        """Return the mask of the values that DuckDB reads as the exact decoder does; it is false for nulls."""
+        """Return the mask of values that DuckDB reads as the exact decoder does; it is false for nulls."""
         plain = pc.invert(pc.match_substring_regex(value, self._suspicion))
         deep = pc.greater(pc.binary_length(value), 2 * MAX_DEPTH)
         if pc.any(deep).as_py():
-            # only long texts can be nested deeply, so brackets are counted only there
+            # only long texts can be nested deeply, so brackets are counted only in these
             brackets = pc.count_substring_regex(pc.if_else(deep, value, ""), _BRACKET)
             plain = pc.and_(plain, pc.less_equal(brackets, MAX_DEPTH))
         return pc.fill_null(plain, fill_value=False)
 
     def _column(self, read: JsonField, values: pa.Array) -> FieldColumn:
-        """Return the column of a field; an optional one is null where the record lacks it."""
+        """Return the column of a field, with null where a record lacks an optional field."""
         column = self._present(read, values)
         if not read.optional or not values.null_count:
             return column
@@ -205,7 +208,7 @@ class FastDecoder:
         return times_column(micros, factor)
 
     def _array(self, type_: m.ArrayType, values: pa.Array) -> FieldColumn:
-        """Return arrays; an array is trusted if all of its elements are."""
+        """Return arrays; an array is trusted if all of its elements are trusted."""
         lengths = pc.fill_null(pc.list_value_length(values), 0).to_numpy()
         elements = self._elements(type_, values.flatten())
         trusted = valid_mask(values)
@@ -216,7 +219,10 @@ class FastDecoder:
         return FieldColumn(pa.ListArray.from_arrays(offsets, elements.values, type=arrow, mask=absent), trusted)
 
     def _elements(self, of: m.ArrayType, values: pa.Array) -> FieldColumn:
-        """Return elements; a null struct may be a value of any kind, so it is left to the exact decoder."""
+        """Return the elements of arrays.
+
+        A null struct may stand for a value of any kind, so it is left to the exact decoder.
+        """
         if not isinstance(of.element, m.StructType):
             return self._column(JsonField((), of.element, of.optional), values)
         fields, members = of.element.fields, values.flatten()
@@ -230,7 +236,7 @@ class FastDecoder:
 
 
 class FastReader:
-    """Accepts the clearly good rows by the columns that the reader of a format other than JSON makes."""
+    """Accepts the clearly good rows of a format other than JSON, based on the columns that its reader has read."""
 
     def __init__(self, exact: ExactDecoder, reader: RecordReader) -> None:
         self._exact = exact
@@ -251,16 +257,16 @@ class FastReader:
 
 
 def _json_fields(exact: ExactDecoder) -> list[JsonField]:
-    """Return the values to read from JSON, each path once.
+    """Return the values to read from JSON, with each path only once.
 
-    These are the declared fields with aliases, in an envelope the columns of both rows; the mark, the log time, and the
-    operation of an envelope.
+    These are the declared fields with their aliases (in an envelope, the columns of both rows), the mark, the log
+    timestamp, and the operation of an envelope.
     """
     reads: dict[tuple[str, ...], JsonField] = {}
     for field in exact.declared:
         for path in _declared_paths(exact, field):
             optional = bool(field.alias) or exact.may_lack(field) or (exact.is_debezium and path != field.path)
-            # a path of two fields is required if it is for either of them
+            # a path shared by two fields is required if one of them requires it
             reads[path] = JsonField(path, field.type, optional and (path not in reads or reads[path].optional))
     for path, type_ in _extra_reads(exact):
         reads.setdefault(path, JsonField(path, type_, not exact.is_debezium or path != (debezium.OPERATION,)))
@@ -268,13 +274,16 @@ def _json_fields(exact: ExactDecoder) -> list[JsonField]:
 
 
 def _declared_paths(exact: ExactDecoder, field: m.Field) -> list[tuple[str, ...]]:
-    """Return the paths of a declared field, in an envelope those in both rows."""
+    """Return the paths of a declared field; in an envelope, the paths in both rows."""
     sides = (debezium.AFTER, debezium.BEFORE) if exact.is_debezium else (None,)
     return [path for side in sides for path in paths_of(field, side)]
 
 
 def _extra_reads(exact: ExactDecoder) -> Iterator[tuple[tuple[str, ...], m.DataType]]:
-    """Yield paths and types of the mark, the log time and parts of the envelope, which may be declared fields too."""
+    """Yield (path, type) for the mark, the log timestamp and parts of the envelope.
+
+    These may also be declared fields.
+    """
     if exact.mark is not None:
         yield from ((path, exact.mark.type) for path in exact.mark.paths)
     if exact.log_time_inside:
@@ -288,7 +297,7 @@ def _extra_reads(exact: ExactDecoder) -> Iterator[tuple[tuple[str, ...], m.DataT
 
 
 def _member_paths(type_: m.DataType, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """Yield a path for each name in the structs of an array."""
+    """Yield the path of each name in the structs of an array."""
     if isinstance(type_, m.ArrayType) and isinstance(type_.element, m.StructType):
         for field in type_.element.fields:
             yield (*path, field.name)
@@ -296,19 +305,19 @@ def _member_paths(type_: m.DataType, path: tuple[str, ...]) -> Iterator[tuple[st
 
 
 def _values_at(read: pa.StructArray, path: tuple[str, ...]) -> pa.Array:
-    """Return the values at a path, null where an object on the path is null."""
+    """Return the values at a path, with null where an object on the path is null."""
     for name in path:
         read = read.flatten()[read.type.get_field_index(name)]
     return read
 
 
 def _outside(within: tuple[str, ...]) -> dict[tuple[str, ...], m.DataType]:
-    """Return the members that records wrapped at `within` must lack: with an operation they are envelopes."""
+    """Return the members that records wrapped at `within` must lack; with an operation, they would be envelopes."""
     return {(debezium.OPERATION,): m.StringType()} if within else {}
 
 
 def _json_form(type_: m.DataType | m.StructType) -> object:
-    """Return a type in the form of `json_transform`."""
+    """Return a type in the notation that DuckDB's `json_transform` expects."""
     match type_:
         case m.StructType(fields):
             return {field.name: _json_form(field.type) for field in fields}
@@ -327,7 +336,7 @@ def _json_form(type_: m.DataType | m.StructType) -> object:
 
 
 def _decimals(values: pa.Array, type_: m.DecimalType) -> FieldColumn:
-    """Convert doubles that were read from at most 15 digits to decimals, exactly."""
+    """Convert doubles that were read from at most 15 digits to decimals without loss."""
     scale = working_scale(type_)
     scaled = np.rint(np.clip(values.fill_null(0.0).to_numpy(), -_BEYOND, _BEYOND) * 10.0**scale)
     most = min(10.0 ** (type_.precision - type_.scale + scale), _BEYOND)
@@ -340,12 +349,12 @@ def _decimals(values: pa.Array, type_: m.DecimalType) -> FieldColumn:
 
 
 DOUBLE_DIGITS = 15
-"""Decimals with up to 15 digits and their nearest doubles are one to one."""
+"""Up to this number of digits, different decimals have different nearest doubles."""
 _WORKING_SCALE = 6
 _BEYOND = 10.0**18
-"""Beyond all unscaled decimals that are read from doubles, and within 64 bits."""
+"""Greater than all unscaled decimals that are read from doubles, and within 64 bits."""
 _WRAPPED = r'^\s*\{\s*"schema"'
-"""A pattern of records in which the converter has put a schema, and then the envelope, into an object."""
+"""Matches records in which the converter has wrapped the envelope in an object that begins with a schema."""
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_]+")
 
 _NOT_STRICT = (r",\s*[}\]]", r"(?i:[:,\[]\s*-?(?:nan|inf|infinity)\s*[,}\]])")
@@ -355,7 +364,10 @@ _BAD_WHOLE_TEXT = r'"(?:[^0-9-]|-[^0-9]|-?(?:0[0-9]|[0-9]+[^0-9"]))'
 
 @dataclass(frozen=True)
 class JsonField:
-    """A value to read at a path of a record's JSON, which may be null if optional; elements of arrays have no path."""
+    """A value to read at a path of a record's JSON; it may be null if optional.
+
+    The elements of arrays have an empty path.
+    """
 
     path: tuple[str, ...]
     type: m.DataType
@@ -365,9 +377,9 @@ class JsonField:
 def exact_path_pattern(fields: Iterable[JsonField], *, has_tombstones: bool = False) -> str:
     """Return an RE2 expression that matches every record whose fields the exact decoder must read.
 
-    A record without a match must still be checked for: valid JSON by DuckDB, its depth, fields that are missing or out
-    of range, and the form of ISO times; nothing else. With `has_tombstones` a record whose `_value` is null is a
-    tombstone.
+    If a record does not match, only the following must still be checked: whether DuckDB finds it to be valid JSON, its
+    depth, fields that are missing or out of range, and the form of ISO times. With `has_tombstones`, a record whose
+    `_value` is null is a tombstone.
     """
     bad = [bad_value for field in fields for bad_value in _bad_values(field.path, field.type, optional=field.optional)]
     parts = [*_NOT_STRICT, _escapes([*(name for name, _ in bad), *([VALUE] if has_tombstones else [])])]
@@ -377,11 +389,12 @@ def exact_path_pattern(fields: Iterable[JsonField], *, has_tombstones: bool = Fa
 
 
 def envelope_pattern(fields: Iterable[JsonField]) -> str:
-    """Return an RE2 expression as `exact_path_pattern` does, for Debezium's envelopes whose `source` is an object.
+    """Return an expression like that of `exact_path_pattern`, for Debezium's envelopes whose `source` is an object.
 
-    Columns of a row and other parts of the envelope can have the same names (`id`), so values of columns are tested
-    only before the source, and those of all other fields only behind it. A record is matched if the rows are not before
-    its only source, or if another field is. The place of the source must still be checked: a column can have its name.
+    Columns of a row and other parts of the envelope can have the same names (such as `id`). Therefore the values of
+    columns are tested only before the source, and the values of all other fields only after it. A record is matched if
+    its rows are not before its only source, or if another field is. The position of the source must still be checked,
+    because a column can have its name.
     """
     source, anything = rf'"{debezium.SOURCE}"\s*:\s*\{{', "(?s:.*)"
     of_rows: dict[tuple[str, str], None] = {}
@@ -416,7 +429,7 @@ def _any_of(bad: Iterable[tuple[str, str]]) -> str:
 
 
 def _bad_values(path: tuple[str, ...], type_: m.DataType, *, optional: bool) -> Iterator[tuple[str, str]]:
-    """Yield pairs of a name and a pattern of its values that the exact decoder must read."""
+    """Yield (name, pattern) pairs; the exact decoder must read a record in which a value of the name matches."""
     *above, name = path
     yield from ((parent, r"[^{\sn]") for parent in above)  # without an object, the field is missing
     if not isinstance(type_, m.ArrayType):
@@ -426,7 +439,7 @@ def _bad_values(path: tuple[str, ...], type_: m.DataType, *, optional: bool) -> 
         for field in type_.element.fields:
             yield from _bad_values((field.name,), field.type, optional=field.optional)
     else:
-        # a bad element, perhaps behind others; an empty array has no element
+        # a bad element, perhaps after others; an empty array has no element
         bad = _bad_value(type_.element, r"\]n" if type_.optional else r"\]")
         yield name, rf"[^\[\sn]|\[\s*(?:{_SCALAR}\s*,\s*)*(?:{bad})"
 
@@ -435,12 +448,18 @@ _SCALAR = r'(?:"(?:[^"\\]|\\.)*"|[^\[\]{}",\s]+)'
 
 
 def working_scale(type_: m.DecimalType) -> int:
-    """Return the number of digits behind the point that the fast decoder reads: all, or 6 of more than 15 digits."""
+    """Return the number of digits after the decimal point that the fast decoder reads.
+
+    This is the scale of the type, but at most 6 if the precision exceeds 15 digits.
+    """
     return type_.scale if type_.precision <= DOUBLE_DIGITS else min(type_.scale, _WORKING_SCALE)
 
 
 def _bad_value(type_: m.SimpleType, others: str) -> str:
-    """Return a pattern of the bad values of a type; `others` are first characters of allowed values of another kind."""
+    """Return a pattern of the bad values of a type.
+
+    `others` are the first characters of values of other kinds that are allowed.
+    """
     number = rf'[^-"0-9\s{others}]'
     optional = "n" in others
     match type_:
@@ -451,7 +470,7 @@ def _bad_value(type_: m.SimpleType, others: str) -> str:
         case m.TimestampType():
             bad = rf'{number}|{_BAD_WHOLE_TEXT}|-?[0-9]+[.eE]|"?-?[0-9]{{19}}'
         case m.LongType():
-            # 20 digits if required: a number out of range reads as null, which only an optional field may be
+            # 20 digits if required: a number out of range is read as null, which only an optional field may be
             digits = 19 if optional else 20
             bad = rf'{number}|{_BAD_WHOLE_TEXT}|-?[0-9]+[.eE]|"?[0-9]{{{digits}}}|"?-[0-9]{{19}}'
         case m.DoubleType():
@@ -469,7 +488,7 @@ def _bad_value(type_: m.SimpleType, others: str) -> str:
 
 
 def _escapes(names: Iterable[str]) -> str:
-    """Return a pattern of U+0000 and of every escape that could stand for a character of a name."""
+    """Return a pattern for U+0000 and every escape that could spell a character of a name."""
     names = list(names)
     if not all(_PLAIN_NAME.fullmatch(name) for name in names):
         return r"\\"

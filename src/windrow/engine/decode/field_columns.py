@@ -1,7 +1,7 @@
-"""Columns of decoded fields, as fast readers make them with a mask of trusted values, and rows by outcome.
+"""Columns of decoded fields with masks of trusted values, as read by fast readers, and rows by outcome.
 
-A trusted value equals that of the exact decoder, which decodes rows with an untrusted value again. A row is a position
-in the raw table: its outcome is in `GoodRows`, `MarkRows` or `DeadRows`.
+A trusted value equals the value of the exact decoder, which decodes rows with an untrusted value again. A row is a
+position in the raw table; its outcome is in `GoodRows`, `MarkRows` or `DeadRows`.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ Mask = npt.NDArray[np.bool_]
 Rows = npt.NDArray[np.int64]
 Path = tuple[str, ...]
 Wanted: TypeAlias = "Mapping[str, Wanted] | m.DataType"
-"""Type of the value to read under a name of a record, or for a nested record, the types by name."""
+"""What to read under a name of a record: a value of a type, or a nested record's values by name."""
 _LONG_DIGITS: Final = 18
-"""Decimals with up to 18 digits fit 64 bits."""
+"""Decimals with up to 18 digits fit in 64 bits."""
 _ISO = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[T ](?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,6})?(?:Z|\+00:00)?$"
 _WHOLE = "^-?(?:0|[1-9][0-9]{0,17})$"
 _NUMBER = r"^-?(?:0|[1-9][0-9]{0,17})(?:\.[0-9]{1,18})?$"
@@ -34,19 +34,19 @@ _NUMBER = r"^-?(?:0|[1-9][0-9]{0,17})(?:\.[0-9]{1,18})?$"
 
 @dataclass(frozen=True)
 class FieldColumn:
-    """Values of a field, and the mask of the trusted ones."""
+    """The values of a field, and the mask of trusted values."""
 
     values: pa.Array
     trusted: Mask
 
 
 Read: TypeAlias = "dict[Path, FieldColumn]"
-"""Columns by path, with one value for each row read; the column of a single value has the path ()."""
+"""Columns by path, with a value for each row that was read; the column of a single value has the path ()."""
 
 
 @dataclass(frozen=True)
 class ReadColumns:
-    """Columns of some rows by path, and the mask of the rows whose bytes are exactly one record."""
+    """The columns of some rows by path, and the mask of rows whose bytes are exactly one record."""
 
     rows: Rows
     columns: Mapping[Path, FieldColumn]
@@ -54,25 +54,28 @@ class ReadColumns:
 
 
 class RecordReader(Protocol):
-    """Reads the records of a format other than JSON, one by one and by columns."""
+    """Reads the records of a format other than JSON, either one by one or in columns."""
 
     def parse(self, raw: bytes) -> Mapping[str, object]:
-        """Return the fields of a record as JSON would have them (`values.NumberText`), or raise MalformedError."""
+        """Map the names of a record's fields to values as JSON has them, with numbers as `values.NumberText`.
+
+        Raise MalformedError if the record is malformed.
+        """
         ...
 
     def read(self, values: pa.Array, types: Mapping[Path, m.DataType], texts: TextColumns) -> Iterator[ReadColumns]:
-        """Read the fields at some paths of binary values, some of them null, in groups of rows.
+        """Yield the fields at some paths of binary values, which may be null, in groups of rows.
 
-        Rows in no group are left to `parse`.
+        Rows that are in no group are left to `parse`.
         """
         ...
 
 
 @dataclass(frozen=True)
 class GoodRows:
-    """Records with data: event times, the declared fields in order, and marks (null: none); times in microseconds.
+    """Records with data: event times, the declared fields in order, and marks (null if none); times in microseconds.
 
-    `replaced` are the rows that some of them replace under another key, as `decode_exactly` found them.
+    `replaced` has the rows that some of the records replace under a different key, as found by `decode_exactly`.
     """
 
     rows: Rows
@@ -83,7 +86,7 @@ class GoodRows:
 
     @staticmethod
     def merge(left: GoodRows, right: GoodRows) -> GoodRows:
-        """Merge two disjoint sets of rows in the order of the input; each set is in that order already."""
+        """Merge two disjoint sets of rows, each in the order of the input, into that order."""
         if not len(left.rows) or not len(right.rows):
             return left if len(left.rows) else right
         rows, (times, marks, *columns) = _merge_rows((left.rows, right.rows), left._arrays(), right._arrays())
@@ -107,7 +110,7 @@ class MarkRows:
 
     @staticmethod
     def merge(good: GoodRows, pure: MarkRows) -> MarkRows:
-        """Return the marks of good records and the pure ones, in the order of the input."""
+        """Return the marks of good records together with the pure marks, in the order of the input."""
         if good.marks.null_count == len(good.rows):
             return pure
         marked = good.marks.is_valid()
@@ -121,7 +124,7 @@ class MarkRows:
 
 @dataclass(frozen=True)
 class DeadRows:
-    """Dead letters: the log's timestamp (null: unknown), and the reason."""
+    """Dead letters: their log timestamps (null if unknown) and reasons."""
 
     rows: Rows
     log_times: pa.Array
@@ -135,14 +138,14 @@ class DeadRows:
 
 
 def _merge_rows(rows: Sequence[Rows], *arrays: Sequence[pa.Array]) -> tuple[Rows, list[pa.Array]]:
-    """Concatenate disjoint sets of rows, and the arrays that each has, in the order of the input."""
+    """Concatenate disjoint sets of rows and the arrays of each set, in the order of the input."""
     merged = np.concatenate(rows)
     order = np.argsort(merged, kind="stable")
     return merged[order], [pa.concat_arrays(parts).take(pa.array(order)) for parts in zip(*arrays, strict=True)]
 
 
 def wanted_tree(types: Mapping[Path, Any]) -> dict[str, Any]:
-    """Return values by path as a tree of names; no path leads through another."""
+    """Convert a mapping by path to a tree of names; no path may lead through another one."""
     found: dict[str, Any] = {}
     for path, type_ in types.items():
         inner = found
@@ -153,7 +156,7 @@ def wanted_tree(types: Mapping[Path, Any]) -> dict[str, Any]:
 
 
 def leaves(wanted: Mapping[str, Wanted]) -> list[tuple[Path, m.DataType]]:
-    """Return the paths and types of the values to read within a record."""
+    """Return the path and type of each value to read within a record."""
     return [
         ((name, *path), type_)
         for name, part in wanted.items()
@@ -162,7 +165,10 @@ def leaves(wanted: Mapping[str, Wanted]) -> list[tuple[Path, m.DataType]]:
 
 
 def nulls_column(type_: m.DataType, count: int, *, trusted: bool) -> FieldColumn:
-    """Return nulls: trusted where the records lack the field, untrusted where the exact decoder must read them."""
+    """Return nulls.
+
+    They are trusted if the records lack the field, and untrusted if the exact decoder must read it.
+    """
     return FieldColumn(pa.nulls(count, schema.arrow_type(type_)), np.full(count, trusted))
 
 
@@ -183,7 +189,7 @@ def concat_reads(empty: Read, parts: Sequence[Read]) -> Read:
 
 
 def place_reads(empty: Read, parts: Sequence[tuple[Rows, Read]], trusted: Mask) -> Read:
-    """Put the columns of reads at their rows; all other rows are null, and trusted as the mask of all rows says."""
+    """Place the columns of reads at their rows; all other rows are null, and trusted where the given mask is true."""
     rows = np.concatenate([np.zeros(0, dtype=np.int64), *(rows for rows, _ in parts)])
     index = np.full(len(trusted), -1)
     index[rows] = np.arange(len(rows))
@@ -197,16 +203,16 @@ def place_reads(empty: Read, parts: Sequence[tuple[Rows, Read]], trusted: Mask) 
 
 
 def all_but(count: int, rows: Iterable[int]) -> Mask:
-    """Return a mask of `count` rows that is false for the given ones."""
+    """Return a mask of `count` rows that is false only for the given rows."""
     mask = np.ones(count, dtype=np.bool_)
     mask[list(rows)] = False
     return mask
 
 
 def number_column(wanted: Wanted, values: Longs, nanos: int | None) -> FieldColumn | None:
-    """Return whole numbers as values of a type; times are numbers of units of `nanos` nanoseconds.
+    """Convert whole numbers to values of a type, or return None if the type cannot hold whole numbers.
 
-    None if the type holds no whole numbers.
+    For times, the numbers count units of `nanos` nanoseconds, or the unit of the type if it is None.
     """
     match wanted:
         case m.LongType():
@@ -223,13 +229,13 @@ def number_column(wanted: Wanted, values: Longs, nanos: int | None) -> FieldColu
 
 
 def doubles_column(doubles: npt.NDArray[np.floating[Any]]) -> FieldColumn:
-    """Return floats as doubles with a single zero; those that are not finite are not trusted."""
+    """Convert floats to doubles with a single zero; values that are not finite are not trusted."""
     is_finite = np.isfinite(doubles)
     return FieldColumn(pa.array(np.where(is_finite, doubles, 0).astype(np.float64) + 0.0), is_finite)
 
 
 def decimals_column(type_: m.DecimalType, unscaled: Longs, scale: int) -> FieldColumn:
-    """Return decimals of a scale as decimals of a type; those whose digits do not fit are not trusted."""
+    """Convert unscaled decimals of a scale to decimals of a type; values that do not fit are not trusted."""
     more = type_.scale - scale
     if abs(more) > _LONG_DIGITS:
         return nulls_column(type_, len(unscaled), trusted=False)
@@ -245,13 +251,13 @@ def decimals_column(type_: m.DecimalType, unscaled: Longs, scale: int) -> FieldC
 
 
 def decimals_of(type_: pa.DataType, unscaled: Longs) -> pa.Array:
-    """Return decimals of an Arrow type from their unscaled values."""
+    """Create decimals of an Arrow type from their unscaled values."""
     halves = np.stack([unscaled, unscaled >> 63], axis=1)  # 128 bits, the lower half first
     return pa.Array.from_buffers(type_, len(unscaled), [None, pa.py_buffer(halves)])
 
 
 def times_column(values: pa.Array, factor: int) -> FieldColumn:
-    """Return whole units of `factor` microseconds as times."""
+    """Convert numbers of units of `factor` microseconds to times; nulls and times out of range are not trusted."""
     units = values.fill_null(0).to_numpy()
     in_range = (units >= -(-MIN_TIMESTAMP // factor)) & (units <= MAX_TIMESTAMP // factor)
     trusted = valid_mask(values) & in_range
@@ -260,23 +266,23 @@ def times_column(values: pa.Array, factor: int) -> FieldColumn:
 
 
 def valid_mask(values: pa.Array) -> Mask:
-    """Return the mask of the values that are not null."""
+    """Return the mask of values that are not null."""
     return to_mask(values.is_valid()) if values.null_count else np.ones(len(values), dtype=bool)
 
 
 def to_mask(array: pa.Array) -> Mask:
-    """Return an Arrow array of booleans without nulls as a mask."""
+    """Convert an Arrow array of booleans without nulls to a mask."""
     mask: Mask = array.to_numpy(zero_copy_only=False)
     return mask
 
 
 def holds_mask(array: pa.Array) -> Mask:
-    """Return the mask of the values that are true; it is false for nulls."""
+    """Return the mask of values that are true; it is false for nulls."""
     return to_mask(pc.fill_null(array, fill_value=False))
 
 
 def valid_text(values: pa.Array) -> pa.Array:
-    """Return binary values as strings; those that are not UTF-8 become null."""
+    """Convert binary values to strings; values that are not UTF-8 become null."""
     try:
         return values.cast(pa.string())
     except pa.ArrowInvalid:
@@ -286,7 +292,10 @@ def valid_text(values: pa.Array) -> pa.Array:
 
 
 def _mark_invalid(values: pa.Array, start: int, invalid: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> None:
-    """Mark the values that are not UTF-8, found by halving: Arrow reports that there are some, but not which."""
+    """Mark the values that are not UTF-8, searching by halves.
+
+    Arrow reports that there are invalid values, but not which values these are.
+    """
     try:
         values.cast(pa.string())
     except pa.ArrowInvalid:
@@ -299,19 +308,19 @@ def _mark_invalid(values: pa.Array, start: int, invalid: np.ndarray[tuple[int], 
 
 
 def iso_micros(duck: duckdb_sql.Connection, texts: pa.Array) -> pa.Array:
-    """Return dates and times as microseconds; null where a text is not in the usual form."""
+    """Convert dates and times to microseconds; a text that is not in the usual form becomes null."""
     sql = "SELECT epoch_us(TRY_CAST(text AS TIMESTAMP)) AS micros FROM texts"
     return duckdb_sql.query(duck, sql, texts=pa.table({"text": _like(texts, _ISO)})).column("micros").combine_chunks()
 
 
 class TextColumns:
-    """Converts texts to values as the exact decoder does; a text in an unusual form is null and not trusted."""
+    """Converts texts to values as the exact decoder does; a text in an unusual form becomes null and is not trusted."""
 
     def __init__(self) -> None:
         self._duck = duckdb_sql.Connection()
 
     def convert(self, type_: m.DataType, texts: pa.Array) -> FieldColumn:
-        """Return texts as values of a type; no text is trusted as a boolean or an array."""
+        """Convert texts to values of a type; no text is trusted as a boolean or an array."""
         match type_:
             case m.StringType():
                 return FieldColumn(texts, valid_mask(texts) & ~holds_mask(pc.match_substring(texts, "\0")))
@@ -335,5 +344,5 @@ class TextColumns:
 
 
 def _like(texts: pa.Array, pattern: str) -> pa.Array:
-    """Return the texts that match a pattern, and null for the others."""
+    """Return the texts that match a pattern, and null in place of the others."""
     return pc.if_else(pc.match_substring_regex(texts, pattern), texts, pa.scalar(None, pa.string()))

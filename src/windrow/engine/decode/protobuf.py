@@ -1,11 +1,12 @@
-"""Protobuf messages by their descriptors: one by one by protobuf's runtime, and by columns.
+"""Protobuf messages, decoded one by one with Protobuf's runtime or in columns.
 
-A field with presence that is not set is null; a field without presence has its default. Unknown fields are skipped.
-`google.protobuf.Timestamp` is a time, a wrapper (`google.protobuf.Int64Value` ...) its value.
+A field with presence is null if it is not set; a field without presence then has its default. Unknown fields are
+skipped. A `google.protobuf.Timestamp` becomes a time, and a wrapper (such as `google.protobuf.Int64Value`) its value.
 
-By columns, each round reads the next field of every message, grouped by tag. A message is trusted if the runtime is
-sure to read it alike: fields of proto3 in their own wire types, each at most once (the runtime would take the last, and
-merge messages), at most one field of a oneof, and all texts in UTF-8. All other messages are left to the runtime.
+When decoding in columns, each round reads the next field of every message, grouped by tag. A message is trusted if the
+runtime is certain to read it in the same way: its fields are those of proto3 in their own wire types, each occurs at
+most once (the runtime would take the last one, and merge messages), at most one field of a oneof is set, and all
+strings are UTF-8. All other messages are left to the runtime.
 """
 
 from __future__ import annotations
@@ -37,9 +38,9 @@ _OWN: Final = {
     f"google/protobuf/{name}.proto": import_module(f"google.protobuf.{name}_pb2").DESCRIPTOR
     for name in ("any", "descriptor", "duration", "empty", "struct", "timestamp", "wrappers")
 }
-"""The files of protobuf itself, by name."""
+"""The descriptors of Protobuf's own files, by name."""
 _FIRST: Final = b"\0"
-"""The indexes of the first message of a schema."""
+"""The encoded indexes that stand for the first message of a schema."""
 _MOST_INDEXES: Final = 32
 TIMESTAMP: Final = "google.protobuf.Timestamp"
 WRAPPERS: Final = frozenset(
@@ -49,10 +50,10 @@ WRAPPERS: Final = frozenset(
 _VARINT, _FIXED64, _SIZED, _FIXED32 = 0, 1, 2, 5
 _DEEPEST: Final = 50
 _MOST_FIELDS: Final = 1000
-"""A message with more fields is left to the runtime: each field takes a round."""
+"""A message with more fields is left to the runtime, because each field takes a round."""
 _MICROS_IN_SECOND, _NANOS_IN_MICRO = 1_000_000, 1_000
 _FAR: Final = 1 << 40
-"""Seconds beyond all times in the years 1 to 9999."""
+"""Number of seconds that is greater than any time in the years 1 to 9999."""
 
 _F = FieldDescriptor
 _WIRES: Final = {
@@ -65,13 +66,13 @@ _INT32: Final = (_F.TYPE_INT32, _F.TYPE_SINT32, _F.TYPE_ENUM)
 
 
 class ProtobufReader:
-    """Reads messages of one type or those of a registry, as `RecordReader` says."""
+    """A `RecordReader` for Protobuf, with one message type or the schemas of a registry."""
 
     def __init__(self, schemas: Descriptor | Schemas[FileDescriptorProto]) -> None:
         self._schemas = schemas
 
     def parse(self, raw: bytes) -> Mapping[str, object]:
-        """Return the fields of a message by their names."""
+        """Map the names of a message's fields to their values."""
         if not isinstance(self._schemas, Schemas):
             return _message(self._schemas, raw, 0)
         file = self._schemas.of(raw)
@@ -79,7 +80,7 @@ class ProtobufReader:
         return _message(descriptor, raw, begin)
 
     def read(self, values: pa.Array, types: Mapping[Path, m.DataType], texts: TextColumns) -> Iterator[ReadColumns]:
-        """Read proto3 messages; with a registry, the first message of each schema."""
+        """Yield the columns of proto3 messages; with a registry, only of the first message of each schema."""
         wanted = fc.wanted_tree(types)
         for rows, descriptor, skip in self._groups(values):
             file = FileDescriptorProto()
@@ -103,24 +104,27 @@ class ProtobufReader:
 
 
 def descriptor_of(given: m.ProtobufMessage) -> Descriptor:
-    """Return the descriptor of a message in a descriptor set; raise InputError if it is missing."""
+    """Return the descriptor of a message in a descriptor set; raise InputError if it is missing or malformed."""
     called = "the descriptor of the source"
     try:
         files = FileDescriptorSet.FromString(base64.b64decode(given.descriptor, validate=True)).file
     except (DecodeError, binascii.Error) as exc:
-        msg = f"{called} is not a descriptor set; write it by protoc --include_imports --descriptor_set_out=FILE"
+        msg = f"{called} is not a descriptor set; create it with protoc --include_imports --descriptor_set_out=FILE"
         raise InputError(msg) from exc
     pool = _pool(files, called)
     try:
         return pool.FindMessageTypeByName(given.name)
     except KeyError as exc:
         names = [f"{file.package}.{type_.name}".lstrip(".") for file in files for type_ in file.message_type]
-        msg = f"{called} has no message {given.name!r}; it has {', '.join(names)}"
+        msg = f"{called} has no message {given.name!r}; its messages are {', '.join(names)}"
         raise InputError(msg) from exc
 
 
 def registered_file(schema: RegisteredSchema) -> Any:  # noqa: ANN401 - a FileDescriptor of one of two implementations
-    """Return the file of a registered schema, whose texts are descriptors in base64."""
+    """Return the file of a registered schema; raise InputError if it is malformed.
+
+    The texts of Protobuf schemas are descriptors in base64.
+    """
     try:
         files = []
         for name, text in (*schema.references, ("", schema.text)):
@@ -134,7 +138,7 @@ def registered_file(schema: RegisteredSchema) -> Any:  # noqa: ANN401 - a FileDe
 
 
 def _pool(files: Iterable[FileDescriptorProto], called: str) -> descriptor_pool.DescriptorPool:
-    """Return a pool of files in the order of their imports, with the imported ones of protobuf itself."""
+    """Return a pool of files, given in the order of their imports, and of Protobuf's own files that they import."""
     pool, known = descriptor_pool.DescriptorPool(), set()
 
     def add(file: FileDescriptorProto) -> None:
@@ -151,13 +155,13 @@ def _pool(files: Iterable[FileDescriptorProto], called: str) -> descriptor_pool.
         for file in files:
             add(file)
     except (TypeError, KeyError) as exc:
-        msg = f"{called} cannot be used: {exc}; write it with what it imports (protoc --include_imports)"
+        msg = f"{called} cannot be used: {exc}; include the files that it imports (protoc --include_imports)"
         raise InputError(msg) from exc
     return pool
 
 
 def _find_message(file: Any, raw: bytes) -> tuple[Descriptor, int]:  # noqa: ANN401 - as above
-    """Return the message of a file by the indexes behind the id, and the position of its bytes."""
+    """Find a message type of a file by the indexes after the id; also return the position of the message's bytes."""
     count, at = _varint(raw, PREFIX)
     if not 0 <= count <= _MOST_INDEXES:
         msg = f"malformed: not Protobuf at byte {PREFIX}: {count} indexes of messages"
@@ -194,12 +198,12 @@ def _message(descriptor: Descriptor, raw: bytes, begin: int) -> Mapping[str, obj
     try:
         message.ParseFromString(raw[begin:] if begin else raw)
         is_whole = message.IsInitialized()
-        found = _fields(message)  # where texts of proto2 are found not to be UTF-8
+        found = _fields(message)  # here proto2 strings turn out not to be UTF-8
     except (DecodeError, UnicodeDecodeError, RecursionError) as exc:
         msg = "malformed: not Protobuf"
         raise MalformedError(msg) from exc
     if not is_whole:
-        msg = f"malformed: not Protobuf: without {', '.join(message.FindInitializationErrors())}, which is required"
+        msg = f"malformed: not Protobuf: required but missing: {', '.join(message.FindInitializationErrors())}"
         raise MalformedError(msg)
     return found
 
@@ -217,7 +221,7 @@ def _field(message: Message, field: FieldDescriptor) -> object:
     inner = field.message_type
     if inner is not None and inner.GetOptions().map_entry:
         of = inner.fields_by_name["value"]
-        # keys of booleans are those of JSON
+        # boolean keys are written as in JSON
         return {
             str(key).lower() if isinstance(key, bool) else str(key): _value(of, entry) for key, entry in value.items()
         }
@@ -237,13 +241,13 @@ def _value(field: FieldDescriptor, value: Any) -> object:  # noqa: ANN401 - of a
 
 
 def _scalar(value: float | str | bytes) -> object:
-    """Return a number as `NumberText`; booleans, texts and bytes stay as they are."""
+    """Convert numbers to `NumberText`; return booleans, strings and bytes unchanged."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return NumberText(repr(value)) if is_number else value
 
 
 class _Messages:
-    """One pass over messages of one type, a cursor in each."""
+    """One pass over messages of one type, with a cursor in each message."""
 
     def __init__(self, cursors: Cursors, texts: TextColumns, depth: int) -> None:
         self._cursors = cursors
@@ -252,7 +256,7 @@ class _Messages:
         self._count = len(cursors.at)
 
     def read(self, descriptor: Descriptor, wanted: Mapping[str, Wanted]) -> tuple[Read, Mask]:
-        """Return the wanted columns, and the mask of the trusted messages."""
+        """Return the wanted columns, and the mask of trusted messages."""
         cursors, count = self._cursors, self._count
         trusted = np.ones(count, dtype=np.bool_)
         if self._depth > _DEEPEST:
@@ -296,7 +300,7 @@ class _Messages:
             and not is_packed
             and (wire != field.wire or (field.is_repeated and field.wanted is not None))
         ):
-            # a wire type of another type, or a wanted repeated field: left to the runtime
+            # the wire type of a different type, or a wanted repeated field: left to the runtime
             trusted[rows] = False
             field = None
         if field is not None and not field.is_repeated:
@@ -329,7 +333,7 @@ _ReadInner = Callable[[Descriptor, Mapping[str, Wanted], Cursors], tuple[Read, M
 
 
 class _Field:
-    """The values of a field that are read so far; `there` is the mask of the messages in which it is set."""
+    """The values of a field that have been read so far; `there` is the mask of messages in which it is set."""
 
     def __init__(self, field: FieldDescriptor, wanted: Wanted | None, count: int) -> None:
         self._of = field
@@ -343,7 +347,7 @@ class _Field:
         self._parts: list[tuple[Rows, Any]] = []
 
     def take_varints(self, rows: Rows, given: npt.NDArray[np.uint64]) -> Mask:
-        """Store variable-length integers; return the mask of those in the range of the type."""
+        """Store variable-length integers; return the mask of integers in the range of the type."""
         longs = given.view(np.int64)
         if self._of.type in {_F.TYPE_SINT32, _F.TYPE_SINT64}:
             longs = unzigzag(given)
@@ -367,7 +371,7 @@ class _Field:
             return
         match self._of.type:
             case _F.TYPE_FLOAT:
-                with np.errstate(invalid="ignore"):  # of a NaN that signals
+                with np.errstate(invalid="ignore"):  # from a signalling NaN
                     words = words.astype(np.uint32).view(np.float32).astype(np.float64).view(np.uint64)
             case _F.TYPE_SFIXED32:
                 words = words.astype(np.uint32).view(np.int32).astype(np.int64).view(np.uint64)
@@ -376,7 +380,7 @@ class _Field:
         self._longs[rows] = words.view(np.int64)
 
     def take_bytes(self, rows: Rows, at: Longs, sizes: Longs, cursors: Cursors, read: _ReadInner) -> Mask:
-        """Store texts and messages; return the mask of the trusted ones."""
+        """Store strings and messages; return the mask of trusted ones."""
         good = np.ones(len(rows), dtype=np.bool_)
         if self.is_text:
             texts = fc.valid_text(cursors.texts(at, sizes))
@@ -390,7 +394,7 @@ class _Field:
         return good
 
     def skip_packed(self, cursors: Cursors) -> Mask:
-        """Return the mask of the trusted among packed values, which are only checked."""
+        """Check packed values without storing them; return the mask of trusted rows."""
         sizes = cursors.end - cursors.at
         if self.wanted is not None:
             return np.zeros(len(sizes), dtype=np.bool_)
@@ -406,7 +410,7 @@ class _Field:
         return cursors.at_end()
 
     def _tree(self) -> Mapping[str, Wanted]:
-        """Return the types to read within the message, by name."""
+        """Map each name to read within the message to its type."""
         if isinstance(self.wanted, Mapping):
             return {} if self._is_special else self.wanted
         if self._name in WRAPPERS and self.wanted is not None:
@@ -424,14 +428,14 @@ class _Field:
         return self._name == TIMESTAMP or self._name in WRAPPERS
 
     def columns(self, texts: TextColumns) -> Read:
-        """Return the columns of the field by path below it; none if it is not wanted."""
+        """Return the columns of the field by the path below it, or no columns if the field is not wanted."""
         count = len(self.there)
         if self.wanted is None:
             return {}
         if isinstance(self.wanted, Mapping):
             if self.is_message and not self.is_repeated and not self._is_special:
                 return self._within(self.wanted)
-            # a value of another kind, or none
+            # a value of a different kind, or no value
             may_be_null = self._of.has_presence and not self.is_repeated
             is_null = ~self.there if may_be_null else np.zeros(count, dtype=np.bool_)
             nulls = fc.nulls_columns(self.wanted, count, trusted=False)
@@ -444,7 +448,7 @@ class _Field:
         return {(): self._with_nulls(self._scalar(self.wanted, texts))}
 
     def _scalar(self, wanted: m.DataType, texts: TextColumns) -> FieldColumn:
-        """Return values, with the default where the field is not set."""
+        """Return the values of the field, with the default where it is not set."""
         column = None
         match self._of.type:
             case _F.TYPE_STRING:
@@ -474,19 +478,19 @@ class _Field:
         return pa.concat_arrays(parts).take(pa.array(index))
 
     def _with_nulls(self, column: FieldColumn) -> FieldColumn:
-        """Return null where a field with presence is not set."""
+        """Return the column with null where a field with presence is not set."""
         if not self._of.has_presence or self.there.all():
             return column
         index = pa.array(np.arange(len(self.there)), mask=~self.there)
         return FieldColumn(column.values.take(index), column.trusted | ~self.there)
 
     def _within(self, tree: Mapping[str, Wanted]) -> Read:
-        """Return the columns within the messages, null where there is no message."""
+        """Return the columns within the messages, with null where there is no message."""
         return fc.place_reads(fc.nulls_columns(tree, 0, trusted=True), self._parts, ~self.there)
 
 
 def _time(within: Read) -> FieldColumn:
-    """Return seconds and nanoseconds as times, null where they are null."""
+    """Combine seconds and nanoseconds into times, with null where they are null."""
     seconds, nanos = within["seconds",], within["nanos",]
     whole, more = (column.values.fill_null(0).to_numpy() for column in (seconds, nanos))
     is_near = np.abs(whole) < _FAR

@@ -1,13 +1,13 @@
-"""Redriven records: copies of dead letters that `windrow redrive` appended to their partitions.
+"""Redriven records: copies of dead letters that `windrow redrive` has appended to their partitions.
 
-A copy is a record of the log like any other: it has an offset, and its verdict follows from its place. Its value is an
+A copy is a record of the log like any other: it has an offset, and its verdict depends on its place. Its value is an
 envelope, ``{"_redrive": {"pipeline": ..., "offset": ...}, "value": ...}``, with the bytes and the offset of the
 original. It is decoded with the bytes and the log timestamp of the original.
 
-A copy counts if its original was decoded with older settings, that is, if the original is before the offset from which
-the partition is decoded with the present ones. Otherwise original and copy are decoded alike, since both have the same
-bytes: if they are good, the original counts at its own place, and the copy is a dead letter. So a replay from the
-beginning counts each record once, at its first place.
+A copy counts if its original was decoded with older settings. This is the case if the original is before the first
+offset of the partition that is decoded with the current settings. Otherwise the original and the copy have the same
+outcome, since both have the same bytes: if these are good, the original counts at its own place and the copy becomes a
+dead letter. So a replay from the beginning counts each record once, at its first place.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from windrow.engine.decode.field_columns import holds_mask
 
 PREFIX: Final = b'{"_redrive":'
 REDRIVEN: Final = "redriven"
-"""Prefix of the reason of a copy that does not count."""
+"""Prefix of the dead letter's reason for a copy that does not count."""
 
 
 @dataclass(frozen=True)
 class Redriven:
     """A copy of the record at `offset` of the same partition, for one pipeline.
 
-    `origin` is the offset of the first original, which differs from `offset` if a copy was redriven again; `attempt`
-    counts from 1. `reason` is that of the dead letter; `by` (user@host) redrove it `at` a time. `log_time` is that of
-    the original. Times are microseconds, `value` is None for a tombstone.
+    The offset of the first original is `origin`, which differs from `offset` if a copy was redriven again; `attempt`
+    counts from 1. `reason` is the reason of the dead letter. It was redriven at the time `at` by `by` (user@host).
+    `log_time` is the log timestamp of the original. Times are in microseconds; `value` is None for a tombstone.
     """
 
     pipeline: str
@@ -51,7 +51,7 @@ class Redriven:
     value: bytes | None
 
     def encode(self) -> bytes:
-        """Return the value of the copy's record, on one line."""
+        """Encode the copy as the value of a record, on one line."""
         about = {name: value for name, value in vars(self).items() if name != "value"}
         try:
             content = {"value": None if self.value is None else self.value.decode()}
@@ -61,7 +61,7 @@ class Redriven:
 
     @staticmethod
     def decode(value: bytes | None) -> Redriven | None:
-        """Return the copy in the value of a record, None if it is another record."""
+        """Decode a copy from the value of a record; return None if the record is not a copy."""
         if value is None or not value.startswith(PREFIX):
             return None
         try:
@@ -80,11 +80,11 @@ class Redriven:
 
 
 _FAR: Final = 2**62
-"""A number above all offsets and times in microseconds."""
+"""A number greater than all offsets and all times in microseconds."""
 
 
 def copies(raw: pa.RecordBatch) -> dict[int, Redriven]:
-    """Return the copies in a batch of raw records, by row."""
+    """Map the row of each copy in a batch of raw records to the copy."""
     values = raw.column("value")
     rows = np.flatnonzero(holds_mask(pc.starts_with(values, PREFIX)))
     found = ((row, Redriven.decode(values[row].as_py())) for row in rows.tolist())
@@ -92,9 +92,10 @@ def copies(raw: pa.RecordBatch) -> dict[int, Redriven]:
 
 
 class RedrivenDecoder:
-    """Decodes a source's records, among them redriven copies for a pipeline.
+    """Decodes the records of a source, including redriven copies for a pipeline.
 
-    `since` is the first offset, by partition, that is decoded with the present settings; 0 where it is missing.
+    The mapping `since` has, for each partition, the first offset that is decoded with the current settings; it is 0 for
+    partitions that are missing.
     """
 
     def __init__(self, decoder: Decoder, pipeline: str, since: Mapping[int, int]) -> None:
@@ -103,7 +104,7 @@ class RedrivenDecoder:
         self._since = since
 
     def decode(self, raw: pa.RecordBatch) -> DecodedBatch:
-        """Decode records as `Decoder.decode` does; the bytes of a dead letter are those in the log."""
+        """Decode records as `Decoder.decode` does; dead letters have the bytes that are in the log."""
         found = copies(raw)
         if not found:
             return self._decoder.decode(raw)
@@ -141,7 +142,7 @@ class RedrivenDecoder:
         )
 
     def _open_copies(self, raw: pa.RecordBatch, found: Mapping[int, Redriven]) -> pa.RecordBatch:
-        """Replace the copies by their originals; copies for other pipelines have no value."""
+        """Replace copies with their originals; copies for other pipelines lose their key and value."""
         columns = {name: raw.column(name).to_pylist() for name in ("key", "value")}
         times = raw.column("log_time").cast(pa.int64()).to_pylist()
         for row, copy in found.items():

@@ -1,9 +1,9 @@
-"""Schemas by id from a registry with Confluent's REST interface, each requested once.
+"""Schemas from a registry with Confluent's REST interface, each requested only once by its id.
 
-The schema of an id never changes, so the meaning of a record is fixed when it is written, whenever the registry is
-asked. If it does not answer, or does not know the id, that says nothing about the record: an error stops the step,
-which is run again. A record becomes a dead letter only for lasting reasons: its id is one that the pipeline lists as
-missing, or that of another kind of schema.
+The schema of an id never changes, so the meaning of a record is fixed when the record is written, no matter when the
+registry is asked. If the registry does not answer, or does not know the id, this says nothing about the record: an
+error stops the step, which is run again. A record becomes a dead letter only for lasting reasons: the pipeline lists
+its id as missing, or the id belongs to another kind of schema.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 MAGIC: Final = 0
 PREFIX: Final = 5
-"""Bytes before the data: a zero byte, and the id, its most significant byte first."""
+"""Number of bytes before the data: a zero byte, and the id in big-endian order."""
 _NUMBERS: Final = ("timeout", "max.retries", "retries.wait.ms", "retries.max.wait.ms", "cache.capacity")
 _DEFAULTS: Final = {"timeout": "10", "max.retries": "2", "retries.wait.ms": "200"}
 _NOT_FOUND, _TOO_MANY, _SERVER = 404, 429, 500
@@ -39,14 +39,14 @@ _DENIED: Final = (401, 403)
 
 
 class UnknownSchemaError(SourceError):
-    """The registry has no schema with the `id`."""
+    """The registry has no schema with this `id`."""
 
     def __init__(self, message: str, id_: int) -> None:
         super().__init__(message)
         self.id = id_
 
     def first_of(self, source: str, raw: pa.RecordBatch) -> SourceError:
-        """Return the error with the place of the first record with the id among records of a source (`schema.RAW`)."""
+        """Return the error with the place of the first record with the id, given a source's records (`schema.RAW`)."""
         own = pc.fill_null(pc.starts_with(raw.column("value"), bytes([MAGIC]) + self.id.to_bytes(4)), fill_value=False)
         at = pc.index(own, pa.scalar(value=True)).as_py()
         return SourceError(
@@ -56,7 +56,7 @@ class UnknownSchemaError(SourceError):
 
 @dataclass(frozen=True)
 class RegisteredSchema:
-    """The text of a schema, names and texts of the schemas it refers to, in order, and its name in messages."""
+    """The text of a schema, the names and texts of the schemas it refers to, in order, and its name in messages."""
 
     text: str
     references: tuple[tuple[str, str], ...]
@@ -64,9 +64,9 @@ class RegisteredSchema:
 
 
 class Schemas(Generic[T]):
-    """Parsed schemas of one kind (`AVRO`, `PROTOBUF`); `form` is the requested format of their texts.
+    """Parsed schemas of one kind (`AVRO` or `PROTOBUF`); `form` is the requested format of their texts.
 
-    `parse` raises InputError for a malformed schema.
+    The function `parse` raises InputError for a malformed schema.
     """
 
     def __init__(
@@ -78,12 +78,12 @@ class Schemas(Generic[T]):
         self._form = form
         self._client: SchemaRegistryClient | None = None
         self._known: dict[int, T | MalformedError] = {
-            id_: MalformedError(f"no schema: the pipeline says that the registry has none with the id {id_}")
+            id_: MalformedError(f"no schema: the pipeline lists the id {id_} as missing from the registry")
             for id_ in registry.missing
         }
 
     def of(self, raw: bytes) -> T:
-        """Return the schema of a record; raise MalformedError if it has none, SourceError if it is unknown."""
+        """Return the schema of a record; raise MalformedError if it has none, and SourceError if it is unknown."""
         if len(raw) < PREFIX or raw[0] != MAGIC:
             problem = f"the first byte is {raw[0]}, not 0" if raw else "the record is empty"
             problem = f"the record has {len(raw)} bytes" if raw and raw[0] == MAGIC else problem
@@ -95,7 +95,7 @@ class Schemas(Generic[T]):
         return found
 
     def groups(self, values: pa.Array) -> Iterator[tuple[Rows, T]]:
-        """Yield the rows of the records of each schema, in ascending order; raise SourceError as `of` does."""
+        """Yield (rows, schema) for each schema, with rows in ascending order; raise SourceError as `of` does."""
         cursors = Cursors(values.fill_null(b"") if values.null_count else values)
         words = cursors.words(cursors.at)
         has_id = (cursors.end - cursors.at >= PREFIX) & (words & np.uint64(0xFF) == MAGIC)
@@ -106,7 +106,7 @@ class Schemas(Generic[T]):
                 yield np.flatnonzero(has_id & (ids == id_)), found
 
     def reach(self) -> None:
-        """Check the connection; raise SourceError if the registry cannot be reached, or refuses the request."""
+        """Check the connection; raise SourceError if the registry cannot be reached or refuses the request."""
         with suppress(UnknownSchemaError):
             self._answer(lambda client: client.get_latest_version("windrow"), mask_url(self._registry.url), 0)
 
@@ -120,12 +120,12 @@ class Schemas(Generic[T]):
         schema: Schema = self._answer(lambda client: client.get_schema(id_, fmt=self._form), at, id_)
         kind = schema.schema_type or "AVRO"
         if kind != self._kind:
-            return MalformedError(f"malformed: the schema {id_} is {kind}, and the source reads {self._kind}")
+            return MalformedError(f"malformed: the schema {id_} is {kind}, but the source reads {self._kind}")
         called = f"the schema {id_} of {at}"
         return self._parse(RegisteredSchema(schema.schema_str or "", tuple(self._references(schema, at, id_)), called))
 
     def _references(self, schema: Schema, at: str, id_: int) -> Iterator[tuple[str, str]]:
-        """Yield names and texts of the schemas that a schema refers to, each behind its own references."""
+        """Yield (name, text) for each schema that a schema refers to, after the schema's own references."""
         for reference in schema.references or ():
             subject, version = reference.subject, reference.version
             # a schema refers to a fixed version of a subject
@@ -157,7 +157,7 @@ class Schemas(Generic[T]):
             if status == _TOO_MANY or status >= _SERVER:
                 msg = f"the schema registry {at} cannot answer now: {exc}"
                 raise SourceUnavailableError(msg) from exc
-            msg = f"the schema registry {at} refuses to give the schema {id_}: {exc}"
+            msg = f"the schema registry {at} refuses to return the schema {id_}: {exc}"
             raise SourceError(msg) from exc
         except (httpx.HTTPError, OAuthTokenError, OSError) as exc:
             msg = f"the schema registry {at} cannot be reached: {exc}; is it running, and are the options right?"
@@ -165,13 +165,16 @@ class Schemas(Generic[T]):
 
 
 def _client_of(registry: m.Registry) -> SchemaRegistryClient:
-    """Return a client; raise SetupError if its package is missing, InputError or SourceError for a wrong option."""
+    """Return a client for the registry.
+
+    Raise SetupError if its package is missing, and InputError or SourceError if an option is wrong.
+    """
     with needs_extra("registry", "a schema registry"):
         from confluent_kafka.schema_registry import SchemaRegistryClient  # noqa: PLC0415 - an extra
     options: dict[str, object] = {}
     url = resolve_references(registry.url, "the registry's url", str)
     if not all(map(_is_url, url.split(","))):
-        msg = "the registry's url cannot be read: write http://HOST:PORT, and percent-encode odd letters (an @ is %40)"
+        msg = "the registry's url cannot be read: write http://HOST:PORT, and percent-encode special characters"
         raise SourceError(msg)
     for name, value in (_DEFAULTS | dict(registry.options)).items():
         text = resolve_references(value, f"the registry's option {name}", str)
@@ -188,7 +191,7 @@ def _client_of(registry: m.Registry) -> SchemaRegistryClient:
 
 
 def _is_url(text: str) -> bool:
-    """Whether a text is a URL as the client reads it, with its password percent-encoded."""
+    """Return True if the client can read the text as a URL; a password in it must be percent-encoded."""
     try:
         parts = urlsplit(text.strip())
         is_url = parts.scheme in {"http", "https"} and bool(parts.hostname) and (parts.port is None or parts.port > 0)

@@ -1,4 +1,4 @@
-"""Conversion of JSON values to values of a field's type; numbers stay text, so no digit is lost."""
+"""Conversion of JSON values to the types of fields; numbers stay text, so no digit is lost."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ _ISO = re.compile(
 )
 
 MAX_DEPTH = 256
-"""Deeper nesting is malformed. A fixed limit, so that results do not depend on the depth of the caller's stack."""
+"""Deeper nesting is malformed. The limit is fixed, so that results do not depend on the depth of the caller's stack."""
 TOO_DEEP = f"malformed: nested too deeply (more than {MAX_DEPTH} levels)"
 
 
 class MalformedError(Exception):
-    """Bytes that are not in the record's format; the message is the dead letter's reason."""
+    """Raised for bytes that are not in the record's format; the message is the dead letter's reason."""
 
 
 class NumberText(str):
@@ -47,7 +47,7 @@ class NumberText(str):
 
 
 class PlainText(str):
-    """A text of a format without types, in which ``true`` and ``false`` are booleans."""
+    """A text in a format without types, where ``true`` and ``false`` are booleans."""
 
     __slots__ = ()
 
@@ -56,14 +56,14 @@ BOOLEAN_TEXTS = {"true": True, "false": False}
 
 
 class TimeText(NumberText):
-    """The number of a time in the unit of its format; `micros` is its text in microseconds."""
+    """The number of a time, in the unit of its format; `micros` is the number in microseconds."""
 
     __slots__ = ("micros",)
     micros: NumberText
 
     @staticmethod
     def of(number: int, nanos: int) -> TimeText:
-        """Return the time `number` units of `nanos` nanoseconds after 1970."""
+        """Return the time that is `number` units of `nanos` nanoseconds after the start of 1970."""
         text = TimeText(number)
         text.micros = NumberText(f"{number * nanos}e-3")
         return text
@@ -71,7 +71,7 @@ class TimeText(NumberText):
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """The number ``(-1)**negative * int(digits) * 10**exponent``, with no zero at either end of the digits.
+    """The number ``(-1)**negative * int(digits) * 10**exponent``; the digits neither begin nor end with a zero.
 
     Zero itself has no digits.
     """
@@ -82,16 +82,16 @@ class Number:
 
     @property
     def whole(self) -> bool:
-        """Whether it is a whole number."""
+        """Whether the number is whole."""
         return self.exponent >= 0
 
     @property
     def magnitude(self) -> int:
-        """The number of digits before the point (negative: the number of zeros after it)."""
+        """The number of digits before the decimal point, or minus the number of zeros after it."""
         return len(self.digits) + self.exponent
 
     def unscaled(self, scale: int) -> int:
-        """Return the number times ``10**scale``, which must be whole; call only for a modest magnitude."""
+        """Return the number times ``10**scale``, which must be whole; use this only for small magnitudes."""
         if not self.digits:
             return 0
         value = int(self.digits + "0" * (self.exponent + scale))
@@ -99,7 +99,7 @@ class Number:
 
 
 def parse_number(text: str) -> Number | None:
-    """Read a number in JSON's grammar; None if it is not one."""
+    """Parse a number in JSON's grammar; return None if the text is not a number."""
     match = _GRAMMAR.fullmatch(text)
     if match is None:
         return None
@@ -114,7 +114,7 @@ def parse_number(text: str) -> Number | None:
 
 
 def _exponent(sign: str, digits: str) -> int:
-    """Read an exponent; those with more digits than any record has characters are read as the greatest."""
+    """Parse an exponent; one with more digits than a record can have characters is read as the greatest exponent."""
     shortest = digits.lstrip("0") or "0"
     value = int(shortest) if len(shortest) <= _EXPONENT_DIGITS else 10**_EXPONENT_DIGITS
     return -value if sign == "-" else value
@@ -123,17 +123,17 @@ def _exponent(sign: str, digits: str) -> int:
 _MIN_LONG, _MAX_LONG = -(2**63), 2**63 - 1
 
 Value: TypeAlias = "str | bool | int | float | Decimal | list[Value | dict[str, Value | None] | None]"
-"""A field's value; times are whole microseconds, the elements of an array values or structs."""
+"""A field's value. Times are whole microseconds; the elements of an array are values or structs."""
 
 
 class BadValueError(Exception):
-    """A JSON value that a field's type does not hold; the message is the dead letter's reason."""
+    """Raised for a JSON value that the type of a field cannot hold; the message is the dead letter's reason."""
 
 
 def convert(name: str, type_: m.DataType, value: object) -> Value:  # noqa: C901, PLR0911 - a case for each type
-    """Return the value of the field `name`; raise BadValueError if its type does not hold it exactly.
+    """Convert a value to the type of the field `name`; raise BadValueError if the type cannot hold it exactly.
 
-    `value` comes from JSON with its numbers kept as `NumberText`; it is not None.
+    The value comes from JSON, with its numbers kept as `NumberText`; it is not None.
     """
     match type_:
         case m.StringType():
@@ -184,7 +184,7 @@ def _member(name: str, field: m.Field, struct: Mapping[str, object]) -> Value | 
 
 
 def value_at(record: Mapping[str, object], path: Sequence[str]) -> object:
-    """Return the value at a path, or None; raise BadValueError if the path leads through another kind of value."""
+    """Return the value at a path, or None; raise BadValueError if the path leads through a value that is no object."""
     value: object = record
     for depth, name in enumerate(path):
         if value is None:
@@ -286,7 +286,7 @@ def _out_of_range(name: str, value: object, type_: m.DataType) -> BadValueError:
 
 
 def _show(value: object) -> str:
-    """Return a JSON value in ASCII, truncated."""
+    """Return a JSON value as ASCII text, truncated if long."""
     match value:
         case NumberText():
             text = str(value)

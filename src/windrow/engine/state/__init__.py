@@ -1,1 +1,1 @@
-"""State of key groups: the store, reports on its contents, and its migration to a changed pipeline."""
+"""The state of key groups: its store, reports on its contents, and its migration to a changed pipeline."""

@@ -1,4 +1,4 @@
-"""State report: the contents of the states of key groups, counted in bytes, keys, windows and blobs."""
+"""State report: what the state of key groups contains, in bytes, keys, windows and blobs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ from windrow.expressions import join_sides, spec_of, stream_of
 
 @dataclass(frozen=True)
 class KeyGroupReport:
-    """State of a key group: number of bytes, keys, and blobs (panes by window, slices, buckets of keys)."""
+    """The state of a key group: its size in bytes, and its numbers of keys and blobs.
+
+    A blob has the panes of a window, a slice, or a bucket of keys.
+    """
 
     group: int
     bytes: int
@@ -39,11 +42,12 @@ class KeyGroupReport:
 
 @dataclass(frozen=True)
 class StateReport:
-    """State of all key groups: the clocks, identical in each (None before the first step), and counts of windows.
+    """The state of all key groups.
 
-    `windows` are those of all streams that are open in some key group (sessions: of some key); `revisable` those that
-    have fired and are kept for revisions, without sessions. `kinds` are bytes by kind of blob, `largest` the largest
-    blobs as (bytes, key group, kind, bucket).
+    The `clocks` are identical in all key groups, and None before the first step. `windows` is the number of windows of
+    all streams that are open in at least one key group; sessions are counted for each key. `revisable` is the number of
+    windows, without sessions, that have fired and are kept for revisions. `kinds` has the bytes of each kind of blob,
+    and `largest` has the largest blobs as (bytes, key group, kind, bucket).
     """
 
     clocks: PartitionClocks | None
@@ -55,7 +59,7 @@ class StateReport:
 
 
 def inspect_state(graph: m.Graph, states: Iterable[tuple[int, MemoryState]], largest: int = 5) -> StateReport:
-    """Count windows, keys and bytes in the states of a pipeline's key groups."""
+    """Count the windows, keys and bytes in the states of a pipeline's key groups."""
     clocks: PartitionClocks | None = None
     keyed = {node.name: node for node in graph.keyed}
     stores = {name: build_operator(graph, node).state for name, node in keyed.items()}
@@ -97,7 +101,7 @@ def inspect_state(graph: m.Graph, states: Iterable[tuple[int, MemoryState]], lar
 
 @dataclass(frozen=True)
 class KeyRows:
-    """The rows of a key in one stored table: panes of a window, a slice, a bucket of keys."""
+    """The rows of a key in one stored table: the panes of a window, a slice, or a bucket of keys."""
 
     group: int
     kind: str
@@ -111,10 +115,10 @@ def rows_of_key(
     key: Mapping[str, str],
     read: Callable[[pa.Field, str], Any],
 ) -> Iterator[KeyRows]:
-    """Yield the stored rows of a key, or of all keys with these values.
+    """Yield the stored rows of a key, or of all keys that have the given values.
 
-    `read` returns the Arrow value of a column from its text. Raise InputError if no stream has such a key, or if it is
-    the key of a process, which stores keys in a form of its own.
+    The function `read` converts a text to the Arrow value of a column. Raise InputError if no stream has such a key, or
+    if the key belongs to a process function, which stores keys in its own form.
     """
     keys = {node.name: node.key for node in graph.keyed}
     streams = {name for name, fields in keys.items() if key.keys() <= set(fields)}
@@ -123,7 +127,7 @@ def rows_of_key(
         msg = f"no stream has the key {', '.join(key)}; the keys are {known}"
         raise InputError(msg)
     if any(isinstance(graph.producer(name), m.ProcessNode) for name in streams):
-        msg = "the state of a process function is stored in a form of its own, which cannot be shown by key"
+        msg = "the state of a process function is stored in its own format, which cannot be shown by key"
         raise InputError(msg)
     for group, state in states:
         for (kind, bucket), blob in state.items():
@@ -139,7 +143,7 @@ def rows_of_key(
 
 
 def _windows_of_slices(node: m.KeyedNode, summary: Any, low: int) -> set[int]:  # noqa: ANN401 - plain JSON
-    """Return the open windows that the stored slices belong to."""
+    """Return the open windows that contain the stored slices."""
     slices = dict(summary.get("slices", ())).get(0, ())
     if not isinstance(node, m.WindowNode) or not isinstance(node.window, m.Sliced) or not slices:
         return set()
@@ -147,7 +151,10 @@ def _windows_of_slices(node: m.KeyedNode, summary: Any, low: int) -> set[int]:  
 
 
 def _distinct_keys(tables: list[pa.Table]) -> int:
-    """Return the number of distinct keys in tables; a process stores its keys as text, but held records as columns."""
+    """Return the number of distinct keys in tables.
+
+    A process function stores its keys as text, but the keys of held records as columns.
+    """
     by_columns: defaultdict[tuple[str, ...], list[pa.Table]] = defaultdict(list)
     for table in tables:
         by_columns[tuple(table.schema.names)].append(table)
@@ -162,7 +169,7 @@ def _count_rows(tables: list[pa.Table]) -> int:
 
 
 def state_schema(graph: m.Graph, node: m.KeyedNode | m.SinkNode, kind: str) -> pa.Schema:
-    """Return the schema of the rows of a kind of state of a node, such as ``panes`` or the ``left`` side of a join."""
+    """Return the schema of the rows in a kind of a node's state, such as ``panes`` or the ``left`` side of a join."""
     match node:
         case m.WindowNode():
             spec = spec_of(graph, node)

@@ -1,8 +1,8 @@
-"""Keyed store: an entry for each key, in buckets that are read and written whole, with the times when keys are due.
+"""Keyed store: an entry for each key with the times when it is due, in buckets that are read and written as a whole.
 
-Extendible hashing (Fagin, Nievergelt, Pippenger, Strong, ACM TODS 4(3), 1979): a bucket with too many keys is split in
-two by another bit of the keys' hash, and two with few keys are joined again. So every blob is small enough to be read
-at once.
+It uses extendible hashing (Fagin, Nievergelt, Pippenger, Strong, ACM TODS 4(3), 1979): a bucket with too many keys is
+split in two by another bit of the hashes of its keys, and two buckets with few keys are merged again. So every blob is
+small enough to be read at once.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from windrow.engine.columns import pack, unpack
 from windrow.engine.state.store import BlobStore
 
 NEVER: Final = 2**63 - 1
-"""Later than everything."""
+"""A time later than all others, for keys that are not due."""
 
 MAX_BUCKET_KEYS = 1024
 """A bucket with more keys is split."""
@@ -32,7 +32,7 @@ _BUCKET_SCHEMA: Final = pa.schema(
 
 
 class KeyedEntry(NamedTuple):
-    """The stored state of a key, and when it is due: by event time, and by processing time."""
+    """The stored state of a key, with the event time and the processing time at which it is due."""
 
     due: int
     tick: int
@@ -41,7 +41,7 @@ class KeyedEntry(NamedTuple):
 
 @dataclass
 class BucketInfo:
-    """A bucket in the index: its number of keys, and when the first of them is due."""
+    """A bucket in the index: its number of keys, and the earliest times at which one of them is due."""
 
     keys: int = 0
     due: int = NEVER
@@ -49,18 +49,18 @@ class BucketInfo:
 
 
 class BucketIndex:
-    """The buckets of a key group by number: a 1 bit, then the lowest bits of the hashes of its keys."""
+    """The buckets of a key group by number, which is a 1 bit followed by the lowest bits of the hashes of the keys."""
 
     def __init__(self, buckets: dict[int, BucketInfo] | None = None) -> None:
         self.buckets = {1: BucketInfo()} if buckets is None else buckets
 
     @property
     def keys(self) -> int:
-        """The number of keys."""
+        """The total number of keys."""
         return sum(bucket.keys for bucket in self.buckets.values())
 
     def find(self, key: str) -> int:
-        """Return the number of the bucket of a key, stored or not."""
+        """Return the number of the bucket that a key belongs to, even if the key is not stored."""
         hashed = zlib.crc32(key.encode())
         buckets, bit = self.buckets, 1
         while (bit | (hashed & (bit - 1))) not in buckets:
@@ -68,7 +68,7 @@ class BucketIndex:
         return bit | (hashed & (bit - 1))
 
     def encode(self) -> Any:  # noqa: ANN401 - plain JSON
-        """Return plain lists."""
+        """Encode the index as plain lists."""
         return [[number, bucket.keys, bucket.due, bucket.tick] for number, bucket in self.buckets.items()]
 
     @staticmethod
@@ -78,9 +78,9 @@ class BucketIndex:
 
 
 class OpenBucket:
-    """A bucket that a step has read: the stored table, and the entries that have been put since.
+    """A bucket that a step has read: the stored table, and the entries that the step has put into it.
 
-    Only the keys become Python values; entries that are not read are written back unchanged.
+    Only the keys are converted to Python values; entries that are not read are written back unchanged.
     """
 
     def __init__(self, stored: pa.Table) -> None:
@@ -90,30 +90,30 @@ class OpenBucket:
         self._memories = stored.column("memory").combine_chunks()
 
     def get(self, key: str) -> bytes | None:
-        """Return the state of a key before the step, or None."""
+        """Return the state that a key had before the step, or None."""
         row = self.rows.get(key)
         return None if row is None else self._memories[row].as_py()
 
     def put(self, key: str, item: KeyedEntry | None) -> None:
-        """Replace a key's entry, or drop it."""
+        """Replace a key's entry, or drop it if `item` is None."""
         self.items[key] = item
 
     def due(self, low: int, now: int | None) -> list[str]:
-        """Return the stored keys that are due by then."""
+        """Return the stored keys that are due at the event time `low` or the processing time `now`."""
         due = self.stored.column("due").to_numpy() <= low
         if now is not None:
             due |= self.stored.column("tick").to_numpy() <= now
         return self.stored.column("key").filter(pa.array(due)).to_pylist()  # type: ignore[no-any-return]
 
     def table(self) -> pa.Table:
-        """Return the table to be stored."""
+        """Return the table to store."""
         stays = np.ones(self.stored.num_rows, dtype=np.bool_)
         stays[[self.rows[key] for key in self.items if key in self.rows]] = False
         return pa.concat_tables([self.stored.filter(pa.array(stays)), _entries_table(self.items)]).combine_chunks()
 
 
 class KeyedStore:
-    """The buckets that a step reads, and writes with `close`."""
+    """The buckets that a step reads, and that `close` writes."""
 
     def __init__(self, directory: BucketIndex, state: BlobStore) -> None:
         self._directory = directory
@@ -125,18 +125,18 @@ class KeyedStore:
         return self._bucket(self._directory.find(key))
 
     def fill(self, table: pa.Table) -> None:
-        """Put keys of other stores into the only bucket of an empty index, and close it."""
+        """Put the entries of other stores into the only bucket of an empty index, and close it."""
         self._open[1] = OpenBucket(table)
         self.close()
 
     def due(self, low: int, now: int | None) -> Iterator[str]:
-        """Yield the keys that are due by then, by event time or by processing time."""
+        """Yield the keys that are due at the event time `low` or the processing time `now`."""
         for number, bucket in self._directory.buckets.items():
             if bucket.due <= low or (now is not None and bucket.tick <= now):
                 yield from self._bucket(number).due(low, now)
 
     def close(self) -> None:
-        """Write the buckets that were read; split those with too many keys, join those with few."""
+        """Write the buckets that were read; split buckets with too many keys, and merge buckets with few keys."""
         tables = {number: bucket.table() for number, bucket in self._open.items()}
         for number in sorted(tables, reverse=True):
             self._balance(number, tables)
@@ -161,7 +161,7 @@ class KeyedStore:
         return _entries_table({}) if blob is None else unpack(blob)
 
     def _balance(self, number: int, tables: dict[int, pa.Table]) -> None:
-        """Split or join a bucket, repeatedly if necessary."""
+        """Split or merge a bucket, repeatedly if necessary."""
         table = tables.get(number)
         if table is None:
             return

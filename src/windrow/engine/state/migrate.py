@@ -1,8 +1,8 @@
 """State migration: operators rewrite the states of a run for a pipeline that resumes from its savepoint.
 
-The pipeline may have other aggregates, wider types, another lateness and another number of key groups; `StateChange`
-says how it differs. Rows of stored tables move to the new key group of their key. Summaries of all key groups are
-merged, and reduced to the blobs of each.
+The pipeline may have different aggregates, wider types, a different lateness and a different number of key groups;
+`StateChange` describes the differences. Rows of stored tables move to the new key group of their key. The summaries of
+all key groups are merged, and each key group gets the part of the merged summary that describes its blobs.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from windrow.engine.state.widening import StateChange, added_digits, why_not_wid
 from windrow.expressions import AnySpec, Computed, WindowSpec, arguments, computed, key_of
 
 StoredState = tuple[Any, MemoryState]
-"""The state of an operator in a key group: its part of the summary (None in the first step), and the blobs."""
+"""An operator's state in a key group: its part of the summary (None in the first step), and its blobs."""
 
 _ACCUMULATOR = re.compile(r"__a(\d+)(.*)")
 _COMPUTED = re.compile(r"__e\d+")
 
 
 class StoredColumns:
-    """Columns of stored tables, converted to those of a pipeline; a new aggregate starts without records."""
+    """Converts the columns of stored tables to those of a pipeline; new aggregates start without records."""
 
     def __init__(self, spec: WindowSpec, plan: StateChange, connection: duckdb_sql.Connection) -> None:
         self._spec = spec
@@ -61,7 +61,7 @@ class StoredColumns:
         ]
 
     def panes(self, table: pa.Table) -> pa.Table:
-        """Return stored panes with the accumulators of the pipeline; columns are keys, accumulators, others."""
+        """Return stored panes with the accumulators of the pipeline; the columns are keys, accumulators, and others."""
         before = [name for name in table.column_names if _ACCUMULATOR.fullmatch(name)]
         same_aggregates = self._plan.aggregates == tuple(range(len(self._plan.aggregates))) and before == self._names
         if same_aggregates and not self._plan.were:
@@ -83,8 +83,9 @@ class StoredColumns:
     def records(self, table: pa.Table) -> pa.Table:
         """Return waiting records with the fields of the pipeline, null where the run did not decode a field.
 
-        Expressions are computed from the types by which records were decoded. If the type of the result cannot then be
-        widened to that of the pipeline, so that no run has computed it, it is computed from the pipeline's types.
+        Expressions are computed from the types with which the records were decoded. If the type of the result cannot be
+        widened to the pipeline's type, no run has computed the expression, and it is computed from the pipeline's
+        types.
         """
         if self._plan.same_records:
             return table
@@ -112,7 +113,7 @@ class StoredColumns:
         return unscale(pa.table({name: columns[name] if name in columns else table.column(name) for name in names}))
 
     def _stored_column(self, name: str) -> tuple[int, str | None]:
-        """Return the number of an accumulator's aggregate, and its column in the run, or None."""
+        """Return the index of an accumulator's aggregate, and the accumulator's column in the run, or None if new."""
         match = _ACCUMULATOR.fullmatch(name)
         if match is None:
             raise ValueError(name)
@@ -135,7 +136,7 @@ _NO_SCHEMAS: Mapping[str, pa.Schema] = {}
 def _add_missing_fields(rows: pa.Table, fields: pa.Schema) -> pa.Table:
     """Return rows with the fields of a schema in its order, null where the rows lack a field.
 
-    The columns of windrow itself keep their places between the fields.
+    Windrow's internal columns keep their places among the fields.
     """
     names, before = rows.column_names, None
     for field in fields:
@@ -150,10 +151,11 @@ def _add_missing_fields(rows: pa.Table, fields: pa.Schema) -> pa.Table:
 
 
 class RowsByKeyGroup:
-    """Rows of stored tables, collected by the key group of their key in the pipeline.
+    """Rows of stored tables, collected in the key group that their key has in the pipeline.
 
-    In a broadcast lookup, records are in the key group of their place, and the versions of a table's rows in all.
-    `schemas` are those of the pipeline's rows by kind; optional fields that stored rows lack are null.
+    For a broadcast lookup, records are in the key group of their place, and the versions of a table's rows are in all
+    key groups. `schemas` maps each kind to the schema of the pipeline's rows; optional fields that stored rows lack are
+    null.
     """
 
     def __init__(
@@ -168,7 +170,7 @@ class RowsByKeyGroup:
         self._parts: list[dict[BlobAddress, list[pa.Table]]] = [defaultdict(list) for _ in range(spec.key_groups)]
 
     def add(self, address: BlobAddress, rows: pa.Table) -> None:
-        """Add rows that have the key as columns, with decimals scaled or unscaled."""
+        """Add rows that have the key as columns; decimals may be scaled or unscaled."""
         if address[0] in self._schemas:
             rows = _add_missing_fields(rows, self._schemas[address[0]])
         if DELETED in rows.column_names:
@@ -187,7 +189,7 @@ class RowsByKeyGroup:
         self.add_texts(address, rows, plain)
 
     def add_texts(self, address: BlobAddress, rows: pa.Table, keys: pa.Table) -> None:
-        """Add rows with the table of their keys."""
+        """Add rows whose keys are in a separate table."""
         self._add(address, rows, key_groups(self._duck, keys, len(self._parts), are_ids=self._are_ids))
 
     def _add(self, address: BlobAddress, rows: pa.Table, groups: KeyGroups) -> None:
@@ -195,7 +197,7 @@ class RowsByKeyGroup:
             self._parts[group][address].append(part)
 
     def tables(self) -> Iterator[dict[BlobAddress, pa.Table]]:
-        """Yield the tables of each key group, by kind and bucket."""
+        """Yield the tables of each key group as a mapping from (kind, bucket)."""
         for address, tables in self._versions.items():
             stored = pa.concat_tables(tables)
             versions = duckdb_sql.query(self._duck, "SELECT DISTINCT * FROM stored", stored=stored).cast(stored.schema)
@@ -209,7 +211,7 @@ class RowsByKeyGroup:
 
 
 def state_of_tables(tables: dict[BlobAddress, pa.Table]) -> MemoryState:
-    """Return a state with a blob for each table, and no summary."""
+    """Return a state that has a blob for each table, and no summary."""
     state = MemoryState()
     for (kind, bucket), table in tables.items():
         state.set(kind, bucket, pack(table))

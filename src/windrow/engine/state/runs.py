@@ -1,4 +1,4 @@
-"""Runs: rows that are kept until the watermark is a given time past their event time, in blobs that never change."""
+"""Runs: rows kept until the watermark has passed their event time by a given time, in blobs that never change."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from windrow.engine.state.migrate import RowsByKeyGroup, StoredState
 from windrow.engine.state.store import BlobStore, MemoryState
 
 Compaction = Callable[[pa.Table, bool], pa.Table]
-"""Returns the rows to keep of some stored rows, given whether these are all."""
+"""Returns which of the given stored rows to keep; the flag says whether these are all stored rows."""
 
 _GROWTH: Final = 4
-"""A run is merged with the previous run unless that has more than this number of times its rows."""
+"""A run is merged with the previous run unless the previous run has more than this number of times its rows."""
 
 
 class Run(NamedTuple):
-    """The least and the greatest event time in a run, the number of its rows, and a digest of its blob."""
+    """The least and greatest event time in a run, its number of rows, and a digest of its blob."""
 
     least: int
     greatest: int
@@ -33,24 +33,24 @@ class Run(NamedTuple):
 
 
 _CACHED_BYTES: Final = 256 << 20
-"""Bytes of tables in memory that a process keeps."""
+"""Maximum size of the tables that a thread keeps in memory, in bytes."""
 _UNSEEN: Final = 1 << 14
-"""A list of runs not seen for this number of lists is forgotten: its key group has moved to other processes."""
+"""A list of runs is forgotten after this number of other lists, as its key group has moved to other processes."""
 
 
 class _Cache(threading.local):
-    """The tables of runs that this thread has used last, by digest: a state store is slow to read.
+    """The tables of the runs that this thread used most recently, by digest, because a state store is slow to read.
 
-    Several processes run the steps of a key group, so runs in the cache of a process may be dropped by another. The
-    list of runs in the state shows that: a run that was in a list with some of the same runs, and no longer is, is not
-    needed. As the digest is that of the content, no result depends on the cache.
+    Several processes run the steps of a key group, so a run in the cache of one process may be dropped by another
+    process. The lists of runs in the state reveal this: a run that was in a list with some of the same runs, but no
+    longer is, is not needed any more. As the digest is that of the content, no result depends on the cache.
     """
 
     def __init__(self) -> None:
         self._tables: OrderedDict[str, pa.Table] = OrderedDict()
         self._bytes = 0
         self._lists: dict[int, frozenset[str]] = {}
-        """The known lists by the number of the look when they were last seen, in that order."""
+        """The known lists, keyed by when they were last seen (the count in `_seen`) and in that order."""
         self._list_of: dict[str, int] = {}
         self._seen = 0
 
@@ -72,7 +72,7 @@ class _Cache(threading.local):
         self._bytes -= 0 if table is None else table.nbytes
 
     def keep(self, digests: Collection[str], before: Collection[str] = ()) -> None:
-        """Note a list of runs as it is now, and was `before`; drop the tables of runs that are no longer in it."""
+        """Record what a list of runs is now, and was `before`; drop the tables of runs that are no longer in it."""
         self._seen += 1
         for number in {self._list_of[digest] for digest in (*digests, *before) if digest in self._list_of}:
             self._forget(number, but=digests)
@@ -95,10 +95,10 @@ _cache = _Cache()
 
 @dataclass
 class Runs:
-    """Rows in runs: a step adds a run, small runs are merged, and a run is dropped when all of its rows are past.
+    """Rows in runs: a step adds a run, small runs are merged, and a run is dropped when all of its rows have expired.
 
-    So a step writes little more than its own rows, and the runs are few: their rows grow like the powers of a number.
-    As runs never change, a process keeps those that it has used. `kind` is the kind of the blobs.
+    A step therefore writes little more than its own rows, and there are few runs, because their sizes grow
+    geometrically. As runs never change, a process caches those that it has used. `kind` is the kind of the blobs.
     """
 
     kind: str
@@ -106,19 +106,20 @@ class Runs:
     next: int = 0
 
     def read(self, state: BlobStore, least: int = -MAX_TIME, greatest: int = MAX_TIME) -> Iterator[pa.Table]:
-        """Yield the runs that may have rows in a range of event times."""
+        """Yield the rows of each run that may have rows in a range of event times."""
         for number, run in self.runs.items():
             if run.least <= greatest and run.greatest >= least:
                 yield self._table(number, state)
 
     def table(self, rows: pa.Schema, state: BlobStore, least: int = -MAX_TIME, greatest: int = MAX_TIME) -> pa.Table:
-        """Return the rows of these runs; `rows` is their schema."""
+        """Return the rows of all runs that may have rows in a range of event times; `rows` is their schema."""
         return pa.concat_tables([rows.empty_table(), *self.read(state, least, greatest)])
 
     def add(self, rows: pa.Table, after: int, state: BlobStore, compact: Compaction | None = None) -> None:
-        """Add a run, and drop the runs, and the rows of merged runs, whose time is not greater than `after`.
+        """Add a run, and drop runs and rows of merged runs whose time is not greater than `after`.
 
-        `compact` returns the rows to keep of merged runs, given whether these are all runs.
+        The function `compact` returns the rows of merged runs to keep, given these rows and whether they are from all
+        runs.
         """
         before = self._digests
         for number, run in list(self.runs.items()):
@@ -154,7 +155,7 @@ class Runs:
         _cache.keep(self._digests, before)
 
     def encode(self) -> dict[str, Any]:
-        """Return plain JSON."""
+        """Encode the list of runs as plain JSON values."""
         return {"runs": [[number, *run] for number, run in self.runs.items()], "next": self.next}
 
     @staticmethod
@@ -191,9 +192,9 @@ class Runs:
 def migrate_runs(
     groups: RowsByKeyGroup, states: Sequence[StoredState], greatest: str | None = None
 ) -> list[StoredState]:
-    """Return the states of an operator that keeps only runs, each row in the key group of its key.
+    """Migrate the states of an operator that keeps only runs; each row moves to the key group of its key.
 
-    The summary can have another entry `greatest`: all key groups get its greatest value.
+    The summary may have an additional entry `greatest`; all key groups get the greatest of its values.
     """
     kinds = {kind for summary, _ in states for kind in summary if kind != greatest}
     known = [summary[greatest] for summary, _ in states if greatest in summary]

@@ -1,4 +1,4 @@
-"""Time buffer: records that are held until the low watermark has passed their time in a column."""
+"""Time buffer: records that are held until the low watermark has passed the time in one of their columns."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass
 class TimeBuffer:
-    """Held records: a blob for each step that added some, so a step touches only records that it adds or releases.
+    """Held records, with a blob for each step that added records, so a step accesses only the blobs that it changes.
 
-    `least` is the least time in each blob, by its number; `column` has the times, `kind` is the kind of the blobs.
+    The mapping `least` has the earliest time in each blob, by the blob's number. `column` is the column with the times,
+    and `kind` is the kind of the blobs.
     """
 
     least: dict[int, int] = field(default_factory=dict)
@@ -35,9 +36,9 @@ class TimeBuffer:
     def turn(
         self, records: pa.Table, bound: int, state: BlobStore, released: Callable[[pa.Table], Mask] | None = None
     ) -> pa.Table:
-        """Add a step's records, and return those whose time is below `bound`; `close` stores the others.
+        """Add the records of a step, and return the records whose time is before `bound`; `close` stores the others.
 
-        With `released`, return those in its mask, which must be below the bound.
+        If `released` is given, return the records in its mask instead, which must be before the bound.
         """
         due = [number for number, least in self.least.items() if least < bound]
         tables = {number: unpack(blob) for number in due if (blob := state.get(self.kind, number)) is not None}
@@ -52,7 +53,7 @@ class TimeBuffer:
         return pa.concat_tables(passed)
 
     def put(self, records: pa.Table, state: BlobStore) -> None:
-        """Add the records of another state's buffer."""
+        """Add records from the buffer of another state."""
         self._changed[self.next] = records
         self.next += 1
         self.close(state)
@@ -68,7 +69,7 @@ class TimeBuffer:
         self._changed = {}
 
     def encode(self) -> Any:  # noqa: ANN401 - plain JSON
-        """Return plain JSON."""
+        """Encode the buffer's index as plain JSON values."""
         return {"least": list(self.least.items()), "next": self.next}
 
     @staticmethod

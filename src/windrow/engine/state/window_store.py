@@ -1,4 +1,4 @@
-"""Window store: the window operator's summary, and its panes in one blob for each window (or slice)."""
+"""Window store: the window operator's summary, and its panes in one blob per window (or slice)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from windrow.engine.state.store import BlobStore
 
 
 def load_panes(state: BlobStore, kind: str, windows: Collection[int], empty: pa.Table) -> pa.Table:
-    """Return the stored panes of some windows, with the columns of `empty`."""
+    """Return the stored panes of the given windows, with the columns of `empty`."""
     tables = [empty]
     for start in sorted(windows):
         blob = state.get(kind, start)
@@ -28,38 +28,38 @@ def load_panes(state: BlobStore, kind: str, windows: Collection[int], empty: pa.
 
 
 def store_panes(state: BlobStore, kind: str, panes: pa.Table) -> None:
-    """Store panes by window, replacing the stored ones."""
+    """Store panes in a blob for each window, replacing the stored panes of these windows."""
     for start, part in split_by_window(panes):
         state.set(kind, start, pack(part.drop_columns(WINDOW)))
 
 
 def windows_in(table: pa.Table) -> set[int]:
-    """Return the windows of the rows of a table."""
+    """Return the windows that occur in the rows of a table."""
     return set(np.unique(to_micros(table.column(WINDOW))).tolist())
 
 
 def window_numbers(windows: Collection[int]) -> Micros:
-    """Return windows as an array."""
+    """Return the numbers of windows as an array."""
     return np.fromiter(windows, dtype=np.int64, count=len(windows))
 
 
 def is_in_windows(table: pa.Table, windows: Collection[int]) -> npt.NDArray[np.bool_]:
-    """Return the mask of rows in some windows."""
+    """Return the mask of rows that are in the given windows."""
     return np.isin(to_micros(table.column(WINDOW)), window_numbers(windows))
 
 
 def take_windows(table: pa.Table, windows: Collection[int]) -> pa.Table:
-    """Return the rows of some windows."""
+    """Return the rows that are in the given windows."""
     return table.filter(pa.array(is_in_windows(table, windows)))
 
 
 def drop_windows(table: pa.Table, windows: Collection[int]) -> pa.Table:
-    """Return the rows of all windows but some."""
+    """Return the rows that are not in the given windows."""
     return table.filter(pa.array(~is_in_windows(table, windows)))
 
 
 def split_by_window(table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
-    """Split a table at its windows, in their order."""
+    """Yield each window of a table with its rows, in ascending order."""
     windows = to_micros(table.column(WINDOW))
     order = np.argsort(windows, kind="stable")
     table = table.take(pa.array(order))
@@ -71,13 +71,14 @@ def split_by_window(table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
 
 @dataclass
 class WindowSummary:
-    """The operator's summary; windows are known by their number (see `windrow.engine.windows`).
+    """The operator's summary; windows are identified by their number (see `windrow.engine.windows`).
 
-    `open` holds the windows that have panes or records of their own and have not fired, `waiting` those in which late
-    records wait (for the window to fire, or for more of them), `fired` those that have fired and can still be revised.
-    `slices` holds by level the starts of the slices that windows are made of, `pending` by window the processing time
-    since which it waits for an early pane (by event time, the watermark at which the pane is due). Windows that end by
-    `forgotten_until` were forgotten when lateness was shorter than it is now.
+    The set `open` has the windows that have panes or records of their own and have not fired. `waiting` has those in
+    which late records wait, either for the window to fire or for more late records. `fired` has those that have fired
+    and can still be revised. `slices` has, for each level, the starts of the slices that make up the windows. `pending`
+    has, for each window, the processing time since which it has been waiting for an early pane; with early panes by
+    event time, it has the watermark at which the pane is due. Windows that end by `forgotten_until` were dropped when
+    the lateness was shorter than it is now.
     """
 
     open: set[int] = field(default_factory=set)
@@ -88,7 +89,7 @@ class WindowSummary:
     forgotten_until: int = MIN_TIME
 
     def encode(self) -> dict[str, Any]:
-        """Return plain JSON."""
+        """Encode the summary as plain JSON values."""
         return {
             "open": sorted(self.open),
             "waiting": sorted(self.waiting),
@@ -100,7 +101,7 @@ class WindowSummary:
 
     @staticmethod
     def decode(fields: Any) -> WindowSummary:  # noqa: ANN401 - plain JSON
-        """Read the JSON that `encode` returned."""
+        """Decode the output of `encode`."""
         return WindowSummary(
             set(fields["open"]),
             set(fields["waiting"]),

@@ -1,8 +1,9 @@
-"""Adaptive delay: a watermark whose delay follows the lateness of the records of a partition so far.
+"""Adaptive delay: a watermark whose delay follows the lateness of a partition's records so far.
 
-The delay is computed again at every offset that is a multiple of `RENEWAL_OFFSETS`, from the latenesses of all good
-records with smaller offsets. So it depends on offsets and event times alone, not on where steps end. Latenesses are
-counted in buckets with whole bounds, eight to each doubling, so it does not depend on rounding either.
+The delay is computed at every offset that is a multiple of `RENEWAL_OFFSETS`, from the lateness of all good records
+with smaller offsets. It therefore depends only on offsets and event times, and not on where steps end. Records are
+counted by their lateness in buckets with whole numbers as bounds, eight buckets for each doubling, so the delay does
+not depend on rounding either.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from windrow.engine.messages import unpack_times
 RENEWAL_OFFSETS = 256
 _PER_DOUBLING = 8
 _DOUBLINGS = 60
-"""Enough for any lateness: the years 1 to 9999 have fewer microseconds than 2 to this power."""
+"""Enough for any lateness, because the years 1 to 9999 have fewer microseconds than 2 to this power."""
 
 # 0 and the whole part of every power of the eighth root of 2
 _ROOTS = {0, *(isqrt(isqrt(isqrt(2**eighths))) for eighths in range(_DOUBLINGS * _PER_DOUBLING))}
@@ -32,9 +33,10 @@ LATENESS_BOUNDS: Micros = np.array(sorted(_ROOTS), dtype=np.int64)
 
 @dataclass(frozen=True)
 class Lateness:
-    """Latenesses of a partition up to an offset in block `block` (an offset divided by `RENEWAL_OFFSETS`).
+    """The lateness of a partition's records up to an offset in the block `block`.
 
-    `clock` is the greatest event time, `counts` are the records by bucket, `delay` is the delay in the block.
+    A block number is an offset divided by `RENEWAL_OFFSETS`. The `clock` is the greatest event time, `counts` has the
+    number of records in each bucket of lateness, and `delay` is the delay in the block.
     """
 
     block: int
@@ -44,17 +46,17 @@ class Lateness:
 
     @staticmethod
     def start(adaptive: m.Adaptive) -> Lateness:
-        """Return the latenesses before the first record."""
+        """Return the lateness statistics of a partition before its first record."""
         return Lateness(block=0, delay=adaptive.most)
 
     def encode(self) -> dict[str, Any]:
-        """Return plain JSON."""
+        """Encode the statistics as plain JSON values."""
         counts = [[bucket, count] for bucket, count in enumerate(self.counts) if count]
         return {"block": self.block, "delay": self.delay, "clock": self.clock, "counts": counts}
 
     @staticmethod
     def decode(fields: Any) -> Lateness:  # noqa: ANN401 - plain JSON
-        """Read the JSON that `encode` returned."""
+        """Decode the output of `encode`."""
         counts = dict(fields["counts"])
         dense = tuple(counts.get(bucket, 0) for bucket in range(len(LATENESS_BOUNDS)))
         return Lateness(fields["block"], fields["delay"], fields["clock"], dense)
@@ -62,7 +64,7 @@ class Lateness:
 
 @dataclass(frozen=True)
 class PartitionSlice:
-    """A partition's good records of a step, as packed `times` (`pack_times`), and its clocks before them.
+    """A partition's good records in a step, as packed `times` (`pack_times`), and its clocks before the step.
 
     `following` is the offset after the last record that was read.
     """
@@ -76,7 +78,10 @@ class PartitionSlice:
 
 @dataclass(frozen=True)
 class AdaptiveProgress:
-    """The state of a partition after a batch of records, and the watermarks and clocks at the good records' offsets."""
+    """The state of a partition after a batch of records, and the watermarks and clocks at its good records.
+
+    The records are identified by their `offsets`.
+    """
 
     lateness: Lateness
     watermark: int
@@ -87,9 +92,9 @@ class AdaptiveProgress:
 
 @lru_cache(maxsize=1)
 def advance_adaptive(adaptive: m.Adaptive, slices: tuple[PartitionSlice, ...]) -> dict[int, AdaptiveProgress]:
-    """Advance partitions through their records of a step; return the progress by partition.
+    """Advance partitions through their records in a step; map each partition to its progress.
 
-    All key groups receive the same records, so the cache shares the work among the key groups of a process.
+    All key groups receive the same records, so the cache lets the key groups of a process share this work.
     """
     return {slice_.partition: _advance(adaptive, slice_) for slice_ in slices}
 
@@ -122,7 +127,7 @@ _NO_TIMES: Micros = np.array([], dtype=np.int64)
 
 
 def _delays(adaptive: m.Adaptive, seen: Micros) -> Micros:
-    """Return the delay for each row of counts by bucket."""
+    """Return the delay for each row of record counts, which has a column for each bucket."""
     sums = np.cumsum(seen, axis=1)
     target = Fraction(str(adaptive.target))
     # the number of records that must not be late, as an exact whole number
@@ -133,6 +138,6 @@ def _delays(adaptive: m.Adaptive, seen: Micros) -> Micros:
 
 
 def _behind(clocks: Micros, delays: Micros) -> Micros:
-    """Return clocks minus delays; minus infinity stays minus infinity."""
+    """Subtract delays from clocks; minus infinity stays minus infinity."""
     behind: Micros = np.where(clocks == MIN_TIME, MIN_TIME, clocks - delays)
     return behind

@@ -1,8 +1,8 @@
 """Partition clocks: the watermark of every partition in a key group, and the low watermark of each source.
 
-Watermarks are kept in two places. `StepWatermark` is the running watermark of a partition within a step; ingest writes
-it beside each record. `PartitionClocks` are the clocks after earlier steps; they are part of the state of every key
-group, and identical in all of them, because each receives the same messages.
+Watermarks are kept in two places. A `StepWatermark` is the running watermark of a partition within a step; ingest
+stores it with each record. `PartitionClocks` are the clocks after earlier steps. They are part of the state of every
+key group, and identical in all key groups, because each receives the same messages.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ RaiseReason = Literal["joined", "active"]
 
 @dataclass(frozen=True)
 class RaisedPartition:
-    """A partition whose watermark is at least `low` from the offset `first` on, and its `clock` there."""
+    """A partition whose watermark was raised to at least `low` from the offset `first` on, and its `clock` there."""
 
     partition: int
     first: int
@@ -38,7 +38,10 @@ class RaisedPartition:
 
 @dataclass(frozen=True)
 class LostRecords:
-    """Lost records of a partition: it resumes at the offset `first`, with this clock and watermark. `what` happened."""
+    """Lost records of a partition, as described by `what`.
+
+    The partition resumes at the offset `first`, with this clock and watermark.
+    """
 
     partition: int
     first: int
@@ -49,20 +52,21 @@ class LostRecords:
 
 @dataclass
 class PartitionClocks:
-    """Each known partition's watermark and next offset, and the low watermark of each source, which never goes back.
+    """Each known partition's watermark and next offset, and each source's low watermark, which never decreases.
 
-    The low watermark of a source is the least of its partitions (`lows`, by the number of the source), that of an
-    operator the least of its sources. Partitions that exist at the start hold it back until their first record. A later
-    partition joins with its watermark at the low watermark, as its records cannot be on time for windows that have
-    fired.
+    The low watermark of a source (in `lows`, by the number of the source) is the least watermark of its partitions, and
+    the low watermark of an operator is the least of its sources. Partitions that exist at the start hold the low
+    watermark back until their first record. A partition that joins later starts with its watermark at the low
+    watermark, because its records cannot be on time for windows that have fired.
 
-    `now` is the last tick, `active` the tick at which a partition last had a record. `idle` partitions do not hold the
-    low watermark back; a source whose partitions are all idle keeps up with the furthest source that it is connected
-    with, so that an operator is never behind the readers of its output. `still` has by source the tick at which all
-    partitions connected with it had become idle, and the low watermark then. `lateness` determines an adaptive delay.
-    By source, `reached` is the greatest event time so far, and `ended` the event time reached at the last end of the
-    input. `timers` has by process node the time of the last row that a timer emitted at an end, if that was ahead of
-    event time; only the levels after the node have it.
+    The last tick is `now`, and `active` has the tick at which each partition last had a record. The `idle` partitions
+    do not hold the low watermark back. A source whose partitions are all idle keeps up with the furthest of the sources
+    that it is connected with, so that an operator never falls behind the readers of its output. For each source,
+    `still` has the tick at which all partitions connected with it had become idle, and the low watermark at that tick.
+    `lateness` determines adaptive delays. For each source, `reached` is the greatest event time so far, and `ended` is
+    the event time reached at the last end of the input. For each process node, `timers` has the time of the last row
+    that a timer emitted at an end of the input, if it was later than the event time; only the levels after the node
+    have it.
     """
 
     watermarks: dict[int, int] = field(default_factory=dict)
@@ -79,16 +83,16 @@ class PartitionClocks:
 
     @staticmethod
     def start(partitions: Iterable[int]) -> PartitionClocks:
-        """Return the clocks before the first record."""
+        """Return the clocks of partitions before their first record."""
         return PartitionClocks(dict.fromkeys(partitions, MIN_TIME), dict.fromkeys(partitions, 0))
 
     def low(self, sources: Iterable[int] | None = None) -> int:
-        """Return the joint low watermark of some sources, or of all; `MIN_TIME` before the first."""
+        """Return the joint low watermark of some sources, or of all; `MIN_TIME` as long as one of them has none."""
         numbers = self.lows.keys() if sources is None else sources
         return min((self.lows.get(number, MIN_TIME) for number in numbers), default=MIN_TIME)
 
     def clock(self, sources: SourceTimes, partition: int) -> int:
-        """Return the clock behind a partition's watermark; a punctuated watermark is its own clock."""
+        """Return the clock that a partition's watermark follows; a punctuated watermark is its own clock."""
         value, watermark = self.watermarks[partition], sources.watermark(partition)
         match watermark:
             case m.Delay(micros) | m.Readings(micros):
@@ -101,17 +105,17 @@ class PartitionClocks:
                 assert_never(watermark)
 
     def tick(self, micros: int) -> int:
-        """Advance the processing time and return it; it never goes back."""
+        """Advance the processing time and return it; it never decreases."""
         self.now = micros if self.now is None else max(self.now, micros)
         for partition in self.watermarks:
             self.active.setdefault(partition, self.now)
         return self.now
 
     def last_settled(self, times: SourceTimes, sources: Collection[int]) -> int:
-        """Return the greatest partition of the sources whose records at their low watermark are settled.
+        """Return the greatest partition of the sources up to which records at the low watermark are settled.
 
-        No partition up to it can have another record there. Before the first low watermark it is -1, as the records of
-        a partition that joins would come first.
+        No partition up to this one can have another record at the low watermark. Before the first low watermark the
+        result is -1, because the records of a partition that joins would come first.
         """
         low = self.low(sources)
         if low == MIN_TIME:
@@ -126,7 +130,7 @@ class PartitionClocks:
         )
 
     def raise_to_low(self, sources: SourceTimes, progress: Iterable[PartitionProgress]) -> list[RaisedPartition]:
-        """Raise the watermarks of partitions of the step that were unknown or idle to the low watermark, or above."""
+        """Raise the watermarks of the step's partitions that were unknown or idle to the low watermark or above."""
         raised = []
         for step in progress:
             partition = step.partition
@@ -145,7 +149,10 @@ class PartitionClocks:
         return raised
 
     def skip(self, sources: SourceTimes, losses: Iterable[RecordsLost]) -> list[LostRecords]:
-        """Resume behind lost records; the clocks stay, as it is unknown how the lost records would have moved them."""
+        """Resume after lost records.
+
+        The clocks are not changed, because it is unknown how the lost records would have moved them.
+        """
         lost = []
         for loss in losses:
             partition, at, clock = loss.partition, MIN_TIME, MIN_TIME
@@ -161,7 +168,7 @@ class PartitionClocks:
     def adapt(
         self, adaptive: m.Adaptive, progress: Iterable[PartitionProgress], times: Iterable[EventTimes]
     ) -> dict[int, AdaptiveProgress]:
-        """Advance watermarks with an adaptive delay through the step's records; return the progress by partition."""
+        """Advance watermarks with an adaptive delay through the step's records; map each partition to its progress."""
         blobs: dict[int, list[Blob]] = {}
         for time in times:
             blobs.setdefault(time.partition, []).append(time.blob)
@@ -182,14 +189,14 @@ class PartitionClocks:
         return found
 
     def reading_ended(self, sources: SourceTimes, partition: int, time: int) -> int:
-        """Return the watermark of a file's readings that began before the step, if `time` is after them."""
+        """Return the watermark after a file's readings before the step, or `MIN_TIME` if `time` is not after them."""
         watermark, reached = sources.watermark(partition), self.reached.get(sources.source(partition), MIN_TIME)
         if not isinstance(watermark, m.Readings) or not MIN_TIME < reached < time:
             return MIN_TIME
         return reached - watermark.micros
 
     def advance(self, sources: SourceTimes, progress: Iterable[PartitionProgress]) -> None:
-        """Advance the partitions to the end of the step."""
+        """Advance the clocks of partitions to the end of the step."""
         for step in progress:
             source = sources.source(step.partition)
             known = self.reading_ended(sources, step.partition, step.reached)
@@ -201,21 +208,21 @@ class PartitionClocks:
         self._advance_lows(sources)
 
     def end(self, sources: SourceTimes) -> None:
-        """Record the event time that is reached where the input ends."""
+        """Record the event time that each source has reached at the end of the input."""
         for number in range(len(sources.times)):
             at = (times.get(number, MIN_TIME) for times in (self.ended, self.lows, self.reached))
             self.ended[number] = max(at)
 
     def end_timers(self, timers: Mapping[str, int]) -> None:
-        """Record the times of rows that timers have emitted where the input ends, by process node."""
+        """Record, for each process node, the time of the rows that timers have emitted at the end of the input."""
         for node, time in timers.items():
             self.timers[node] = max(time, self.timers.get(node, MIN_TIME))
 
     def mark_idle(self, sources: SourceTimes) -> list[int]:
-        """Mark partitions without a record for their idle time as idle; return the newly idle ones.
+        """Mark partitions as idle that had no record for their idle time; return the newly idle partitions.
 
-        When all connected partitions are idle, their low watermarks stay (hold), or advance with processing time from
-        then on, if all of them are set to (advance).
+        When all connected partitions are idle, their low watermarks stop (hold). If all of these partitions are set to
+        advance, the low watermarks advance with processing time from then on.
         """
         now, fallen = self.now, []
         if now is None:
@@ -244,7 +251,7 @@ class PartitionClocks:
         return sorted(fallen)
 
     def replay_idle(self, sources: SourceTimes, idle: Iterable[PartitionIdle]) -> None:
-        """Mark partitions as idle that were idle in the replayed run; its processing time is unknown."""
+        """Mark partitions as idle that were idle in the replayed run, whose processing time is unknown."""
         for message in idle:
             self.idle.add(message.partition)
             # they have been idle since before any later tick
@@ -266,7 +273,7 @@ class PartitionClocks:
             self.lows.update((source, furthest) for source in group if source not in holding)
 
     def encode(self) -> dict[str, Any]:
-        """Return plain JSON."""
+        """Encode the clocks as plain JSON values."""
         return {
             "partitions": [
                 [partition, watermark, self.next.get(partition, 0), self.active.get(partition), partition in self.idle]
@@ -283,7 +290,7 @@ class PartitionClocks:
 
     @staticmethod
     def decode(fields: Any) -> PartitionClocks:  # noqa: ANN401 - plain JSON
-        """Read the JSON that `encode` returned."""
+        """Decode the output of `encode`."""
         rows: Sequence[tuple[int, int, int, int | None, bool]] = fields["partitions"]
         return PartitionClocks(
             watermarks={partition: watermark for partition, watermark, *_ in rows},
@@ -303,9 +310,9 @@ class PartitionClocks:
 class StepWatermark:
     """The running watermark of a partition in a step.
 
-    The watermark before the step is in the state of the key groups, and the watermark at a record is the greater of the
-    two. An adaptive delay is computed there as well, since it depends on all earlier records, and so is the end of a
-    reading that began in an earlier step.
+    The watermark before the step is part of the state of the key groups, and the watermark at a record is the greater
+    of the two. The key groups also compute an adaptive delay, because it depends on all earlier records, and the end of
+    a reading that began in an earlier step.
     """
 
     def __init__(self, watermark: m.PartitionWatermark) -> None:
@@ -316,7 +323,7 @@ class StepWatermark:
     def advance(self, good: pa.Table, marks: pa.Table) -> Micros:
         """Advance through the partition's next good records and marks; return the watermark at each record.
 
-        A record's own time or mark moves the watermark only for the records after it.
+        A record's own time or mark advances the watermark only for the records after it.
         """
         match self._watermark:
             case m.Delay(micros):
@@ -340,6 +347,6 @@ class StepWatermark:
         return reached[before]
 
     def close(self, values: pa.Array) -> None:
-        """Advance past the end of a reading if the last record that was read, good or not, is its last record."""
+        """Advance past the end of a reading if the last record that was read, good or not, ends the reading."""
         if isinstance(self._watermark, m.Readings) and self._reached != MIN_TIME and ends_reading(values[-1].as_py()):
             self.value = max(self.value, self._reached - self._watermark.micros)

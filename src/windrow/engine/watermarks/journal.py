@@ -1,9 +1,9 @@
-"""Clock journal: the moves of clocks that the log's records alone do not explain, read by a replay to repeat a run.
+"""Clock journal: moves of clocks that the log's records alone do not explain, which a replay reads to repeat a run.
 
-A row says that a partition joined late, came back, became idle, lost records, or that the input ended; it holds the
-first offset for which this is true, the partition's clock there and the low watermark. From these rows a replay reads
-lower bounds of the watermarks at records (`WatermarkBounds`), the ends of the input, and the partitions that are idle
-where it ends (`IdleAtEnd`); with them its results are those of the run.
+A row says that a partition joined late, became active again, became idle or lost records, or that the input ended. It
+has the first offset at which this applies, the partition's clock there, and the low watermark. From these rows, a
+replay reads lower bounds of the watermarks at records (`WatermarkBounds`), the ends of the input, and the partitions
+that are idle where the replay ends (`IdleAtEnd`). With these, its results are the same as those of the run.
 """
 
 from __future__ import annotations
@@ -19,24 +19,27 @@ from windrow.engine.columns import MIN_TIME, Micros
 from windrow.engine.schema import CLOCKS
 
 LOST = "lost: "
-"""Prefix of the reason of a row about lost records; a description follows."""
+"""Prefix of the reason in a row about lost records, followed by a description."""
 
 _AT_RECORD = ("joined", "active")
-"""Reasons whose offset is that of a record that was read; for all others it is the next offset to be read."""
+"""Reasons with the offset of a record that was read; all others have the next offset to read."""
 
 
 @dataclass(frozen=True)
 class WatermarkBounds:
-    """Lower bounds of the watermarks at records: rows of (partition, offset, watermark), sorted.
+    """Lower bounds of the watermarks at records, as sorted rows of (partition, offset, watermark).
 
-    A bound holds from its offset on.
+    A bound applies from its offset on.
     """
 
     rows: tuple[tuple[int, int, int], ...] = ()
 
     @staticmethod
     def of(journal: pa.Table) -> WatermarkBounds:
-        """Read a clock journal (`windrow.engine.schema.CLOCKS`) that is in the order of epochs if records were lost."""
+        """Read a clock journal (`windrow.engine.schema.CLOCKS`).
+
+        If records were lost, its rows must be in the order of epochs.
+        """
         rows: set[tuple[int, int, int]] = set()
         for partition, offset, reason, low in _journal_rows(journal):
             if reason.startswith(LOST):
@@ -47,7 +50,7 @@ class WatermarkBounds:
         return WatermarkBounds(tuple(sorted(rows)))
 
     def at(self, partition: int, offsets: Micros) -> Micros:
-        """Return the bound at each offset of a partition, `MIN_TIME` without a bound."""
+        """Return the bound at each offset of a partition, or `MIN_TIME` where there is no bound."""
         rows = np.array([row[1:] for row in self.rows if row[0] == partition], dtype=np.int64).reshape(-1, 2)
         lows = np.concatenate(([MIN_TIME], np.maximum.accumulate(rows[:, 1])))
         bounds: Micros = lows[np.searchsorted(rows[:, 0], offsets, side="right")]
@@ -59,13 +62,13 @@ NO_BOUNDS = WatermarkBounds()
 
 @dataclass(frozen=True)
 class IdleAtEnd:
-    """The partitions that are idle where a replay ends, each with a lower bound of its source's low watermark there."""
+    """The partitions that are idle where a replay ends, each with a lower bound of its source's low watermark."""
 
     lows: tuple[tuple[int, int], ...] = ()
 
     @property
     def partitions(self) -> tuple[int, ...]:
-        """The partitions, in order."""
+        """The idle partitions in ascending order."""
         return tuple(partition for partition, _ in self.lows)
 
 
@@ -76,8 +79,8 @@ NO_IDLE = IdleAtEnd()
 class JournalReplay:
     """The parts of a clock journal that a replay repeats.
 
-    `ends` are the next offsets at each end of the input, in order. `rows` are the rows that a replay copies because it
-    does not make them itself: all but the ends.
+    For each end of the input, in order, `ends` has the next offsets. `rows` has all rows except those for ends of the
+    input; the replay copies these rows because it does not produce them itself.
     """
 
     bounds: WatermarkBounds = NO_BOUNDS
@@ -87,7 +90,7 @@ class JournalReplay:
 
     @staticmethod
     def of(journal: pa.Table, end: Mapping[int, int] | None = None) -> JournalReplay:
-        """Read a clock journal (`windrow.engine.schema.CLOCKS`, by epoch) up to the next offsets of `end`, if given."""
+        """Read a clock journal (`windrow.engine.schema.CLOCKS`, by epoch) up to the next offsets in `end`, if given."""
         all_rows = _journal_rows(journal)
         known = [end is None or _is_before(partition, offset, reason, end) for partition, offset, reason, _ in all_rows]
         journal = journal.select(CLOCKS.names).filter(pa.array(known, pa.bool_()))
@@ -102,7 +105,7 @@ class JournalReplay:
 
 
 _JournalRow = tuple[int, int, str, int | None]
-"""Partition, offset, reason and low watermark (microseconds, as it may be outside of the years 1 to 9999)."""
+"""Partition, offset, reason and low watermark (in microseconds, as it may be outside the years 1 to 9999)."""
 
 
 def _journal_rows(journal: pa.Table) -> list[_JournalRow]:
@@ -117,9 +120,10 @@ def _is_before(partition: int, offset: int, reason: str, end: Mapping[int, int])
 
 
 def _ends(rows: Iterable[_JournalRow]) -> list[dict[int, int]]:
-    """Group the rows of each end: it has a row for each partition, so a second row of a partition starts the next end.
+    """Group the rows of each end of the input.
 
-    The rows of a step are in the order of partitions within their source, but not of the sources.
+    An end has one row for each partition, so a second row of a partition starts the next end. The rows of a step are in
+    the order of partitions within their source, but sources are in no particular order.
     """
     ends: list[dict[int, int]] = []
     for partition, offset, reason, _ in rows:
@@ -136,7 +140,7 @@ def _ends(rows: Iterable[_JournalRow]) -> list[dict[int, int]]:
 
 
 def _idle_at_end(rows: pa.Table, end: Mapping[int, int] | None) -> IdleAtEnd:
-    """Return the partitions that became idle and stayed so."""
+    """Return the partitions that became idle and remained idle."""
     idle: dict[int, int] = {}
     for partition, offset, reason, low in _journal_rows(rows):
         # a partition with records beyond those of the journal's run is not idle

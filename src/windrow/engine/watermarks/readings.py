@@ -1,14 +1,14 @@
-"""Readings of a file: the records of its log, and the watermark at them.
+"""Readings of a file: the records of its log, and the watermarks at these records.
 
-A log of readings has the rows of a file that were new, changed or deleted each time that it was read
-(`windrow.connectors.file.source`), all with the time of the reading, which is later than that of the previous reading.
-It is their event time if they have no time of their own. A reading is a single moment: at each of its records the
-watermark is the clock before it, minus infinity at records of the first reading. So it does not matter where a step
-ends within it, and a record that came before the file was read again is before the whole reading in the merged order.
+Each time a file is read, its log gets the rows that were new, changed or deleted (`windrow.connectors.file.source`),
+all with the time of the reading, which is later than the time of the previous reading. If the rows have no time of
+their own, this is their event time. A reading is a single moment: at each of its records the watermark is the clock
+before the reading, which is minus infinity for the first reading. It therefore does not matter where a step ends within
+a reading, and a record that arrived before the file was read again is before the whole reading in the merged order.
 
-A record begins a reading if its time is above all earlier times, so the log alone shows it. The clock may advance to
-the time of a reading when all of its records have come: at the next reading, or at the last record of a reading, which
-has `_more: false`. Old logs lack it; the next run ends their last reading.
+A record begins a reading if its time is greater than all earlier times, so the log alone shows where readings begin.
+The clock may advance to the time of a reading when all of its records have arrived: at the next reading, or at the last
+record of the reading, which has `_more: false`. Old logs lack this member; the next run ends their last reading.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from windrow.engine.columns import MIN_TIME, Micros
 RECORD: Final = re.compile(
     rf'\{{"{m.LOG_TIME}": ([0-9]+), "{m.DELETED}": (true|false), (?:"{m.MORE}": (true|false), )?(.+)\}}'
 )
-"""A record: the time of reading (ms), whether the row was deleted, whether more of the reading follow, and the row."""
+"""A record: the time of reading (ms), whether its row was deleted, whether the reading has more records, the row."""
 _END: Final = re.compile(rf'\{{"{m.LOG_TIME}": [0-9]+, "{m.DELETED}": (?:true|false), "{m.MORE}": false, '.encode())
 
 
 def reading_record(time: int, row: str, *, deleted: bool, more: bool) -> str:
-    """Return a record as a line; `row` is the text of a JSON object without the braces."""
+    """Return a record as a line; `row` is the text of a JSON object without its braces."""
     return f'{{"{m.LOG_TIME}": {time}, "{m.DELETED}": {json.dumps(deleted)}, "{m.MORE}": {json.dumps(more)}, {row}}}\n'
 
 
 def ends_reading(value: bytes | None) -> bool:
-    """Return whether a record is the last of its reading."""
+    """Return True if a record is the last one of its reading."""
     return value is not None and _END.match(value) is not None
 
 
 def reading_watermarks(times: Micros, delay: int, reached: int, watermark: int) -> Micros:
-    """Return the watermark at records, given their times in the order of the log.
+    """Return the watermark at each record, given the times of the records in the order of the log.
 
-    Before them the greatest time was `reached`, and the watermark at the last record `watermark`.
+    Before these records, the greatest time was `reached`, and the watermark at the last record was `watermark`.
     """
     before = np.maximum.accumulate(np.concatenate(([reached], times)))[:-1]
     begins = (times > before) & (before != MIN_TIME)

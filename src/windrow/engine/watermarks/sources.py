@@ -1,4 +1,4 @@
-"""Time settings of sources: their event time, the sources that depend on each other, and the ends of their streams."""
+"""Time settings of sources: their event time, which sources depend on each other, and the ends of their streams."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from windrow.expressions import stream_of
 
 @dataclass(frozen=True)
 class SourceTimes:
-    """The time settings of a graph's sources, which are numbered in its order.
+    """The time settings of a graph's sources, which are numbered in the order of the graph.
 
-    `connected` are the groups of sources that feed a common operator, directly or through other sources. Partitions of
-    a source join or come back `above` microseconds above its low watermark: 1 where an operator processes the records
-    in the order of watermarks, as it may have processed those at the low watermark. `by_reading` are the sources that
-    are a file whose rows have the time of reading.
+    Sources in the same group of `connected` feed a common operator, directly or through other sources. A partition that
+    joins or becomes active again gets a watermark `above` microseconds above its source's low watermark. This is 1 if
+    an operator processes the records in watermark order, because it may already have processed the records at the low
+    watermark. `by_reading` has the sources that are files whose rows have the time of reading.
     """
 
     graph: m.Graph
@@ -51,7 +51,7 @@ class SourceTimes:
         )
 
     def source(self, partition: int) -> int:
-        """Return the number of the source of a partition."""
+        """Return the number of a partition's source."""
         return m.source_number(partition, len(self.times))
 
     def time(self, partition: int) -> m.EventTime:
@@ -63,7 +63,7 @@ class SourceTimes:
         return self.graph.watermark_of(partition)
 
     def connected_with(self, source: int) -> tuple[int, ...]:
-        """Return the sources that a source depends on, and itself."""
+        """Return the sources that a source is connected with, including itself."""
         return next(group for group in self.connected if source in group)
 
 
@@ -76,8 +76,9 @@ def sources_of(graph: m.Graph, node: m.KeyedNode | m.SinkNode) -> tuple[int, ...
 def stream_ends(graph: m.Graph, ended: Mapping[int, int], timers: Mapping[str, int]) -> dict[str, int]:
     """Return the greatest event time that each stream's rows can have at the last end of the input.
 
-    That is where the event time of the sources `ended`, by their numbers, but rows of a window are at its end, and a
-    process node can have emitted rows by `timers`. It does not depend on keys, so it is the same in all key groups.
+    This is the event time at which the sources ended (`ended`, by their numbers). However, rows of a window are at the
+    window's end, and a process node can have emitted rows at the times in `timers`. The result does not depend on keys,
+    so it is the same in all key groups.
     """
     found: dict[str, int] = {}
     for node in graph.nodes:
@@ -96,7 +97,7 @@ def stream_ends(graph: m.Graph, ended: Mapping[int, int], timers: Mapping[str, i
 
 
 def _last_time(window: m.Window, time: int) -> int:
-    """Return the last microsecond of the windows that begin by a time."""
+    """Return the last microsecond of all windows that begin no later than a time."""
     times = np.array([time])
     match window:
         case m.Global():

@@ -1,4 +1,4 @@
-"""Clocks in a step: how its input advances them, and its rows of the clock journal."""
+"""Clocks in a step: how its input advances them, and the rows that it adds to the clock journal."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from windrow.engine.watermarks.sources import SourceTimes, stream_ends
 
 @dataclass(frozen=True)
 class ClockAdvance:
-    """The effect of a step on the clocks, and rows of the clock journal.
+    """The effect of a step on the clocks, and its rows of the clock journal.
 
-    `clocks` are those after the step, and `before` has the low watermarks and the ends before it. `journal` holds the
-    moves that the records do not explain. `known` are the watermarks of the partitions before the step, `adaptive` the
-    progress in it of partitions with an adaptive delay. `readings` has by partition the time of the last reading of a
-    file before the step, and the watermark of records after it.
+    The `clocks` are those after the step, and `before` has the low watermarks and the ends of the input before the
+    step. `journal` has the moves that the records do not explain. `known` has the watermarks of the partitions before
+    the step, and `adaptive` the progress of partitions with an adaptive delay. For each partition, `readings` has the
+    time of the last reading of a file before the step, and the watermark of the records after it.
     """
 
     sources: SourceTimes
@@ -42,7 +42,7 @@ class ClockAdvance:
     readings: dict[int, tuple[int, int]]
 
     def time(self, sources: Collection[int], streams: Collection[str] = ()) -> StepTime:
-        """Return the time of an operator that reads streams of some sources."""
+        """Return the time of an operator that reads the given streams of the given sources."""
         low = self.clocks.low(sources)
         ended = max(self.before.ended.get(source, MIN_TIME) for source in sources)
         return StepTime(
@@ -58,7 +58,7 @@ class ClockAdvance:
         )
 
     def end_of(self, stream: str) -> int:
-        """Return the greatest event time that a stream's rows can have, if the input ended with the step."""
+        """Return the greatest event time that a stream's rows can have if the input ended with this step."""
         return stream_ends(self.sources.graph, self.clocks.ended, self.clocks.timers)[stream]
 
     @cached_property
@@ -66,12 +66,12 @@ class ClockAdvance:
         return stream_ends(self.sources.graph, self.before.ended, self.before.timers)
 
     def with_watermarks(self, records: pa.Table) -> pa.Table:
-        """Return records of the step with the final watermark at each: at least the watermark before the step."""
+        """Return the step's records with their final watermarks, which are at least the watermark before the step."""
         place = records.column_names.index(WATERMARK)
         return records.set_column(place, WATERMARK, pa.array(self.watermarks(records)))
 
     def watermarks(self, records: pa.Table) -> Micros:
-        """Return the watermark at each record of the step: at least the watermark before the step."""
+        """Return the final watermark at each record of the step, which is at least the watermark before the step."""
         numbers = records.column(PARTITION).to_numpy()
         watermarks: Micros = to_micros(records.column(WATERMARK))
         # partitions are few, and all partitions with records are known
@@ -92,10 +92,10 @@ class ClockAdvance:
         return watermarks
 
     def behind(self, records: pa.Table) -> Micros:
-        """Return how far each record with its final watermark is behind the clock of its partition.
+        """Return how far each record, given with its final watermark, is behind the clock of its partition.
 
-        A record is behind the watermark of another fixed delay exactly if it is further behind the clock than that
-        delay. The first record of a partition is 0 behind.
+        With a different fixed delay, a record would be behind the watermark exactly if it is further behind the clock
+        than that delay. The first record of a partition is 0 behind.
         """
         numbers = records.column(PARTITION).to_numpy()
         watermarks = to_micros(records.column(WATERMARK))
@@ -110,7 +110,10 @@ class ClockAdvance:
 
     @cached_property
     def _delays(self) -> tuple[Micros, Micros]:
-        """The known partitions, and the fixed delay of each; a punctuated watermark is its own clock."""
+        """The known partitions, and the fixed delay of each.
+
+        A punctuated watermark is its own clock, so its delay is 0.
+        """
         partitions = sorted(self.known)
         watermarks = (self.sources.watermark(partition) for partition in partitions)
         delays = [watermark.micros if isinstance(watermark, m.Delay | m.Readings) else 0 for watermark in watermarks]
@@ -118,7 +121,7 @@ class ClockAdvance:
 
 
 def advance_clocks(sources: SourceTimes, clocks: PartitionClocks, given: StepInput) -> ClockAdvance:
-    """Move the clocks through a step."""
+    """Advance the clocks through a step."""
     before = PartitionClocks(lows=dict(clocks.lows), ended=dict(clocks.ended), timers=dict(clocks.timers))
     lost = clocks.skip(sources, given.lost)
     raised = clocks.raise_to_low(sources, given.progress)
@@ -146,7 +149,10 @@ def advance_clocks(sources: SourceTimes, clocks: PartitionClocks, given: StepInp
 
 
 class ClockSteps:
-    """Moves clocks through steps, once for all key groups of a process, which have the same clocks and input."""
+    """Advances clocks through steps, only once for all key groups of a process.
+
+    All key groups have the same clocks and the same input for them.
+    """
 
     def __init__(self, sources: SourceTimes) -> None:
         self._sources = sources
@@ -154,7 +160,10 @@ class ClockSteps:
         self._last: tuple[ClockAdvance, str] | None = None
 
     def advance(self, clocks: str, given: StepInput) -> tuple[ClockAdvance, str]:
-        """Return how a step moves clocks (JSON), and the clocks after it; the former is shared: do not change it."""
+        """Return the effect of a step on the clocks (in JSON), and the clocks after the step.
+
+        Callers share the first result and must not change it.
+        """
         key = clocks, given.progress, given.times, given.tick, given.idle, given.lost, given.end, given.timers
         if self._last is None or self._key != key:
             moved = advance_clocks(self._sources, PartitionClocks.decode(json.loads(clocks)), given)
@@ -171,12 +180,13 @@ def journal_rows(
     *,
     end: bool,
 ) -> pa.Table:
-    """Return the moves of the clocks that the records do not explain, with the clocks after the step.
+    """Return the clock moves that the records do not explain, given the clocks after the step.
 
-    There is a row for each partition that lost records, joined late, came back or became idle, and for each at the end
-    of the input. A row holds the first offset for which it is true, the partition's clock there, and the low watermark
-    of its source, at which it joins or comes back (where records were lost, the partition's watermark); both are null
-    where no record has set them yet.
+    There is a row for each partition that lost records, joined late, became active again or became idle, and one for
+    every partition at the end of the input. A row has the first offset at which this applies, the partition's clock
+    there, and the low watermark of its source, which is also the watermark with which a partition joins or becomes
+    active. For lost records, it is the partition's own watermark. Clock and watermark are null as long as no record has
+    set them.
     """
     rows = [(loss.partition, loss.first, loss.clock, loss.watermark, f"{LOST}{loss.what}") for loss in lost]
     rows += [
