@@ -1,4 +1,4 @@
-"""Replay: reads the log again, into a shadow of the live table."""
+"""Replay: reads the log again and writes the results to shadow tables beside the live tables."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ SHADOW = "_shadow"
 class ReplayOptions:
     """Options of a replay.
 
-    `checkpoint` is the live run's; if it is the `default` one and missing, or `end` is ``log``, the replay reads to the
-    end of the log. `begin` are offsets to read from, by the names of partitions; windows that end at `since`
-    (microseconds) or before are not written. `into` names the shadow of a single table; by default each shadow has the
-    name of its live table with the suffix `SHADOW`.
+    `checkpoint` is the checkpoint of the live run. If it is the `default` one and does not exist, or if `end` is
+    ``log``, the replay reads to the end of the log. `begin` maps partition names to the offsets to read from. Windows
+    that end at or before `since` (microseconds) are not written. `into` is the name of the shadow of a single table; by
+    default, each shadow has the name of its live table with the suffix `SHADOW`.
     """
 
     checkpoint: Folder
@@ -67,8 +67,8 @@ class ReplayOptions:
 class Replay:
     """A planned replay into the tables of `pipeline`; `notes` are for the user.
 
-    `tables` are the live tables, each with its shadow. `lacks` are the first offsets in the log if the live run read
-    records before them, which the shadow cannot have.
+    `tables` pairs each live table with its shadow. `lacks` is None unless the live run read records that the log no
+    longer holds, which the shadow therefore cannot contain: then it has the first offset of each partition in the log.
     """
 
     pipeline: m.Graph
@@ -80,7 +80,7 @@ class Replay:
 
 
 def shadows(graph: m.Graph, into: str | None, option: str) -> dict[str, str]:
-    """Return the shadow of each live table; `into`, given by the option, names that of a single table."""
+    """Map each live table to its shadow; `into`, the value of `option`, is the name of the shadow of a single table."""
     live = [node.sink.table for node in graph.sinks]
     if into is not None and len(live) > 1:
         msg = f"{option} names one table, but there are {len(live)}: leave it out, so that each is TABLE{SHADOW}"
@@ -153,13 +153,13 @@ def plan_replay(graph: m.Graph, options: ReplayOptions) -> Replay:
 
 
 def require_as_far(graph: m.Graph, tables: Mapping[str, str], folder: Folder) -> None:
-    """Raise SinkError if the shadow of a live table ends before the live table's position, or is of another log.
+    """Raise SinkError if a shadow ends before the position of its live table, or was computed from another log.
 
-    See `_position`, with the checkpoint in the folder. If the position of a table is unknown, a live one is taken to be
-    at the end of the log and a shadow at its beginning. A table that a promoted replay replaced can be promoted again,
-    unless a run has written to the live table since.
+    `_position` determines positions, with the checkpoint in the folder. If the position is unknown, a live table is
+    assumed to be at the end of the log and a shadow at its beginning. A table that a promoted replay replaced can be
+    promoted again, unless a run has written to the live table since.
 
-    Raise SinkError also if the log no longer has its beginning, and the shadow begins later than a live table whose
+    Also raise SinkError if the log no longer has its beginning, and the shadow begins later than a live table whose
     beginning no checkpoint records.
     """
     checkpoint = Checkpoint.read(folder)
@@ -231,7 +231,7 @@ def _require_as_early(graph: m.Graph, sink: m.Sink, shadow: str) -> None:
 
 
 def _first_window(graph: m.Graph, sink: m.Sink, name: str) -> int | None:
-    """Return the start of the first window in a table; None if it has no rows, or rows without windows."""
+    """Return the start of the first window in a table, or None if it has no rows or its rows have no windows."""
     spec = next(spec for spec in sink_specs(graph).values() if spec.sink == sink)
     table = layout(spec.into(name)).result
     if "window_start" not in table.columns:
@@ -242,10 +242,10 @@ def _first_window(graph: m.Graph, sink: m.Sink, name: str) -> int | None:
 
 
 def _position(graph: m.Graph, names: Mapping[str, str], sink: m.Sink, checkpoint: Checkpoint | None) -> Cut | None:
-    """Return the position of a sink's table, or of its shadow by `names`, as the next offset of each partition.
+    """Return the position of a sink's table, or of its shadow in `names`, as the next offset of each partition.
 
-    It is the end of its replay, the position of the checkpoint if that is of its run, or the end of the input of its
-    bounded run, if that was its last step. Return None if it is unknown.
+    This is the end of the replay that wrote the table, the position of the checkpoint if its run wrote the table, or
+    the end of the input if that was the last step of a bounded run. Return None if the position is unknown.
     """
     database, table = open_database(sink), names.get(sink.table, sink.table)
     replayed, stands = database.replayed(table), database.stands(table)
@@ -260,7 +260,10 @@ def _position(graph: m.Graph, names: Mapping[str, str], sink: m.Sink, checkpoint
 
 
 def _end_of_input(graph: m.Graph, names: Mapping[str, str], epoch: int) -> Cut | None:
-    """Return where the input ended in a step, or None, by the clock journal, which is beside the first table."""
+    """Return the offsets at which the input ended in an epoch, according to the clock journal beside the first table.
+
+    Return None if the input did not end in this epoch.
+    """
     sink = graph.sinks[0].sink
     _, _, clocks = beside(names.get(sink.table, sink.table))
     with open_database(sink).snapshot() as snapshot:
@@ -277,7 +280,7 @@ def _end_of_input(graph: m.Graph, names: Mapping[str, str], epoch: int) -> Cut |
 
 
 def run_replay(replay: Replay, options: ReplayOptions, on_step: OnStep, on_start: OnStart) -> Ended:
-    """Replay; `on_start` receives the function that asks it to stop. Raise a WindrowError if it fails."""
+    """Run a replay; `on_start` receives a function that asks it to stop. Raise a WindrowError if it fails."""
     graph = replay.pipeline
     with tracing(graph, options.host, options.on_warning) as traces:
         both = Observer.all_of([Observer(on_step), Observer(name_partitions(graph, traces.on_step))])
@@ -335,9 +338,9 @@ def _run_replay(replay: Replay, options: ReplayOptions, on_step: OnStep, on_star
 def _by_number(
     graph: m.Graph, option: str, given: Mapping[PartitionName, int] | None, there: Mapping[int, tuple[int, int]]
 ) -> dict[int, int] | None:
-    """Return offsets by the numbers of partitions in place of their names.
+    """Replace partition names by partition numbers in a mapping to offsets.
 
-    Raise InputError if an option names a partition that the log does not have, or an offset beyond its end.
+    Raise InputError if an option specifies a partition that the log does not have, or an offset beyond its end.
     """
     if given is None:
         return None
@@ -355,10 +358,10 @@ def _by_number(
 
 
 def _epoch(graph: m.Graph, checkpoint: Checkpoint) -> int | None:
-    """Return the last epoch of the live tables, None if their run has committed none.
+    """Return the last epoch of the live tables, or None if their run has not committed any.
 
-    It is one more than Spark has noted if the run died between the two commits. Raise CheckpointError if a table is not
-    of the checkpoint's run, or if the tables are at different epochs.
+    It is one more than the epoch that Spark recorded if the run died between the two commits. Raise CheckpointError if
+    another run wrote a table, or if the tables are at different epochs.
     """
     epochs = {node.sink.table: _epoch_of(node.sink, checkpoint) for node in graph.sinks}
     if len(set(epochs.values())) > 1:
@@ -387,7 +390,7 @@ def _epoch_of(sink: m.Sink, checkpoint: Checkpoint) -> int | None:
 def _into_shadows(
     graph: m.Graph, tables: Mapping[str, str], checkpoint: Checkpoint | None, options: ReplayOptions
 ) -> m.Graph:
-    """Return the pipeline from the beginning of its sources into the shadow tables."""
+    """Return the pipeline with each source read from its beginning and each sink writing to its shadow table."""
     latest = [node.name for node in graph.sources if starts_at_latest(node.source)]
     if latest and options.begin is None:
         whose = "" if checkpoint is None else f" (the checkpoint {options.checkpoint} has them)"

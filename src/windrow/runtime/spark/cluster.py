@@ -1,4 +1,4 @@
-"""Executors of a cluster: their Python, the wait for them, and the checks of each before the first step."""
+"""Executors of a cluster: their Python interpreter, waiting for them to start, and checks before the first step."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 
 
 def partitions_of_state(spark: SparkSession, key_groups: int) -> int:
-    """Return the number of partitions of the state of a new checkpoint, which is that of the tasks of a level.
+    """Return the number of state partitions of a new checkpoint, which is also the number of tasks of a level.
 
-    It is ``spark.sql.shuffle.partitions`` if Spark was given that; else on one machine the number of its cores, and on
-    a cluster a number that depends on the pipeline alone, as cores come and go and a checkpoint keeps its number. Each
-    task costs a live step some 30 ms, so there are no more tasks than known cores.
+    It is ``spark.sql.shuffle.partitions`` if the user set it. Otherwise it is the number of cores on a single machine.
+    On a cluster it depends only on the pipeline, because cores come and go while a checkpoint keeps its number. Each
+    task adds about 30 ms to a live step, so there are no more tasks than known cores.
     """
     given = spark.sparkContext.getConf().get(SHUFFLE_PARTITIONS)
     if given is not None:
@@ -47,10 +47,10 @@ def partitions_of_state(spark: SparkSession, key_groups: int) -> int:
 
 
 def executors_python(given: Mapping[str, str]) -> str:
-    """Return the Python of the executors: that of ``spark.pyspark.python``, of an archive, or of this process.
+    """Return the executors' Python: ``spark.pyspark.python``, else that of an archive, else that of this process.
 
-    A relative path starts where Spark unpacks archives. Spark also runs it in the driver, to plan Python sources: there
-    it is a link to this process's environment, until the process ends.
+    A relative path starts where Spark unpacks archives. Spark also runs this Python in the driver, to plan Python
+    sources, so there the path is made a link to this process's environment until the process ends.
     """
     archives = [archive for archive in given.get("spark.archives", "").split(",") if archive]
     usual = sys.executable
@@ -72,7 +72,7 @@ def executors_python(given: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True)
 class _Executor:
-    """The findings of a task on an executor; `problem` is why it cannot read the source."""
+    """What a task found on its executor; `problem` is the reason why it cannot read the source, if it cannot."""
 
     host: str
     python: str
@@ -91,12 +91,12 @@ _Log = tuple[str, Callable[[], list[int]], list[int]]
 
 
 def preflight(spark: SparkSession, graph: m.Graph, folder: Folder | None) -> None:
-    """Check every executor, and raise SetupError naming host and remedy if one lacks a requirement.
+    """Check every executor, and raise SetupError with the host and a remedy if one does not meet a requirement.
 
-    Each must run this Python, windrow and PySpark, share the checkpoint `folder` (if there is one) with the driver, and
-    find the partitions of the source. Executors that come later are not checked, and none is if all of Spark is in this
-    process. Before that, Spark's own access to a folder in an object store is checked. Raise EngineError if no executor
-    comes.
+    Each executor must run this version of Python, windrow and PySpark, share the checkpoint `folder` (if given) with
+    the driver, and find the partitions of the source. Executors that start later are not checked, and no check is made
+    if all of Spark runs in this process. Before this, Spark's own access to a folder in an object store is checked.
+    Raise EngineError if no executor starts.
     """
     if folder is not None and is_remote(folder):
         _require_access(spark, folder)
@@ -129,7 +129,10 @@ def preflight(spark: SparkSession, graph: m.Graph, folder: Folder | None) -> Non
 
 
 def _require_access(spark: SparkSession, folder: Folder) -> None:
-    """Raise SetupError or CheckpointError unless Spark finds files that this process writes to an object store."""
+    """Check that Spark finds the files that this process writes to an object store.
+
+    Raise SetupError if Spark lacks the file system, or CheckpointError if it has no access.
+    """
     with _nonce(folder) as nonce:
         hadoop = spark._jvm.org.apache.hadoop.fs  # type: ignore[union-attr] # noqa: SLF001 - Python has no other way
         path = hadoop.Path(str(nonce))
@@ -187,13 +190,13 @@ def _not_shared(executor: str, folder: Folder | None) -> str:
 
 
 def _here() -> dict[str, Any]:
-    """Return the versions that driver and executors must share."""
+    """Return the versions that must be the same on the driver and the executors."""
     python = ".".join(platform.python_version_tuple()[:2])
     return {"python": python, "windrow": version("windrow"), "pyspark": version("pyspark")}
 
 
 def _tasks(spark: SparkSession) -> Iterator[tuple[int, str, bool]]:
-    """Yield the id of each task of the check, its host, which its Python cannot know, and whether it has failed."""
+    """Yield the ID of each task of the check, its host (unknown to its Python), and True if it has failed."""
     tracker, store = spark.sparkContext.statusTracker(), spark.sparkContext._jsc.sc().statusStore()  # noqa: SLF001 - no other way
     for job in tracker.getJobIdsForGroup(_JOBS):
         for stage in getattr(tracker.getJobInfo(job), "stageIds", ()):
@@ -219,7 +222,7 @@ def _probe(logs: Sequence[_Log], nonce: str | None) -> Callable[[Iterable[pa.Rec
 
 
 def _sees(nonce: str | None, task: int) -> bool:
-    """Return whether a task can read the driver's nonce, and write an answer."""
+    """Return True if a task can read the driver's nonce file and write an answer beside it."""
     if nonce is None:
         return True
     path = folder_of(nonce)
@@ -245,7 +248,7 @@ def _source_problem(name: str, find: Callable[[], list[int]], expected: list[int
 
 @contextmanager
 def _nonce(folder: Folder | None) -> Iterator[Folder | None]:
-    """Write a nonce into a folder; at the end remove it and the answers of the tasks."""
+    """Write a nonce file into a folder; at the end, remove it and the answers of the tasks."""
     if folder is None:
         yield None
         return
@@ -266,13 +269,13 @@ def _nonce(folder: Folder | None) -> Iterator[Folder | None]:
 _FIRST_EXECUTOR = 180.0
 """Seconds to wait for the first executor."""
 _NO_OTHER = 3.0
-"""Seconds without a new executor after which no more are expected."""
+"""Seconds without a new executor after which no further executors are expected."""
 
 
 def _wait_for_executors(spark: SparkSession) -> int:
-    """Wait until the requested executors are there, or no more come; return the number of tasks that they can run.
+    """Wait until the requested executors have started, or no more start; return how many tasks they can run at once.
 
-    Raise EngineError if there is none, InputError if Spark changes their number by itself.
+    Raise EngineError if none starts, or InputError if Spark is set to change their number dynamically.
     """
     context, conf = spark.sparkContext, spark.sparkContext.getConf()
     if conf.get("spark.dynamicAllocation.enabled", "false") == "true":
