@@ -23,14 +23,14 @@ from windrow.runtime.savepoint import Meaning
 from windrow.telemetry.folders import Folder
 
 _NOTHING = "nothing"
-_OTHER_RECORDS = "the state was built from other records: start over"
-_NEW = "a record from here on is a dead letter if its value is invalid"
+_OTHER_RECORDS = "the state was built from different records: start over"
+_NEW = "from here on, a record with an invalid value is a dead letter"
 _NEW_COLUMN = (
-    "a new column; open windows, and those that can still be revised, count new records only, and rows that are not "
+    "a new column; windows that are open or can still be revised count new records only, and rows that are not "
     "written again have null"
 )
 _GONE = "it is no longer read"
-_RENAMED = "the source of new rows; existing rows keep the other"
+_RENAMED = "new rows have this source; existing rows keep the old one"
 
 
 @dataclass(frozen=True)
@@ -65,13 +65,13 @@ def pipeline_changes(kept: Meaning, given: Meaning, graph: m.Graph | None = None
     """
     before, after = _streams(kept), _streams(given)
     if before.keys() != after.keys():
-        why = "streams cannot be added, removed or renamed with the state of others: start over"
+        why = "streams cannot be added, removed or renamed if others keep their state: start over"
         return [PipelineChange("streams", list(before), list(after), None, why)]
     found: list[PipelineChange] = []
     if kept.get("name") != given.get("name"):  # a graph may have no window, whose settings have it
         found.append(PipelineChange("name", kept.get("name"), given.get("name"), None))
     if kept.get("sources") != given.get("sources"):
-        why = "sources cannot be added, removed, renamed or put in another order: start over"
+        why = "sources cannot be added, removed, renamed or reordered: start over"
         found.append(PipelineChange("sources", kept.get("sources"), given.get("sources"), None, why))
     found += (
         PipelineChange(log.field, log.there, log.here, None if log.why else _RENAMED, log.why)
@@ -82,7 +82,7 @@ def pipeline_changes(kept: Meaning, given: Meaning, graph: m.Graph | None = None
         for name, section in given.get("records", {}).items():
             there, here = _split_broadcast(kept["records"][name])[1], _split_broadcast(section)[1]
             if there != here:
-                means = "the state is divided in another way; no result changes"
+                means = "the state is divided differently; no result changes"
                 found.append(PipelineChange(f"streams.{name}.lookup.broadcast", there, here, means))
     nodes = {} if graph is None else {node.name: node for node in graph.keyed if isinstance(node, m.ResultNode)}
     for name in after:
@@ -128,7 +128,7 @@ def _record_changes(kept: dict[str, Any], given: dict[str, Any], names: Collecti
             continue
         for change in _changes(there, here, ()):
             if _is_new_optional(change) and change.field.removeprefix("decode.") not in names:
-                found = replace(change, means="null in records that the state holds already")
+                found = replace(change, means="null in records that are already in the state")
             elif change.means is not None and change.field.startswith("time."):
                 found = change
             else:
@@ -226,8 +226,8 @@ def _changes(kept: Any, given: Any, path: tuple[str, ...]) -> Iterator[PipelineC
 
 
 _REFUSED: dict[tuple[str, ...], str] = {
-    ("process", "ttl"): "the state of a key would expire at other times than planned",
-    ("process", "order"): "one order holds records until their time, and the other holds none",
+    ("process", "ttl"): "the state of a key would not expire when planned",
+    ("process", "order"): "one order keeps records until their time, and the other does not",
 }
 """Why a field cannot change, where the reason is not obvious."""
 
@@ -242,8 +242,8 @@ _Judge = Callable[[PipelineChange], PipelineChange]
 
 
 def _judge_lateness(change: PipelineChange) -> PipelineChange:
-    longer = "windows that were dropped stay dropped, and their records expire; the others wait longer"
-    shorter = "windows that are later than that are dropped in the first step"
+    longer = "windows that were dropped stay dropped, and their records expire; other windows stay longer"
+    shorter = "windows that are past the new lateness are dropped in the first step"
     return replace(change, means=longer if _is_longer(change) else shorter)
 
 
@@ -257,16 +257,16 @@ def _judge_decoded(change: PipelineChange) -> PipelineChange:
         return replace(change, means=_NEW if change.there is None else _GONE)
     there, here = (field if isinstance(field, dict) else {} for field in (change.there, change.here))
     if there.get("path") != here.get("path"):
-        return change.refuse("its values would be read from another place in a record")
+        return change.refuse("its values would be read from a different place in a record")
     (before, was_optional), (after, is_optional) = (
         m.parse_field_type(type_text(field)) for field in (change.there, change.here)
     )
     if is_optional and (gone := set(there.get("alias", ())) - set(here.get("alias", ()))):
         # if the field is not optional, such a record is a dead letter
-        return change.refuse(f"it would be null in records that have it as {', '.join(sorted(gone))}")
+        return change.refuse(f"it would be null in records that contain it as {', '.join(sorted(gone))}")
     if was_optional and not is_optional:
         return change.refuse("records in the state may lack it")
-    stays = "" if before == after else "; known values stay as they were read"
+    stays = "" if before == after else "; existing values stay as they were read"
     return _widen(change, [(before, after)], f"applies from the next record on{stays}")
 
 
@@ -300,7 +300,7 @@ def type_text(field: Any) -> str:  # noqa: ANN401 - plain JSON
 
 _EFFECTS: dict[tuple[str, ...], str] = {
     ("key_groups",): "the state is split or merged; no result changes",
-    ("salt",): "records are spread in another way; no result changes",
+    ("salt",): "records are distributed differently; no result changes",
     ("time", "delay"): "applies from the next record on; no watermark goes back",
     ("time", "punctuated"): "applies from the next record on; no watermark goes back",
     ("time", "future"): "applies from the next record on; dead letters stay dead letters",
@@ -327,7 +327,7 @@ def _judge_rules(change: PipelineChange) -> PipelineChange:
     names = {rule["name"] for rule in change.here or ()}
     removed = [rule["name"] for rule in change.there or () if rule["name"] not in names]
     if removed:
-        means += f", and those of {', '.join(map(repr, removed))} for good, as no rule of that name revises them"
+        means += f", and those of {', '.join(map(repr, removed))} for good, because no rule of that name revises them"
     return replace(change, means=means)
 
 

@@ -116,7 +116,7 @@ class _Committer(threading.Thread):
                 group.commit(offsets, _ANSWER)
             except WindrowError as exc:
                 if not is_failing:
-                    self._on_warning(f"{exc}; until then the group shows no lag of this run, which continues")
+                    self._on_warning(f"{exc}; the run continues, but the group shows no lag until a commit succeeds")
                 is_failing = True
             else:
                 self._committed, is_failing = offsets, False

@@ -290,7 +290,7 @@ def _backfill_run(graph: m.Graph, folder: Folder) -> Run:
         msg = f"{path} cannot be read ({exc}); start over with --fresh"
         raise CheckpointError(msg) from exc
     if begun["name"] != graph.name:
-        msg = f"{folder} holds a backfill of the pipeline {begun['name']!r}: name another --checkpoint"
+        msg = f"{folder} holds a backfill of the pipeline {begun['name']!r}: choose another --checkpoint"
         raise CheckpointError(msg)
     with closing(open_sinks(graph)) as sinks:
         written = sinks.open(run)  # raises if the rows are another run's

@@ -444,9 +444,9 @@ def missing_of(graph: m.Graph) -> list[str]:
     for partition, (first, _) in sorted(open_sources(graph).ends().items()):
         folder, name = graph.source_of(partition).source.folder, graph.partition_name(partition)
         if first:
-            found.append(f"partition {name} begins at offset {first:,}: the table lacks what was before")
+            found.append(f"partition {name} begins at offset {first:,}: the table lacks what came before")
         elif folder is not None and LogFolder(folder).retained(partition % m.MAX_PARTITIONS).segment is not None:
-            found.append(f"partition {name} was compacted: the table lacks rows of keys that have newer records")
+            found.append(f"partition {name} was compacted: the table lacks records of keys that have newer ones")
     return found
 
 

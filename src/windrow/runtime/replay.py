@@ -86,7 +86,7 @@ def shadows(graph: m.Graph, into: str | None, option: str) -> dict[str, str]:
         msg = f"{option} names one table, but there are {len(live)}: leave it out, so that each is TABLE{SHADOW}"
         raise InputError(msg)
     if into is not None and into.lower() == live[0].lower():
-        msg = f"{into!r} is the live table itself: name another one with {option}"
+        msg = f"{into!r} is the live table itself: choose another name with {option}"
         raise InputError(msg)
     return {table: into or table + SHADOW for table in live}
 
@@ -94,7 +94,7 @@ def shadows(graph: m.Graph, into: str | None, option: str) -> dict[str, str]:
 def plan_replay(graph: m.Graph, options: ReplayOptions) -> Replay:
     """Plan a replay from the log, the live run's checkpoint and its tables; raise a WindrowError if that fails."""
     if options.since is not None and graph.rules:
-        msg = "alerts have no windows, so a replay of them begins at offsets, not at a time: give --from as offsets"
+        msg = "alerts have no windows, so a replay of them begins at offsets, not at a time: use offsets in --from"
         raise InputError(msg)
     warnings: list[str] = []
     graph = with_lists(graph, warnings.append)
@@ -107,7 +107,7 @@ def plan_replay(graph: m.Graph, options: ReplayOptions) -> Replay:
     first = {partition: begin for partition, (begin, _) in there.items()}
     checkpoint = Checkpoint.read(options.checkpoint) if options.end == "live" else None
     if checkpoint is None and options.end == "live" and not options.default:
-        msg = f"there is no checkpoint in {options.checkpoint}: name the live run's, or replay with --to end"
+        msg = f"there is no checkpoint in {options.checkpoint}: use the live run's, or replay with --to end"
         raise CheckpointError(msg)
     epoch = None if checkpoint is None else _epoch(graph, checkpoint)
     end: dict[int, int]
@@ -176,7 +176,7 @@ def require_as_far(graph: m.Graph, tables: Mapping[str, str], folder: Folder) ->
         if checkpoint is None or checkpoint.run != stands[0]:
             _require_as_early(graph, node.sink, shadow)
         elif checkpoint.place(checkpoint.batch)[0].is_file():
-            _require_log(graph, f"{live!r} is of", checkpoint.note(checkpoint.batch).at, checkpoint.identity)
+            _require_log(graph, f"{live!r} was written from", checkpoint.note(checkpoint.batch).at, checkpoint.identity)
 
 
 def _require_rows(
@@ -190,16 +190,16 @@ def _require_rows(
     if partition is None:
         return
     shadow, name = tables[sink.table], graph.partition_name(partition)
-    end = f"{(here or {}).get(partition, 0):,} of partition {name}"
+    end = f"offset {(here or {}).get(partition, 0):,} of partition {name}"
     if open_database(sink).replayed(shadow) is not None:
         ended = f"the replay into {shadow!r} ended at {end}"
     elif here is not None:
-        ended = f"{shadow!r} has what was read up to {end}"
+        ended = f"{shadow!r} has the records up to {end}"
     else:
-        ended = f"{shadow!r} is of no replay, and nothing says how much of partition {name} is in it"
+        ended = f"no replay wrote {shadow!r}, and nothing records how much of partition {name} is in it"
     msg = (
-        f"{ended}, but {sink.table!r} has what was read up to {offset:,} and would lose rows: replay again with "
-        f"--fresh, without --to, then promote (if the live run has another checkpoint than {folder}, name it with "
+        f"{ended}, but {sink.table!r} has the records up to offset {offset:,} and would lose rows: replay again with "
+        f"--fresh and without --to, then promote (if the checkpoint of the live run is not {folder}, give it with "
         f"--checkpoint)"
     )
     raise SinkError(msg)
@@ -211,8 +211,8 @@ def _require_log(graph: m.Graph, what: str, at: Offset, identity: str | None) ->
     others = [loss for loss in source.find_losses(at, identity).losses if loss.goes_on <= loss.stood]
     if others:
         msg = (
-            f"{what} another log than {source.name} of the pipeline ({others[0]}): name the pipeline of that log, or "
-            f"replay this one again with --fresh, then promote"
+            f"{what} a different log than {source.name} of the pipeline ({others[0]}): use the pipeline of that log, "
+            f"or replay this one again with --fresh, then promote"
         )
         raise SinkError(msg)
 
@@ -224,8 +224,8 @@ def _require_as_early(graph: m.Graph, sink: m.Sink, shadow: str) -> None:
     if begins[0] is not None and (begins[1] is None or begins[0] < begins[1]):
         first = "no windows" if begins[1] is None else f"windows from {format_time(begins[1])} on"
         msg = (
-            f"{shadow!r} has {first}, as the log no longer has its beginning, and {sink.table!r} from "
-            f"{format_time(begins[0])} on, which it would lose: keep the live table"
+            f"{shadow!r} has {first}, as the log no longer has its beginning, but {sink.table!r} has windows from "
+            f"{format_time(begins[0])} on and would lose them: keep the live table"
         )
         raise SinkError(msg)
 
@@ -348,11 +348,11 @@ def _by_number(
     for (partition, offset), name in zip(found.items(), given, strict=True):
         if partition not in there:
             known = ", ".join(str(graph.partition_name(number)) for number in sorted(there)) or "none"
-            msg = f"{option} names partition {name}, which the log does not have: it has {known}"
+            msg = f"{option} specifies partition {name}, which is not in the log: the log has {known}"
             raise InputError(msg)
         end = there[partition][1]
         if offset > end:
-            msg = f"{option} names offset {offset} of partition {name}, which ends at {end}: name at most {end}"
+            msg = f"{option} specifies offset {offset} of partition {name}, which ends at {end}: use at most {end}"
             raise InputError(msg)
     return found
 
@@ -380,8 +380,8 @@ def _epoch_of(sink: m.Sink, checkpoint: Checkpoint) -> int | None:
         return None if epoch is None or epoch < checkpoint.first_epoch else epoch
     if checkpoint.follows is None or checkpoint.follows.run != owner or checkpoint.committed is not None:
         msg = (
-            f"the table {table!r} is not of the run of {checkpoint.folder}: name the checkpoint of the run that writes "
-            "it with --checkpoint, or replay to the end of the log with --to end"
+            f"the run of {checkpoint.folder} did not write the table {table!r}: give the checkpoint of the run that "
+            "did with --checkpoint, or replay to the end of the log with --to end"
         )
         raise CheckpointError(msg)
     return None
@@ -394,7 +394,10 @@ def _into_shadows(
     latest = [node.name for node in graph.sources if starts_at_latest(node.source)]
     if latest and options.begin is None:
         whose = "" if checkpoint is None else f" (the checkpoint {options.checkpoint} has them)"
-        msg = f"the pipeline starts at the latest records: say at which offsets it did{whose}, as --from 0=100,1=250"
+        msg = (
+            f"the pipeline starts at the latest records: say at which offsets it started{whose}, for example "
+            "--from 0=100,1=250"
+        )
         raise InputError(msg)
 
     def shadow(node: m.Node) -> m.Node:
@@ -420,7 +423,7 @@ def _notes(
 ) -> Iterator[str]:
     if checkpoint is not None:
         where = "the beginning" if epoch is None else f"epoch {epoch}"
-        yield f"as far as the live table: {where} of the checkpoint {options.checkpoint}"
+        yield f"up to the position of the live table: {where} of the checkpoint {options.checkpoint}"
     elif options.end == "live":
         yield f"to the end of the log, as there is no checkpoint {options.checkpoint}"
     if replayed.bounds.rows or replayed.ends:
@@ -429,15 +432,15 @@ def _notes(
         yield f"the clock journal of {graph.sinks[0].sink.table!r} is repeated: {moves}, {inputs}"
     if options.begin is not None:
         yield (
-            "read from offsets on: windows that earlier records fall in lack them, and clocks begin there; "
-            "it cannot be promoted"
+            "read from the given offsets on: windows lack earlier records, and clocks begin there; "
+            "the result cannot be promoted"
         )
     elif any(first.values()):
         missing = {graph.partition_name(partition): offset for partition, offset in first.items() if offset}
         gone = ", ".join(f"{offset:,} of partition {name}" for name, offset in missing.items())
         yield (
-            f"the log no longer has its beginning (the first are {gone}): windows that earlier records fell in lack "
-            f"them, and so do the first verdicts"
+            f"the log no longer has its beginning (its first offsets are {gone}): windows lack earlier records, and "
+            f"the first verdicts do not take them into account"
         )
     early = [node.emit.early for node in graph.nodes if isinstance(node, m.WindowNode)]
     if any(any(trigger_periods(trigger)) for trigger in early if trigger is not None):

@@ -117,7 +117,7 @@ def require_new_folder(folder: Folder) -> None:
     created: list[Path] = []
     try:
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            msg = f"{folder} is not empty: name another folder for the savepoint"
+            msg = f"{folder} is not empty: choose another folder for the savepoint"
             raise InputError(msg)
         if not isinstance(folder, Path):
             return
@@ -126,7 +126,7 @@ def require_new_folder(folder: Folder) -> None:
             created.append(parent)
         Path(tempfile.mkdtemp(dir=folder.parent)).rmdir()
     except OSError as exc:
-        msg = f"{folder} cannot be created ({exc.strerror}): name another folder for the savepoint"
+        msg = f"{folder} cannot be created ({exc.strerror}): choose another folder for the savepoint"
         raise InputError(msg) from exc
     finally:
         for parent in reversed(created):

@@ -88,14 +88,14 @@ class SparkOptions:
         """Return all settings given to Spark, including ``spark.master``; raise InputError if one is not allowed."""
         for name, value in self.conf.items():
             if MEANING.get(name, value) != value:
-                msg = f"--conf {name}={value}: answers depend on this setting, which is {MEANING[name]}; leave it out"
+                msg = f"--conf {name}={value}: results depend on this setting, which is {MEANING[name]}; leave it out"
                 raise InputError(msg)
         given = {"spark.master": "local[*]"} | given_settings() | dict(self.conf)
         if self.master is not None:
             given["spark.master"] = self.master
         if not _MASTER.fullmatch(given["spark.master"]):
             msg = (
-                f"--master {given['spark.master']!r} is not a master URL of Spark: give local[*], local[4], "
+                f"--master {given['spark.master']!r} is not a Spark master URL: use local[*], local[4], "
                 "spark://HOST:PORT, k8s://URL or yarn"
             )
             raise InputError(msg)

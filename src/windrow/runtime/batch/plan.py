@@ -100,8 +100,8 @@ def _within(asked: Cut, there: dict[int, tuple[int, int]]) -> dict[int, int]:
         first, end = there.get(partition, (0, 0))
         if not first <= offset <= end:
             msg = (
-                f"offset {offset} of partition {partition} is not in the log, which holds {first} to {end} now: "
-                "records were lost, or it is another log"
+                f"offset {offset} of partition {partition} is not in the log, which now holds {first} to {end}: "
+                "records were lost, or this is a different log"
             )
             raise SourceError(msg)
     return dict(asked)

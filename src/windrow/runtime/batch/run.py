@@ -44,7 +44,7 @@ from windrow.telemetry.reports import OnStep, StepReport
 _TRIES = 3
 """Maximum number of attempts for a job that fails for a transient reason before anything is written."""
 _NOT_BEGUN = "\nnothing was written; start again"
-_BEGUN = "\nonly a part was committed: start over with --fresh"
+_BEGUN = "\nonly some steps were committed: start over with --fresh"
 
 
 class BatchRun:

@@ -391,9 +391,9 @@ class PartitionRun:
         if (stands is None) != (position is None) or (stands or 0) < (position or 0):
             msg = (
                 f"partition {self._place.partition} of {self._place.topic}: the consumer group "
-                f"{group_of(self._job.pipeline)} stands at {'no offset' if stands is None else stands}, and the state "
-                f"in {self._state_topic} at {'none' if position is None else position}: one of the two was changed or "
-                "has expired. Put it back, or give the pipeline another name"
+                f"{group_of(self._job.pipeline)} is at {'no offset' if stands is None else f'offset {stands}'}, and "
+                f"the state in {self._state_topic} at {'none' if position is None else position}: one of the two was "
+                "changed or has expired. Restore it, or give the pipeline another name"
             )
             raise InputError(msg)
         return stands or 0
@@ -411,9 +411,9 @@ class PartitionRun:
             losses = [Loss(number, stood, topic.ends()[number][0], "the topic was recreated")]
         if losses:
             msg = (
-                f"the log {topic.name} lost records: {listed(losses)}. What was committed stays, and the state in "
-                f"{self._state_topic} needs them: give the pipeline another name, so that it starts over with what is "
-                "there"
+                f"the log {topic.name} lost records: {listed(losses)}. Committed results stay, but the state in "
+                f"{self._state_topic} needs the lost records: give the pipeline another name, so that it starts over "
+                "with the records that are left"
             )
             raise RecordsLostError(msg)
 
@@ -444,7 +444,7 @@ class PartitionRun:
         if deaths >= _ATTEMPTS:
             msg = (
                 f"the Python worker of partition {self._place.partition} of {self._place.topic} has died {deaths} "
-                f"times in a row behind offset {committed.offset}; its messages are in the log of Spark"
+                f"times in a row after offset {committed.offset}; its messages are in Spark's log"
             )
             raise RunError(msg)
         return replace(own, begun=now, deaths=deaths, first=last.first)

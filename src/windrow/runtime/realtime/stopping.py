@@ -104,14 +104,14 @@ def stop_run(graph: m.Graph, seconds: float) -> list[Position]:
             return found
         if time.monotonic() > deadline and is_starting:
             msg = (
-                f"the run of {graph.name} has not ended after {seconds:g} s, as it is starting: it was asked to, "
-                "and ends once Spark has started; if it has died, there is nothing to stop"
+                f"the run of {graph.name} has not ended after {seconds:g} s, as it is still starting: it was asked to "
+                "stop, and will end once Spark has started; if it has died, there is nothing to stop"
             )
             raise RunError(msg)
         if time.monotonic() > deadline:
             msg = (
                 f"the run of {graph.name} has not ended after {seconds:g} s, in partition {', '.join(map(str, left))}: "
-                "it was asked to, and ends after its current step; if it has died, there is nothing to stop"
+                "it was asked to stop, and will end after its current step; if it has died, there is nothing to stop"
             )
             raise RunError(msg)
         time.sleep(_LOOK)

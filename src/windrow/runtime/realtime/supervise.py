@@ -134,7 +134,7 @@ class Supervised:
             raise exc
         offset, now = self._run.done, time.monotonic()
         if self._failed is not None and self._failed[0] == offset and now - self._failed[1] < p.REPEATED:
-            msg = f"partition {self._job.number} of {self._job.source.topic} failed twice behind offset {offset}: {exc}"
+            msg = f"partition {self._job.number} of {self._job.source.topic} failed twice after offset {offset}: {exc}"
             raise RunError(msg) from exc
         self._failed = offset, now
 

@@ -34,7 +34,7 @@ def sinks_of(graph: m.Graph) -> list[m.KafkaSink]:
     sinks = [node.sink for node in graph.sinks]
     found = [sink for sink in sinks if isinstance(sink, m.KafkaSink)]
     if len(found) != len(sinks):
-        msg = "the realtime host writes to Kafka alone"
+        msg = "the realtime host writes only to Kafka"
         raise InputError(msg)
     return found
 
@@ -62,8 +62,8 @@ def state_topic(graph: m.Graph) -> str:
 def moved_keys(source: m.KafkaSource, partitions: int, known: int, when: str) -> str:
     """Return the error message for a topic whose number of partitions was `known` before and has changed."""
     return (
-        f"topic {source.topic} has {partitions} partitions, and had {known} {when}: keys have moved to other "
-        "partitions than their state. Give the pipeline another name, so that it starts over"
+        f"topic {source.topic} has {partitions} partitions, but had {known} {when}: keys are no longer in the same "
+        "partitions as their state. Give the pipeline another name, so that it starts over"
     )
 
 

@@ -64,7 +64,7 @@ def executors_python(given: Mapping[str, str]) -> str:
             try:
                 link.symlink_to(sys.prefix)
             except OSError as exc:
-                msg = f"{link.absolute()} cannot be made ({exc.strerror}): run windrow in a folder that it can write to"
+                msg = f"{link.absolute()} cannot be created ({exc.strerror}): run windrow in a writable folder"
                 raise SetupError(msg) from exc
             atexit.register(link.unlink, missing_ok=True)
     return python
@@ -143,13 +143,13 @@ def _require_access(spark: SparkSession, folder: Folder) -> None:
             said = str(exc.java_exception.toString()).split("\n", 1)[0]
             if "ClassNotFound" in said or "No FileSystem for scheme" in said:
                 msg = (
-                    f"Spark cannot read {folder}, as Hadoop's file system for it is missing ({said}); give it one, "
-                    f"such as --conf spark.jars.packages={_HADOOP_AWS}"
+                    f"Spark cannot read {folder}, as Hadoop's file system for it is missing ({said}); add it, "
+                    f"for example with --conf spark.jars.packages={_HADOOP_AWS}"
                 )
                 raise SetupError(msg) from exc
-            msg = f"Spark cannot read the checkpoint {folder}: {said}; check what it is given as spark.hadoop.fs.*"
+            msg = f"Spark cannot read the checkpoint {folder}: {said}; check the settings spark.hadoop.fs.*"
             raise CheckpointError(msg) from exc
-    msg = f"Spark finds another store at {folder} than windrow: check what it is given as spark.hadoop.fs.*"
+    msg = f"Spark and windrow find different object stores at {folder}: check the settings spark.hadoop.fs.*"
     raise CheckpointError(msg)
 
 
@@ -168,12 +168,12 @@ def _problems(found: Iterable[_Executor], folder: Folder | None, graph: m.Graph)
             if theirs != ours[name]:
                 yield (
                     f"the executor on {executor.host} has {title} {theirs}, and the driver {ours[name]}: "
-                    "give both the same image, or pack the driver's environment (windrow pack)"
+                    "use the same image for both, or pack the driver's environment (windrow pack)"
                 )
         if not executor.sees:
             yield _not_shared(f"the executor on {executor.host}", folder)
         if executor.problem is not None:
-            where = "; it looks in its own folder: name an absolute path, which all hosts share" if is_relative else ""
+            where = "; it looks in its own folder: use an absolute path that all hosts share" if is_relative else ""
             yield f"the executor on {executor.host} cannot read the source: {executor.problem}{where}"
 
 
@@ -181,10 +181,10 @@ def _not_shared(executor: str, folder: Folder | None) -> str:
     if folder is not None and is_remote(folder):
         return (
             f"{executor} does not read the checkpoint {folder} as the driver does: give its Python the same "
-            "credentials, by a role or as --conf spark.executorEnv.NAME=VALUE"
+            "credentials, through a role or with --conf spark.executorEnv.NAME=VALUE"
         )
     return (
-        f"{executor} does not see the checkpoint {folder} of the driver: name a --checkpoint in a folder that the "
+        f"{executor} does not see the driver's checkpoint {folder}: choose a --checkpoint in a folder that the "
         "driver and all executors share"
     )
 
@@ -243,7 +243,7 @@ def _source_problem(name: str, find: Callable[[], list[int]], expected: list[int
     missing = ", ".join(str(number) for number in expected if number not in found)
     if not missing:
         return None
-    return f"of {name}, it does not find the partitions {missing} that the driver finds: share it with all hosts"
+    return f"it does not find the partitions {missing} of {name} that the driver finds: share {name} with all hosts"
 
 
 @contextmanager
@@ -298,7 +298,7 @@ def _wait_for_executors(spark: SparkSession) -> int:
             return int(slots)
         if not slots and now - begun >= _FIRST_EXECUTOR:
             msg = (
-                f"no executor of {context.master} has come in {_FIRST_EXECUTOR:g} s: are there workers with "
+                f"no executor of {context.master} has started within {_FIRST_EXECUTOR:g} s: are there workers with "
                 f"{conf.get('spark.executor.memory', '1g')} of memory and {conf.get('spark.executor.cores', 'a')} "
                 "free core(s), and can they reach the driver (spark.driver.host)?"
             )

@@ -28,7 +28,7 @@ _LOST_EXECUTOR = re.compile(r"ExecutorLostFailure|FetchFailed|Executor heartbeat
 _STOPPED = re.compile(r"stopped SparkContext|SparkContext was shut down|LiveListenerBus is stopped")
 _GO_ON = "\nwhat was committed stays; start again to continue from there"
 _GIVE_PYTHON = (
-    "name one that is there (--conf spark.pyspark.python=PATH), use one image for driver and executors, or send the "
+    "choose one that exists (--conf spark.pyspark.python=PATH), use one image for driver and executors, or send the "
     "driver's environment (windrow pack env.tgz, --conf spark.archives=env.tgz#environment)"
 )
 _APPENDIX = "\n=== Streaming Query ==="
@@ -74,7 +74,7 @@ def translate_spark_error(
     if missing := _NO_PYTHON.search(message):
         return SetupError(f"{where} has no Python {missing[1]}; {_GIVE_PYTHON}")
     if _NO_DAEMON.search(message):
-        return SetupError(f"{where} has a Python without windrow, or without all that it needs; {_GIVE_PYTHON}")
+        return SetupError(f"{where} has a Python without windrow or without its dependencies; {_GIVE_PYTHON}")
     if _STOPPED.search(message):
         return EngineError(f"{what} stopped: the cluster has ended the application, or the driver has lost it{then}")
     # a process that did not start within ten seconds, as on a busy machine, or was killed

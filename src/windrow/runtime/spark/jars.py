@@ -82,7 +82,7 @@ def _fetching(base: Path) -> Iterator[None]:
         base.mkdir(parents=True, exist_ok=True)
         lock = (base / ".lock").open("w")
     except OSError as error:
-        message = f"cannot keep jars in {base} ({error.strerror}): set WINDROW_JARS to a folder that can be written"
+        message = f"cannot keep jars in {base} ({error.strerror}): set WINDROW_JARS to a writable folder"
         raise SetupError(message) from error
     with lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -108,7 +108,7 @@ def _verify(folder: Path, sums: Mapping[str, str]) -> None:
         return
     wrong = sorted(file for file in found.keys() | sums.keys() if found.get(file) != sums.get(file))
     message = (
-        f"Ivy fetched other jars than {_LOCK} holds: {', '.join(wrong)}. "
+        f"Ivy fetched jars that differ from those in {_LOCK}: {', '.join(wrong)}. "
         f"Remove {_cache()} and try again; if ivy.xml was changed, run `make lock`"
     )
     raise SetupError(message)
@@ -128,7 +128,7 @@ def _ivy_jar() -> Path:
     spec = importlib.util.find_spec("pyspark")
     found = sorted(Path(spec.origin).parent.glob("jars/ivy-*.jar")) if spec is not None and spec.origin else []
     if not found:
-        message = "there is no Ivy in PySpark's jars: install pyspark as pyproject.toml pins it"
+        message = "PySpark's jars do not include Ivy: install the pyspark version that pyproject.toml pins"
         raise SetupError(message)
     return found[-1]
 
@@ -138,7 +138,7 @@ def _retrieve(name: str, folder: Path) -> None:
     command = [str(java()), "-cp", str(_ivy_jar()), "org.apache.ivy.Main", "-warn"]
     command += ["-settings", settings, "-ivy", str(_IVY), "-cache", str(_cache()), "-confs", name]
     command += ["-retrieve", f"{folder}/[artifact]-[revision].[ext]"]
-    advice = "is the network there? (behind a mirror, name an Ivy settings file in WINDROW_IVY_SETTINGS)"
+    advice = "is the network available? (behind a mirror, set WINDROW_IVY_SETTINGS to an Ivy settings file)"
     try:
         ran = subprocess.run(  # noqa: S603 - the person's own Java
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=_FETCH_SECONDS

@@ -49,9 +49,9 @@ def spark_session(options: SparkOptions = AS_GIVEN, *, log: Path | None = None) 
 
 
 _CONNECT = (
-    "this process is a client of Spark Connect (SPARK_REMOTE, or a session of builder.remote), and a run needs Spark "
-    "itself, in this process or on a cluster: run on the host memory, or start the run from a process without "
-    "SPARK_REMOTE, of a cluster with its master URL; results go to the client's session by to_spark()"
+    "this process is a client of Spark Connect (SPARK_REMOTE, or a session of builder.remote), but a run needs Spark "
+    "itself, in this process or on a cluster: run on the memory host, or start the run from a process without "
+    "SPARK_REMOTE, with the master URL of a cluster; to_spark() passes results to the client's session"
 )
 _STARTING = threading.Lock()
 

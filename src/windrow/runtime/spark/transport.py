@@ -125,8 +125,8 @@ def pickle_pipeline(graph: m.Graph) -> bytes:
             return cloudpickle.dumps(graph)  # type: ignore[no-any-return, no-untyped-call]
         except Exception as exc:
             msg = (
-                f"the functions of the pipeline {graph.name!r} cannot be sent to Spark's workers ({exc}); let them "
-                "use nothing that lives in one process only, such as an open file, a lock or a connection"
+                f"the functions of the pipeline {graph.name!r} cannot be sent to Spark's workers ({exc}); they must "
+                "not use what exists in one process only, such as an open file, a lock or a connection"
             )
             raise PipelineError(msg) from exc
 
@@ -143,7 +143,7 @@ def unpickle_pipeline(sent: bytes) -> m.Graph:
     try:
         pipeline: m.Graph = pickle.loads(sent)  # noqa: S301 - the driver of this run pickled it
     except BaseException as exc:  # noqa: BLE001 - raised again, with what failed
-        raise_user_code_error(exc, "the functions of the pipeline cannot be loaded in a Python process of Spark's")
+        raise_user_code_error(exc, "the functions of the pipeline cannot be loaded in one of Spark's Python processes")
     return pipeline
 
 

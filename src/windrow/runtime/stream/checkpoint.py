@@ -100,9 +100,9 @@ class Checkpoint:
         if checkpoint is not None and (differences := checkpoint.differences(graph)):
             listed = "\n  ".join(differences)
             msg = (
-                f"the checkpoint {folder} is of another pipeline; it differs in\n  {listed}\n"
-                "name another --checkpoint, or start over with --fresh; many changes can resume from a savepoint "
-                "(run --from-savepoint)"
+                f"the checkpoint {folder} belongs to a different pipeline; it differs in\n  {listed}\n"
+                "choose another --checkpoint, or start over with --fresh; after many changes, a run can still resume "
+                "from a savepoint (run --from-savepoint)"
             )
             raise CheckpointError(msg)
         if checkpoint is not None and checkpoint.has_no_rows:
@@ -153,7 +153,7 @@ class Checkpoint:
             return graph, []
         if not path.exists():
             if self.has_steps:
-                msg = f"{path} is gone, by whose entries the steps were judged; restore it, or start over with --fresh"
+                msg = f"{path} is gone, with the list entries of earlier steps; restore it, or start over with --fresh"
                 raise CheckpointError(msg)
             with writing(self.folder):
                 write_whole(path, json.dumps({rule_list.name: rule_list.entries for rule_list in lists}))
@@ -169,7 +169,7 @@ class Checkpoint:
     def refuse_foreign(folder: Folder) -> None:
         """Raise CheckpointError if a folder is neither empty nor a checkpoint of some pipeline."""
         if folder.exists() and not (folder / _FILE).is_file() and not _is_unused(folder):
-            msg = f"{folder} is not a checkpoint of windrow: there is no {_FILE} in it; name another folder"
+            msg = f"{folder} is not a checkpoint of windrow: there is no {_FILE} in it; choose another folder"
             raise CheckpointError(msg)
 
     @staticmethod
@@ -460,7 +460,7 @@ def locked(checkpoint: Folder) -> Iterator[None]:
     with file:
         # if the file is no longer there, another run has just ended or removed the checkpoint
         if not (_lock(file) and _is_at(path, file)):
-            msg = f"another run is using the checkpoint {checkpoint}: end that one, or name another --checkpoint"
+            msg = f"another run is using the checkpoint {checkpoint}: stop that run, or choose another --checkpoint"
             raise CheckpointError(msg)
         try:
             yield
@@ -522,9 +522,9 @@ def refuse_unread(readers: Mapping[str, Mapping[int, int]], changes: Sequence[Ch
             at = offsets.get(change.partition, change.before.first.line)
             if at < change.upto:
                 msg = (
-                    f"the run of the checkpoint {folder} has read partition {change.partition} of {log} up to offset "
-                    f"{at:,} only, and records before {change.upto:,} would go: let it catch up first, remove less, or "
-                    "give --force"
+                    f"the run of the checkpoint {folder} has read partition {change.partition} of {log} only up to "
+                    f"offset {at:,}, and records before {change.upto:,} would be removed: let it catch up first, "
+                    "remove less, or use --force"
                 )
                 raise InputError(msg)
 

@@ -16,7 +16,7 @@ _HEAD = len(_MAGIC) + 4
 
 _BLOCK = 512
 
-RESTORE = "restore the checkpoint, and the tables of the same time; or start over with --fresh"
+RESTORE = "restore the checkpoint and the tables from the same time, or start over with --fresh"
 
 
 def refuse_damaged(spark: Folder, levels: int = 1) -> list[Folder]:

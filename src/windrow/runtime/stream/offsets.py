@@ -158,7 +158,7 @@ def agree(checkpoint: Checkpoint, written: int | None) -> int:
     if written is None and done is not None and done > checkpoint.first_epoch:
         msg = (
             f"the checkpoint {folder} is at epoch {done}, but the tables hold nothing of it: they were dropped or "
-            "emptied, or the sink is another one; restore them, or start over with --fresh"
+            "emptied, or this is a different sink; restore them, or start over with --fresh"
         )
         raise SinkError(msg)
     known, last = (nothing if epoch is None else epoch for epoch in (done, written))
@@ -192,7 +192,7 @@ def begin_from(folder: Folder, graph: m.Graph, given: Folder, sinks: SinkGroup |
     if checkpoint is not None:
         if checkpoint.follows != follows:
             msg = (
-                f"the checkpoint {folder} did not begin from the savepoint {given}: name a new --checkpoint, or leave "
+                f"the checkpoint {folder} did not begin from the savepoint {given}: use a new --checkpoint, or leave "
                 "out --from-savepoint to resume from this one"
             )
             raise CheckpointError(msg)
@@ -250,8 +250,8 @@ class LossGuard:
         if self.policy == "stop":
             choices = (
                 *restoring(found.losses),
-                "resume from what is there, and have the loss in the clock journal, with --on-data-loss continue",
-                "or start over with what is there, with --fresh",
+                "resume from the remaining records, and record the loss in the clock journal (--on-data-loss continue)",
+                "or start over from the remaining records (--fresh)",
             )
             msg = f"{lost}. What was committed stays. Choose: {'; '.join(choices)}"
             raise SourceError(msg)

@@ -45,7 +45,7 @@ class PlanGuard:
         if sorted(map(json.dumps, self._checkpoint.ends_of(batch))) != self._own[batch]:
             msg = (
                 f"another process has planned step {batch} of the checkpoint {self._checkpoint.folder} at the same "
-                "moment; what was committed stays: let one of the two run, and start it again"
+                "moment; what was committed stays: let only one of the two run, and start it again"
             )
             raise EngineError(msg)
 

@@ -209,8 +209,8 @@ class StreamRun:
             self._settings.on_resume()
             for renamed in checkpoint.renamed(self._pipeline):
                 self._settings.on_warning(
-                    f"the source of rows is {renamed.here!r} from here on, and was {renamed.there!r}: to keep it, give "
-                    "the folder of the log that name, or a link to it"
+                    f"the source of rows is {renamed.here!r} from here on, but was {renamed.there!r}: to keep the old "
+                    "name, give it to the folder of the log or to a link to that folder"
                 )
         ticks = None if self._steps is None else self._steps.ticks
         partitions = tuple(number for number in self._source.partitions() if number != ticks)
@@ -227,8 +227,8 @@ class StreamRun:
         self._pipeline, changed = checkpoint.keep_lists(self._pipeline)
         for name in changed:
             self._settings.on_warning(
-                f"the list {name!r} is another one now, and this run keeps it as it was when its checkpoint was made: "
-                "to change it, take a savepoint and resume from that (run --from-savepoint)"
+                f"the list {name!r} has changed, but this run keeps the entries from when its checkpoint was created: "
+                "to change them, take a savepoint and resume from it (run --from-savepoint)"
             )
         if not checkpoint.has_beginning and not checkpoint.has_steps:
             note_beginning(checkpoint, self._source)
@@ -252,14 +252,14 @@ class StreamRun:
             first, number = checksum(self._unverified[0]), len(self._unverified)
             self._settings.on_warning(
                 f"{counted(number, 'file')} of the checkpoint {checkpoint.folder} cannot be verified, as the checksums "
-                f"are gone (such as {first}): whether they are damaged is not known. A copy without hidden files lacks "
-                "them: copy the checkpoint again with all its files (cp -a), or take a savepoint and resume from that "
+                f"are missing (such as {first}), so damage would go unnoticed. A copy without hidden files lacks them: "
+                "copy the checkpoint again with all its files (cp -a), or take a savepoint and resume from it "
                 "(run --from-savepoint)"
             )
         if checkpoint.has_steps and checkpoint.identity is None and self._source.identity() is not None:
             self._settings.on_warning(
-                f"the checkpoint {checkpoint.folder} does not have the id of {self._source.name} (its source.json is "
-                "gone): whether that was deleted and created again since the last run is not known"
+                f"the checkpoint {checkpoint.folder} does not have the ID of {self._source.name} (its source.json is "
+                "missing), so windrow cannot tell whether it was deleted and recreated since the last run"
             )
 
     def _begun(self, written: int) -> int:
@@ -279,8 +279,8 @@ class StreamRun:
                 self._begun(self._open(checkpoint))
             ):
                 return SourceUnavailableError(
-                    f"a task of Spark does not find what this process finds in the log: {exc}; on a cluster, let all "
-                    "hosts have that folder"
+                    f"a Spark task does not find what this process finds in the log: {exc}; on a cluster, share that "
+                    "folder with all hosts"
                 )
             if not isinstance(exc, EngineError):
                 return exc

@@ -52,7 +52,7 @@ def take_savepoint(
         note = OffsetLog(known).read()
         if note is not None and note.lost and epoch == _last_epoch(known):
             msg = (
-                f"the run of the checkpoint {known.folder} has yet to record in its tables that records are lost "
+                f"the run of the checkpoint {known.folder} has yet to record in its tables that records were lost "
                 f"({listed(note.lost)}): run the pipeline once more, then take the savepoint"
             )
             raise CheckpointError(msg)
@@ -91,7 +91,7 @@ def look(graph: m.Graph, checkpoint: Folder, spark: SparkOptions) -> tuple[int, 
 def _open(graph: m.Graph, checkpoint: Folder) -> Checkpoint:
     known = Checkpoint.open(checkpoint, graph)
     if known is None:
-        msg = f"there is no checkpoint in {checkpoint}: run the pipeline first, or name another --checkpoint"
+        msg = f"there is no checkpoint in {checkpoint}: run the pipeline first, or choose another --checkpoint"
         raise CheckpointError(msg)
     return known
 
@@ -107,7 +107,7 @@ def _batch(known: Checkpoint, epoch: int) -> int:
     Raise InputError if the run has not committed a step and does not resume from another run.
     """
     if epoch < known.first_epoch and known.follows is None:
-        msg = f"the run of the checkpoint {known.folder} has committed no step yet: it holds nothing of its own"
+        msg = f"the run of the checkpoint {known.folder} has not committed a step yet, so it has no state of its own"
         raise InputError(msg)
     return epoch - known.first_epoch
 
@@ -195,7 +195,7 @@ def _committed(checkpoint: Folder, batch: int) -> Iterator[Folder]:
         yield checkpoint.absolute()
         return
     if not isinstance(checkpoint, Path):
-        msg = f"{note} is not there yet: run the pipeline once more, then try again"
+        msg = f"{note} does not exist yet: run the pipeline once more, then try again"
         raise CheckpointError(msg)
     # beside the checkpoint: executors of a cluster read the links too
     with tempfile.TemporaryDirectory(prefix="reading-", dir=checkpoint.parent) as temporary:
