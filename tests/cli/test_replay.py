@@ -561,7 +561,7 @@ def test_a_replay_of_another_log_is_not_promoted(tmp_path: Path) -> None:
     ran = CliRunner().invoke(main, ["replay", "other.yaml", *MEMORY])
     assert ran.exit_code == 0, ran.output
     refused = windrow("promote", code=1).stderr
-    assert "the replay into 'spend_shadow' read another log than spend of the pipeline" in refused
+    assert "the replay into 'spend_shadow' read a different log than spend of the pipeline" in refused
     assert contents("spend") == before
 
 
@@ -572,4 +572,4 @@ def test_a_replay_is_not_promoted_over_a_live_table_of_another_log(log: Files) -
         Path(f"spend/partition-{number}.jsonl").unlink()
     log.append([(number % 2, event(number, "else")) for number in range(400)])
     windrow("replay", *MEMORY, "--to", "end")
-    assert "'spend' is of another log than spend of the pipeline" in windrow("promote", code=1).stderr
+    assert "'spend' was written from a different log than spend of the pipeline" in windrow("promote", code=1).stderr
