@@ -100,9 +100,7 @@ CAN: list[tuple[Edit, list[str]]] = [
     (decode(Field("shop", StringType())), ['decode.shop: nothing there, "string" here: from here on, a record']),
     (
         amount(Field("amount", DecimalType(14, 2), optional=True)),
-        [
-            'decode.amount: "decimal(12,2)" there, "decimal(14,2)?" here: applies from the next record on; existing values'
-        ],
+        ['decode.amount: "decimal(12,2)" there, "decimal(14,2)?" here: applies from the next record on; existing'],
     ),
     (amount(Field("amount", DecimalType(12, 2), alias=("value",))), ['decode.amount: "decimal(12,2)" there, {"type"']),
 ]

@@ -41,7 +41,7 @@ class KeySample:
         """A warning about the keys that occur in more than one partition."""
         return (
             f"{self.met:,} of {self.keys:,} keys in the last {_SAMPLE:,} records of each partition are in two "
-            "or more partitions, each of which counts the key separately; partition the topic by the key"
+            "or more partitions, and each partition counts the key separately; partition the topic by the key"
         )
 
 
