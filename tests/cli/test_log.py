@@ -92,7 +92,7 @@ def test_what_a_run_has_not_read_stays(words: list[str], monkeypatch: pytest.Mon
     monkeypatch.setattr(Checkpoint, "read", lambda _: checkpoint)
     monkeypatch.setattr(Checkpoint, "offsets", lambda _: {0: 4, 1: 10})
     refused = log(*words, code=2).stderr
-    assert "the run of the checkpoint .windrow/spend has read partition 0 of spend up to offset 4 only" in refused
+    assert "the run of the checkpoint .windrow/spend has read partition 0 of spend only up to offset 4" in refused
     assert not list(Path("spend").glob("*.json"))
     assert "removed" in log(*words, "--force").stdout
 
@@ -105,7 +105,7 @@ def test_a_graph_that_reads_the_log_is_known_by_its_first_lines(monkeypatch: pyt
     monkeypatch.setattr(Checkpoint, "read", lambda _: checkpoint)
     monkeypatch.setattr(Checkpoint, "batch", 0)
     monkeypatch.setattr(Checkpoint, "note", lambda *_: StepOffsets({"sources": [{}, read]}))
-    assert "up to offset 4 only" in log("trim", "spend", "--before", "1=5", code=2).stderr
+    assert "only up to offset 4" in log("trim", "spend", "--before", "1=5", code=2).stderr
     assert "removed" in log("trim", "spend", "--before", "1=4").stdout
 
 

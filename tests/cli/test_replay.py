@@ -232,7 +232,7 @@ def test_from_offsets_and_up_to_offsets() -> None:
     assert said["events"] == 100
     said = plain("replay", *MEMORY, "--from", "0=100,1=150", "--fresh")
     assert said["events"] == 50
-    assert any("windows that earlier records fall in lack them" in note for note in said["notes"])
+    assert any("windows lack earlier records" in note for note in said["notes"])
     assert "was replayed from offsets on" in windrow("promote", code=1).stderr
 
 
@@ -240,7 +240,7 @@ def test_by_default_it_ends_where_the_live_table_stands(log: Files) -> None:
     checkpoint(".windrow/user-spend", {0: 100, 1: 50})
     said = plain("replay", *MEMORY)
     assert (said["to"], said["events"]) == ({"0": 100, "1": 50}, 150)
-    assert said["notes"] == ["as far as the live table: epoch 0 of the checkpoint .windrow/user-spend"]
+    assert said["notes"] == ["up to the position of the live table: epoch 0 of the checkpoint .windrow/user-spend"]
     whole = plain("replay", *MEMORY, "--to", "end", "--fresh")
     assert whole["events"] == 300
     # windows that are open there are open here
@@ -261,13 +261,13 @@ def test_it_goes_as_far_as_the_table_if_the_run_died_before_it_had_noted_its_ste
             sink.commit(epoch, {"": StepOutput.empty(sink_spec_of(pipeline).rows)})
     said = plain("replay", *MEMORY)
     assert said["to"] == {"0": 120, "1": 60}
-    assert said["notes"] == ["as far as the live table: epoch 1 of the checkpoint .windrow/user-spend"]
+    assert said["notes"] == ["up to the position of the live table: epoch 1 of the checkpoint .windrow/user-spend"]
 
 
 def test_a_checkpoint_of_another_run_does_not_say_where_the_table_stands() -> None:
     live()
     checkpoint(".windrow/user-spend", {0: 100, 1: 50})
-    assert "is not of the run of .windrow/user-spend" in windrow("replay", *MEMORY, code=2).stderr
+    assert "the run of .windrow/user-spend did not write the table" in windrow("replay", *MEMORY, code=2).stderr
     windrow("replay", *MEMORY, "--to", "end")
 
 
@@ -291,7 +291,7 @@ def test_a_savepoint_that_cannot_be_written_is_refused_before_the_replay() -> No
         assert result.stderr.startswith(f"windrow: {folder} cannot be created (")
     assert contents("spend_shadow") == before
     refused = windrow("replay", *MEMORY, "--fresh", "--from", "7=1", "--savepoint", "new/kept", code=2)
-    assert "names partition 7" in refused.stderr
+    assert "specifies partition 7" in refused.stderr
     assert not Path("new").exists()
 
 
@@ -387,14 +387,14 @@ def test_there_must_be_something_to_promote() -> None:
 @pytest.mark.parametrize("option", ["--from", "--to"])
 def test_a_partition_that_is_not_there_is_wrong_input(option: str) -> None:
     told = windrow("replay", option, "7=1", *MEMORY, code=2).stderr
-    assert f"{option} names partition 7, which the log does not have: it has 0, 1" in told
+    assert f"{option} specifies partition 7, which is not in the log: the log has 0, 1" in told
     assert not Path("spend.db").exists()
 
 
 @pytest.mark.parametrize("option", ["--from", "--to"])
 def test_an_offset_beyond_the_end_is_wrong_input(option: str) -> None:
     told = windrow("replay", option, "0=151,1=150", *MEMORY, code=2).stderr
-    assert told == f"windrow: {option} names offset 151 of partition 0, which ends at 150: name at most 150\n"
+    assert told == f"windrow: {option} specifies offset 151 of partition 0, which ends at 150: use at most 150\n"
     assert not Path("spend.db").exists()
     assert windrow("replay", option, "0=150,1=150", *MEMORY).exit_code == 0
 
@@ -436,13 +436,13 @@ def test_a_replay_that_ended_before_the_live_table_is_not_promoted(log: Files, a
     kept = contents("spend")
     windrow("replay", "--to", "0=10,1=150", *MEMORY)
     refused = windrow("promote", code=1).stderr
-    assert "ended at 10 of partition 0, but 'spend' has what was read up to 150" in refused
-    assert "replay again with --fresh, without --to, then promote" in refused
+    assert "ended at offset 10 of partition 0, but 'spend' has the records up to offset 150" in refused
+    assert "replay again with --fresh and without --to, then promote" in refused
     assert contents("spend") == kept
     windrow("replay", "--fresh", *MEMORY)
     windrow("promote")
     windrow("replay", "--into", "t2", "--to", "0=10,1=150", *MEMORY)
-    assert "ended at 10 of partition 0" in windrow("promote", "--from", "t2", code=1).stderr
+    assert "ended at offset 10 of partition 0" in windrow("promote", "--from", "t2", code=1).stderr
     log.append([(0, event(400))])
     windrow("promote")
     assert contents("spend") == kept
@@ -460,8 +460,11 @@ def test_a_replay_as_far_as_the_checkpoint_can_be_promoted_and_one_before_it_can
     live()
     own(checkpoint(".windrow/user-spend", {0: 100, 1: 150}))
     windrow("replay", "--to", "0=99,1=150", *MEMORY)
-    assert "ended at 99 of partition 0, but 'spend' has what was read up to 100" in windrow("promote", code=1).stderr
-    assert "as far as the live table" in windrow("replay", "--fresh", *MEMORY).stderr
+    assert (
+        "ended at offset 99 of partition 0, but 'spend' has the records up to offset 100"
+        in windrow("promote", code=1).stderr
+    )
+    assert "up to the position of the live table" in windrow("replay", "--fresh", *MEMORY).stderr
     windrow("promote")
 
 
@@ -486,8 +489,8 @@ def test_a_replay_of_a_trimmed_log_whose_first_windows_are_missing_is_not_promot
     monkeypatch.setattr(EmbeddedLog, "ends", lambda self: ends(self) | {0: (5, 150)})
     execute("DELETE FROM spend_shadow WHERE window_start = (SELECT min(window_start) FROM spend)")
     said = windrow("promote", code=1).stderr
-    assert "as the log no longer has its beginning, and 'spend' from 2026-01-01 00:" in said
-    assert "which it would lose: keep the live table" in said
+    assert "as the log no longer has its beginning, but 'spend' has windows from 2026-01-01 00:" in said
+    assert "and would lose them: keep the live table" in said
 
 
 def test_a_replay_that_has_the_first_windows_can_be_promoted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -518,10 +521,11 @@ def test_a_table_that_a_run_has_left_behind_is_not_promoted_back(log: Files, *, 
     log.append([(1, event(700))])
     now = contents("spend")
     refused = windrow("promote", code=1).stderr
-    why = "has what was read up to 150 of partition 1" if named else "is of no replay, and nothing says how much of"
-    assert f"'spend_shadow' {why}" in refused
-    assert "but 'spend' has what was read up to 15" in refused
-    assert "would lose rows: replay again with --fresh, without --to, then promote" in refused
+    has = "'spend_shadow' has the records up to offset 150 of partition 1"
+    lacks = "no replay wrote 'spend_shadow', and nothing records how much of"
+    assert (has if named else lacks) in refused
+    assert "but 'spend' has the records up to offset 15" in refused
+    assert "would lose rows: replay again with --fresh and without --to, then promote" in refused
     assert contents("spend") == now
     windrow("replay", "--fresh", "--to", "end", *MEMORY)
     windrow("promote")
@@ -541,7 +545,10 @@ def test_where_a_bounded_run_ended_does_not_say_where_a_later_one_is(log: Files)
     windrow("replay", *MEMORY)
     goes_on(9)  # in whose last step the input does not end
     log.append([(1, event(700))])
-    assert "ended at 150 of partition 1, but 'spend' has what was read up to 151" in windrow("promote", code=1).stderr
+    assert (
+        "ended at offset 150 of partition 1, but 'spend' has the records up to offset 151"
+        in windrow("promote", code=1).stderr
+    )
 
 
 def test_a_replay_of_another_log_is_not_promoted(tmp_path: Path) -> None:
@@ -554,7 +561,7 @@ def test_a_replay_of_another_log_is_not_promoted(tmp_path: Path) -> None:
     ran = CliRunner().invoke(main, ["replay", "other.yaml", *MEMORY])
     assert ran.exit_code == 0, ran.output
     refused = windrow("promote", code=1).stderr
-    assert "the replay into 'spend_shadow' read another log than spend of the pipeline" in refused
+    assert "the replay into 'spend_shadow' read a different log than spend of the pipeline" in refused
     assert contents("spend") == before
 
 
@@ -565,4 +572,4 @@ def test_a_replay_is_not_promoted_over_a_live_table_of_another_log(log: Files) -
         Path(f"spend/partition-{number}.jsonl").unlink()
     log.append([(number % 2, event(number, "else")) for number in range(400)])
     windrow("replay", *MEMORY, "--to", "end")
-    assert "'spend' is of another log than spend of the pipeline" in windrow("promote", code=1).stderr
+    assert "'spend' was written from a different log than spend of the pipeline" in windrow("promote", code=1).stderr

@@ -218,15 +218,16 @@ def test_another_pipelines_checkpoint() -> None:
     write()
     message = refused(2, "--checkpoint", "kept")
     assert message.startswith(
-        'the checkpoint kept is of another pipeline; it differs in\n  window.tumbling: "10m" there, "5m" here\n'
+        "the checkpoint kept belongs to a different pipeline; it differs in\n"
+        '  window.tumbling: "10m" there, "5m" here\n'
     )
-    assert message.endswith("; many changes can resume from a savepoint (run --from-savepoint)")
+    assert message.endswith("; after many changes, a run can still resume from a savepoint (run --from-savepoint)")
 
 
 def test_a_checkpoint_that_is_none() -> None:
     write()
     assert refused(2, "--checkpoint", "spend") == (
-        "spend is not a checkpoint of windrow: there is no windrow.json in it; name another folder"
+        "spend is not a checkpoint of windrow: there is no windrow.json in it; choose another folder"
     )
     assert refused(2, "--checkpoint", "spend", "--fresh").startswith("spend is not a checkpoint of windrow")
     assert "pipeline.yaml" in refused(2, "--checkpoint", "pipeline.yaml")

@@ -270,7 +270,7 @@ def test_an_option_that_start_does_not_have_is_named() -> None:
 def test_a_client_of_spark_connect_takes_results_and_is_told_where_to_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")
     for host in ("stream", "batch"):
-        with pytest.raises(SetupError, match=r"client of Spark Connect .* run on the host memory"):
+        with pytest.raises(SetupError, match=r"client of Spark Connect .* run on the memory host"):
             spend().run(host, fresh=True)
     client: Any = SimpleNamespace(createDataFrame=lambda table: SimpleNamespace(rows=table.num_rows))
     frame: Any = spend().run("memory", fresh=True).to_spark(spark=client)

@@ -76,6 +76,6 @@ def test_offsets_that_the_log_does_not_hold_are_refused(tmp_path: Path, settings
     with pytest.raises(SourceError) as caught:
         batch_plan(as_graph(pipeline), open_source(pipeline.source), settings)
     assert str(caught.value) == (
-        f"offset {offset} of partition {partition} is not in the log, which holds 0 to 3 now: "
-        "records were lost, or it is another log"
+        f"offset {offset} of partition {partition} is not in the log, which now holds 0 to 3: "
+        "records were lost, or this is a different log"
     )

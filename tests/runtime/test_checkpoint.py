@@ -75,7 +75,7 @@ DIFFERENCES: list[tuple[dict[str, Any], str]] = [
 def test_another_pipelines_checkpoint_names_the_field_that_differs(
     changed: dict[str, Any], message: str, kept: Path
 ) -> None:
-    with pytest.raises(CheckpointError, match=rf"(?s){kept} is of another pipeline.*{message}.*--fresh"):
+    with pytest.raises(CheckpointError, match=rf"(?s){kept} belongs to a different pipeline.*{message}.*--fresh"):
         Checkpoint.open(kept, as_graph(replace(PIPELINE, **changed)))
 
 
@@ -210,9 +210,9 @@ def test_a_lock_that_was_taken_away_is_none(runner: Runner, monkeypatch: pytest.
 
 def test_a_folder_of_somebody_else_is_no_checkpoint(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").touch()
-    with pytest.raises(CheckpointError, match=r"is not a checkpoint of windrow.*name another folder"):
+    with pytest.raises(CheckpointError, match=r"is not a checkpoint of windrow.*choose another folder"):
         Checkpoint.open(tmp_path, as_graph(PIPELINE))
-    with pytest.raises(CheckpointError, match=r"is not a checkpoint of windrow.*name another folder"):
+    with pytest.raises(CheckpointError, match=r"is not a checkpoint of windrow.*choose another folder"):
         Checkpoint.remove(tmp_path)
     assert (tmp_path / "thesis.tex").exists()
     (tmp_path / "file").touch()

@@ -250,11 +250,11 @@ def test_what_executors_lack_is_said_before_the_first_step(make_job: MakeJob, cl
 
     hosts = rf"({'|'.join(cluster.workers)})".replace(".", r"\.")
     said = refused("--conf", "spark.pyspark.python=/nowhere/bin/python")
-    assert _match(rf"windrow: the executor on {hosts} has no Python /nowhere/bin/python; name one that is there", said)
+    assert _match(rf"windrow: the executor on {hosts} has no Python /nowhere/bin/python; choose one that exists", said)
     said = refused("--conf", f"spark.pyspark.python={Path(sys.executable).resolve()}")
     assert _match(rf"windrow: the executor on {hosts} has a Python without windrow", said)
     said = refused(checkpoint=job.folder / "private")
-    assert _match(rf"the executor on {hosts} does not see the checkpoint \S+/private of the driver: name a --ch", said)
+    assert _match(rf"the executor on {hosts} does not see the driver's checkpoint \S+/private: choose a --ch", said)
     assert not [*(job.folder / "private").glob(".preflight*")]
     private = Files(job.folder / "log", 2)
     job.pipeline = replace(job.pipeline, source=private.source)

@@ -79,28 +79,28 @@ CAN: list[tuple[Edit, list[str]]] = [
     (lambda pipeline: replace(pipeline, source=LogSource("elsewhere/spend")), []),
     (
         lambda pipeline: replace(pipeline, source=LogSource("elsewhere")),
-        ['source: "spend" there, "elsewhere" here: the source of new rows; existing rows keep the other'],
+        ['source: "spend" there, "elsewhere" here: new rows have this source; existing rows keep the old one'],
     ),
     (lambda pipeline: replace(pipeline, aggregates=pipeline.aggregates[::-1]), []),
     (emit(at_end="hold"), []),
     (lambda pipeline: replace(pipeline, alerts=wr.alerts(lag="1m", hot_key="off", webhook="https://h")), []),
     (emit(lateness=60 * MINUTE), ['emit.lateness: "30m" there, "1h" here: windows that were dropped stay dropped']),
-    (emit(lateness=MINUTE), ['emit.lateness: "30m" there, "1m" here: windows that are later than that']),
+    (emit(lateness=MINUTE), ['emit.lateness: "30m" there, "1m" here: windows that are past the new lateness']),
     (time(watermark=Delay(0)), ['time.delay: "10m" there, "0s" here: applies from the next record on']),
     (time(future=None, idle=MINUTE), ['time.future: "1h" there, nothing here', 'time.idle: nothing there, "1m" here']),
     (
         lambda pipeline: replace(pipeline, key_groups=4),
         ["key_groups: 2 there, 4 here: the state is split or merged"],
     ),
-    (lambda pipeline: replace(pipeline, salt=3), ["salt: nothing there, 3 here: records are spread"]),
+    (lambda pipeline: replace(pipeline, salt=3), ["salt: nothing there, 3 here: records are distributed"]),
     (
         lambda pipeline: replace(pipeline, aggregates=(*pipeline.aggregates[1:], Aggregate("last", Max("amount")))),
         ['aggregate.total: "sum(amount)" there, nothing here', 'aggregate.last: nothing there, "max(amount)" here'],
     ),
-    (decode(Field("shop", StringType())), ['decode.shop: nothing there, "string" here: a record from here on']),
+    (decode(Field("shop", StringType())), ['decode.shop: nothing there, "string" here: from here on, a record']),
     (
         amount(Field("amount", DecimalType(14, 2), optional=True)),
-        ['decode.amount: "decimal(12,2)" there, "decimal(14,2)?" here: applies from the next record on; known values'],
+        ['decode.amount: "decimal(12,2)" there, "decimal(14,2)?" here: applies from the next record on; existing'],
     ),
     (amount(Field("amount", DecimalType(12, 2), alias=("value",))), ['decode.amount: "decimal(12,2)" there, {"type"']),
 ]
@@ -156,11 +156,11 @@ def test_a_type_that_cannot_go_on_is_refused_with_the_reason(type_: DataType, wh
 @pytest.mark.parametrize(
     ("there", "here", "why"),
     [
-        ({"path": "euros"}, {"path": "cents"}, "its values would be read from another place in a record"),
-        ({}, {"path": "cents"}, "its values would be read from another place in a record"),
-        ({"path": "cents"}, {}, "its values would be read from another place in a record"),
-        ({"alias": ["euros"]}, {}, "it would be null in records that have it as euros"),
-        ({"alias": ["a", "b", "c"]}, {"alias": ["b", "d"]}, "it would be null in records that have it as a, c"),
+        ({"path": "euros"}, {"path": "cents"}, "its values would be read from a different place in a record"),
+        ({}, {"path": "cents"}, "its values would be read from a different place in a record"),
+        ({"path": "cents"}, {}, "its values would be read from a different place in a record"),
+        ({"alias": ["euros"]}, {}, "it would be null in records that contain it as euros"),
+        ({"alias": ["a", "b", "c"]}, {"alias": ["b", "d"]}, "it would be null in records that contain it as a, c"),
         ({"alias": ["euros"]}, {"alias": ["euros", "eur"]}, None),
     ],
 )
@@ -451,7 +451,7 @@ def test_rows_of_a_union_that_are_known_by_their_branch_are_part_of_its_meaning(
     before = now | {"records": now["records"] | {"moved": {"from": ["back", "more"]}}}
     (change,) = pipeline_changes(before, now)
     assert change.means is None
-    assert change.text.endswith("the state was built from other records: start over")
+    assert change.text.endswith("the state was built from different records: start over")
 
 
 def fingerprint_of(text: str) -> dict[str, Any]:
@@ -467,7 +467,7 @@ def test_the_alerts_of_a_rule_that_is_removed_are_said_to_stay() -> None:
         return fingerprint(rules.to(wr.sqlite("alerts.db", table="alerts"), name="p").graph)
 
     stays = "existing alerts stay until they are revised"
-    for now, said in (("ab", ""), ("b", ", and those of 'a' for good, as no rule of that name revises them")):
+    for now, said in (("ab", ""), ("b", ", and those of 'a' for good, because no rule of that name revises them")):
         (change,) = pipeline_changes(meaning("a"), meaning(*now))
         assert change.means == f"records are judged by them from here on; {stays}{said}"
 

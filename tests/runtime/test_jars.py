@@ -75,7 +75,7 @@ def test_a_set_is_fetched_once(ivy: FakeIvy, real: list[Path]) -> None:
 def test_a_failed_fetch_leaves_nothing_and_is_told(ivy: FakeIvy) -> None:
     ivy.after("echo 'unresolved dependency' >&2; exit 1")
     with pytest.raises(
-        SetupError, match=r"(?s)cannot fetch the broker jars: is the network there.*unresolved dependency"
+        SetupError, match=r"(?s)cannot fetch the broker jars: is the network available.*unresolved dependency"
     ):
         jars.broker_jars()
     assert [path.name for path in ivy.base.iterdir()] == [".lock"]
@@ -83,7 +83,7 @@ def test_a_failed_fetch_leaves_nothing_and_is_told(ivy: FakeIvy) -> None:
 
 def test_half_a_set_is_not_taken(ivy: FakeIvy) -> None:
     next(ivy.source.glob("kafka-clients-*")).unlink()
-    with pytest.raises(SetupError, match=r"Ivy fetched other jars than .*: kafka-clients-\S+\.jar\. Remove"):
+    with pytest.raises(SetupError, match=r"Ivy fetched jars that differ .*: kafka-clients-\S+\.jar\. Remove"):
         jars.broker_jars()
     assert [path.name for path in ivy.base.iterdir()] == [".lock"]
 
@@ -106,7 +106,7 @@ def test_what_a_killed_fetch_left_goes(ivy: FakeIvy) -> None:
 def test_a_folder_that_cannot_be_made_is_told(ivy: FakeIvy, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WINDROW_JARS", str(ivy.log / "under-a-file"))
     ivy.log.touch()
-    with pytest.raises(SetupError, match="set WINDROW_JARS to a folder that can be written"):
+    with pytest.raises(SetupError, match="set WINDROW_JARS to a writable folder"):
         jars.broker_jars()
 
 

@@ -54,5 +54,5 @@ def test_a_java_home_without_java_is_not_passed_over(tmp_path: Path, monkeypatch
 
 @pytest.mark.parametrize("master", ["nonsense", "local[", "local[x]", "spark:", "http://localhost:7077", ""])
 def test_what_is_no_master_is_wrong_input(master: str) -> None:
-    with pytest.raises(InputError, match=f"--master {re.escape(repr(master))} is not a master URL of Spark"):
+    with pytest.raises(InputError, match=f"--master {re.escape(repr(master))} is not a Spark master URL"):
         spark_session(SparkOptions(master))

@@ -140,7 +140,7 @@ def test_there_is_no_savepoint_of_a_run_that_has_yet_to_tell_what_is_gone(
     OffsetLog(checkpoint).move({"0": {"line": 7}}, [GONE])
     sink = CollectSink()
     monkeypatch.setattr(sink, "open", lambda *_: 1)
-    with pytest.raises(CheckpointError, match=r"records are lost \(.*offsets 5 to 6.*\): run the pipeline once more"):
+    with pytest.raises(CheckpointError, match=r"records were lost \(.*offsets 5 to 6.*\): run the pipeline once more"):
         take_savepoint(as_graph(PIPELINE), sink, checkpoint.folder, None, SparkOptions("local[1]"))
 
 

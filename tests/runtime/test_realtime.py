@@ -181,7 +181,7 @@ def test_a_failure_that_repeats_stops_the_run_and_says_where(
     feed(kafka, source, 0, 20, partitions=1)
     jobs = open_jobs(pipeline)
     place = rf"{function.__name__} failed at partition 0, offset \d+ of {source}, key card='"
-    with pytest.raises(RunError, match=rf"partition 0 of {source} failed twice behind offset 0: .*{place}"):
+    with pytest.raises(RunError, match=rf"partition 0 of {source} failed twice after offset 0: .*{place}"):
         serve(jobs, until_read(jobs, ends_of(pipeline)))
     # what failed is not decided: it is read again when the function is mended
     assert Committed(jobs).offsets().get(0, 0) == 0

@@ -95,7 +95,7 @@ def test_what_is_committed_ends_an_outage(monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.parametrize("kind", [SinkError, RecordsLostError, ValueError])
 def test_what_does_not_pass_is_tried_twice(monkeypatch: pytest.MonkeyPatch, kind: type[Exception]) -> None:
     job = Job(lambda _: kind("too large"))
-    with pytest.raises(RunError, match="partition 3 of cards failed twice behind offset 7: too large"):
+    with pytest.raises(RunError, match="partition 3 of cards failed twice after offset 7: too large"):
         turns(supervised(monkeypatch, job, retry=600.0), 20)
     assert job.opened == 2
 

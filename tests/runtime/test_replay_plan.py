@@ -38,7 +38,7 @@ def pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pipeline:
 def test_a_topic_without_its_beginning_is_said_to_be_so(pipeline: Pipeline, tmp_path: Path) -> None:
     replay = plan_replay(as_graph(pipeline), ReplayOptions(tmp_path / "none"))
     assert replay.end == {0: 10, 1: 7, 2: 3}
-    assert any("(the first are 5 of partition 0, 3 of partition 2)" in note for note in replay.notes)
+    assert any("(its first offsets are 5 of partition 0, 3 of partition 2)" in note for note in replay.notes)
     assert replay.settings.at_end is None
     # else Spark writes its log to the terminal
     assert replay.settings.log == tmp_path / "none" / "spark.log"
@@ -58,18 +58,20 @@ def test_partitions_that_the_live_run_has_not_met_do_not_hold_it_back(pipeline: 
     # 1 and 2 are there, but nothing was read of them when the live run stood there
     assert replay.settings.idle_at_end.partitions == (1, 2)
     assert replay.settings.at_end == "hold"
-    assert replay.notes[0] == f"as far as the live table: epoch 3 of the checkpoint {tmp_path / 'live'}"
+    assert replay.notes[0] == f"up to the position of the live table: epoch 3 of the checkpoint {tmp_path / 'live'}"
 
 
 def test_a_live_run_without_a_step_is_at_its_beginning(pipeline: Pipeline, tmp_path: Path) -> None:
     Checkpoint.new(tmp_path / "live", as_graph(pipeline), [0]).write()
     replay = plan_replay(as_graph(pipeline), ReplayOptions(tmp_path / "live", default=False))
-    assert replay.notes[0] == f"as far as the live table: the beginning of the checkpoint {tmp_path / 'live'}"
+    assert (
+        replay.notes[0] == f"up to the position of the live table: the beginning of the checkpoint {tmp_path / 'live'}"
+    )
 
 
 def test_a_pipeline_from_the_latest_records_must_be_told_where_it_began(pipeline: Pipeline, tmp_path: Path) -> None:
     latest = replace(pipeline, source=KafkaSource("localhost:1", "spend", start="latest"))
-    with pytest.raises(InputError, match=r"starts at the latest records: say at which offsets it did"):
+    with pytest.raises(InputError, match=r"starts at the latest records: say at which offsets it started"):
         plan_replay(as_graph(latest), ReplayOptions(tmp_path / "none"))
     replay = plan_replay(as_graph(latest), ReplayOptions(tmp_path / "none", begin={0: 6, 1: 2, 2: 3}))
     assert as_graph(replay.pipeline).sources[0].source == KafkaSource("localhost:1", "spend", start="earliest")

@@ -69,7 +69,7 @@ def test_settings_of_the_command_win_over_those_that_spark_was_given(monkeypatch
 
 def test_a_setting_that_answers_depend_on_is_refused() -> None:
     assert SparkOptions(None, {"spark.sql.session.timeZone": "UTC"}).settings()
-    with pytest.raises(InputError, match=r"answers depend on this setting, which is UTC; leave it out"):
+    with pytest.raises(InputError, match=r"results depend on this setting, which is UTC; leave it out"):
         SparkOptions(None, {"spark.sql.session.timeZone": "Asia/Tokyo"}).settings()
 
 

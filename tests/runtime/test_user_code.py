@@ -98,7 +98,7 @@ CASES: list[tuple[Callable[..., object] | Exits, str]] = [
     (interrupts, rf"interrupts {PLACE}KeyboardInterrupt \("),
     (is_unavailable, rf"is_unavailable {PLACE}SourceUnavailableError: mine \("),
     (has_no_text, rf"has_no_text {PLACE}NoTextError: its __str__ raised"),
-    (NotLoaded(), "cannot be loaded in a Python process of Spark's: SourceUnavailableError: mine"),
+    (NotLoaded(), "cannot be loaded in one of Spark's Python processes: SourceUnavailableError: mine"),
     (Exits(), r"the aggregate 'n' failed in step\(\): SystemExit: 0 \("),
 ]
 

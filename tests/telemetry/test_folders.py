@@ -143,7 +143,7 @@ def test_a_checkpoint(folder: Folder) -> None:
     assert found.identity == "log 1"
     assert found.step_size.read_text() == "1000\n"
     assert found.step_size.is_relative_to(on_this_machine(folder))
-    with pytest.raises(CheckpointError, match="is of another pipeline; it differs in\n  key_groups: 2 there, 3 here"):
+    with pytest.raises(CheckpointError, match="a different pipeline; it differs in\n  key_groups: 2 there, 3 here"):
         Checkpoint.open(folder, as_graph(replace(PIPELINE, key_groups=3)))
     Checkpoint.remove(folder)
     assert Checkpoint.open(folder, as_graph(PIPELINE)) is None

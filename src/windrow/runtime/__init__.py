@@ -1,1 +1,1 @@
-"""Hosts: the stream, batch and memory hosts run a pipeline."""
+"""Hosts, which run a pipeline: stream, realtime, batch and memory."""

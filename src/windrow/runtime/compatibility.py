@@ -1,7 +1,7 @@
 """Compatibility of a pipeline with a savepoint.
 
-How a pipeline differs from the one that wrote a savepoint, which differences its state survives, and the state that it
-resumes with.
+Compares a pipeline with the one that wrote the savepoint, decides which changes the saved state survives, and migrates
+the state to the changed pipeline.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from windrow.runtime.savepoint import Meaning
 from windrow.telemetry.folders import Folder
 
 _NOTHING = "nothing"
-_OTHER_RECORDS = "the state was built from other records: start over"
-_NEW = "a record from here on is a dead letter if its value is invalid"
+_OTHER_RECORDS = "the state was built from different records: start over"
+_NEW = "from here on, a record with an invalid value is a dead letter"
 _NEW_COLUMN = (
-    "a new column; open windows, and those that can still be revised, count new records only, and rows that are not "
+    "a new column; windows that are open or can still be revised count new records only, and rows that are not "
     "written again have null"
 )
 _GONE = "it is no longer read"
-_RENAMED = "the source of new rows; existing rows keep the other"
+_RENAMED = "new rows have this source; existing rows keep the old one"
 
 
 @dataclass(frozen=True)
 class PipelineChange:
-    """A changed field, by its path in a pipeline file.
+    """A changed field, identified by its path in the pipeline file.
 
-    `means` is the effect of the change, None if it is refused; `why` is the reason where it is not obvious.
+    `means` is the effect of the change, or None if the change is refused; `why` is the reason, where it is not obvious.
     """
 
     field: str
@@ -48,30 +48,30 @@ class PipelineChange:
 
     @property
     def text(self) -> str:
-        """The old value, the new value, and the effect of the change or why it is refused."""
+        """The old value, the new value, and the effect of the change or the reason for its refusal."""
         message = f"{self.field}: {_text(self.there)} there, {_text(self.here)} here"
         effect = self.why if self.means is None else self.means
         return message if effect is None else f"{message}: {effect}"
 
     def refuse(self, why: str | None = None) -> PipelineChange:
-        """Return the change refused."""
+        """Return this change as a refused one, with the reason `why` if given."""
         return replace(self, means=None, why=why or self.why)
 
 
 def pipeline_changes(kept: Meaning, given: Meaning, graph: m.Graph | None = None) -> list[PipelineChange]:
-    """Return the differences between the pipeline of a savepoint and the pipeline that resumes from it.
+    """Return the differences between the pipeline that wrote a savepoint and the pipeline that resumes from it.
 
-    With the `graph` of the latter, also refuse changes that its state rules out.
+    With the `graph` of the resuming pipeline, also refuse changes that its state rules out.
     """
     before, after = _streams(kept), _streams(given)
     if before.keys() != after.keys():
-        why = "streams cannot be added, removed or renamed with the state of others: start over"
+        why = "streams cannot be added, removed or renamed if others keep their state: start over"
         return [PipelineChange("streams", list(before), list(after), None, why)]
     found: list[PipelineChange] = []
     if kept.get("name") != given.get("name"):  # a graph may have no window, whose settings have it
         found.append(PipelineChange("name", kept.get("name"), given.get("name"), None))
     if kept.get("sources") != given.get("sources"):
-        why = "sources cannot be added, removed, renamed or put in another order: start over"
+        why = "sources cannot be added, removed, renamed or reordered: start over"
         found.append(PipelineChange("sources", kept.get("sources"), given.get("sources"), None, why))
     found += (
         PipelineChange(log.field, log.there, log.here, None if log.why else _RENAMED, log.why)
@@ -82,7 +82,7 @@ def pipeline_changes(kept: Meaning, given: Meaning, graph: m.Graph | None = None
         for name, section in given.get("records", {}).items():
             there, here = _split_broadcast(kept["records"][name])[1], _split_broadcast(section)[1]
             if there != here:
-                means = "the state is divided in another way; no result changes"
+                means = "the state is divided differently; no result changes"
                 found.append(PipelineChange(f"streams.{name}.lookup.broadcast", there, here, means))
     nodes = {} if graph is None else {node.name: node for node in graph.keyed if isinstance(node, m.ResultNode)}
     for name in after:
@@ -96,27 +96,26 @@ def pipeline_changes(kept: Meaning, given: Meaning, graph: m.Graph | None = None
 
 
 def _without_broadcast(meaning: Meaning) -> dict[str, Any]:
-    """Return the sources and the streams without a table of results, as if no lookup were broadcast."""
+    """Return the sources, and the streams without a result table, with the broadcast option of lookups removed."""
     return {name: _split_broadcast(section)[0] for name, section in _records(meaning).items()}
 
 
 def _names(section: Any) -> set[str]:  # noqa: ANN401 - plain JSON
-    """Return all names and texts in a section, including its fields."""
+    """Return all names and values in a section, including those in nested sections."""
     if isinstance(section, dict):
         return set(section).union(*(_names(value) for name, value in section.items() if name != "name"))
     return set().union(*map(_names, section)) if isinstance(section, list) else {str(section)}
 
 
 def _is_new_optional(change: PipelineChange) -> bool:
-    """Whether a decoded field is new and optional."""
     is_new = change.field.startswith("decode.") and change.there is None
     return is_new and m.parse_field_type(type_text(change.here))[1]
 
 
 def _record_changes(kept: dict[str, Any], given: dict[str, Any], names: Collection[str]) -> Iterator[PipelineChange]:
-    """Yield the changes of sources and of streams without a table of results.
+    """Yield the changes of sources, and of streams without a result table.
 
-    Clocks can change, and optional fields can be added, unless a field has the name already: a join would rename it.
+    Clocks can change. Optional fields can be added, unless another field has the same name, as a join would rename it.
     """
     for name in dict.fromkeys([*kept, *given]):
         there, here = kept.get(name), given.get(name)
@@ -129,7 +128,7 @@ def _record_changes(kept: dict[str, Any], given: dict[str, Any], names: Collecti
             continue
         for change in _changes(there, here, ()):
             if _is_new_optional(change) and change.field.removeprefix("decode.") not in names:
-                found = replace(change, means="null in records that the state holds already")
+                found = replace(change, means="null in records that are already in the state")
             elif change.means is not None and change.field.startswith("time."):
                 found = change
             else:
@@ -138,7 +137,10 @@ def _record_changes(kept: dict[str, Any], given: dict[str, Any], names: Collecti
 
 
 def _records(meaning: Meaning) -> dict[str, Any]:
-    """Return the sources and the streams without a table; older versions stored more of a log's location."""
+    """Return the sources, without their locations, and the streams without a result table.
+
+    Older versions stored more of a log's location.
+    """
     return {
         name: s.without_location(section) if isinstance(section, dict) and "source" in section else section
         for name, section in meaning.get("records", {}).items()
@@ -146,7 +148,7 @@ def _records(meaning: Meaning) -> dict[str, Any]:
 
 
 def _split_broadcast(section: Any) -> tuple[Any, bool]:  # noqa: ANN401 - plain JSON
-    """Return the section of a stream as if it were not broadcast, and whether it is."""
+    """Return a stream's section without its broadcast option, and True if the stream was broadcast."""
     if not isinstance(section, dict) or "lookup" not in section:
         return section, False
     lookup = dict(section["lookup"])
@@ -157,7 +159,7 @@ def _split_broadcast(section: Any) -> tuple[Any, bool]:  # noqa: ANN401 - plain 
 def _refuse_by_state(
     spec: OperatorSpec[m.ResultNode], changes: list[PipelineChange], plan: StateChange
 ) -> list[PipelineChange]:
-    """Return changes of a stream, refused where its state rules them out."""
+    """Return the changes of a stream, with those refused that its state rules out."""
     found = [_refuse_by_node(spec.node, change) for change in changes]
     if any(change.means is None for change in found):
         return found
@@ -166,13 +168,13 @@ def _refuse_by_state(
 
 
 def _streams(meaning: Meaning) -> dict[str, Meaning]:
-    """Return the streams of a graph by name; that of a short form has the name ""."""
+    """Map each stream name of a graph to its settings; the only stream of a short form is named ""."""
     streams: dict[str, Meaning] = meaning.get("streams", {"": meaning})
     return streams
 
 
 def _path(stream: str, field: str) -> str:
-    """Return the path of a stream's field; settings of records are those of all streams."""
+    """Return the path of a stream's field; settings of records apply to all streams, so their path has no stream."""
     shared = field.partition(".")[0] in {"name", "source", "decode", "time", "key_groups"}
     return f"streams.{stream}.{field}" if stream and not shared else field
 
@@ -224,29 +226,29 @@ def _changes(kept: Any, given: Any, path: tuple[str, ...]) -> Iterator[PipelineC
 
 
 _REFUSED: dict[tuple[str, ...], str] = {
-    ("process", "ttl"): "the state of a key would expire at other times than planned",
-    ("process", "order"): "one order holds records until their time, and the other holds none",
+    ("process", "ttl"): "the state of a key would not expire when planned",
+    ("process", "order"): "one order keeps records until their time, and the other does not",
 }
-"""Why fields cannot change, where that is not obvious."""
+"""Why a field cannot change, where the reason is not obvious."""
 
 _WHOLE = {("key",), ("window",), ("time", "delay"), ("emit", "early")}
 """Sections that are reported as a whole."""
 
 _ORDERED = {("process", "state"), ("process", "returns")}
-"""Fields whose order of names is the order of columns in the state."""
+"""Fields whose names are in the same order as the columns of the state."""
 
 _Judge = Callable[[PipelineChange], PipelineChange]
-"""Returns the change of a field with its effect, or refused."""
+"""Returns the change of a field with its effect, or as a refused change."""
 
 
 def _judge_lateness(change: PipelineChange) -> PipelineChange:
-    longer = "windows that were dropped stay dropped, and their records expire; the others wait longer"
-    shorter = "windows that are later than that are dropped in the first step"
+    longer = "windows that were dropped stay dropped, and their records expire; other windows stay longer"
+    shorter = "windows that are past the new lateness are dropped in the first step"
     return replace(change, means=longer if _is_longer(change) else shorter)
 
 
 def _new_or_gone(new: str, gone: str) -> _Judge:
-    """Return the judge of a field that can be added or removed, and not changed."""
+    """Return a judge for a field that can be added or removed, but not changed."""
     return lambda change: replace(change, means=new if change.there is None else gone if change.here is None else None)
 
 
@@ -255,16 +257,16 @@ def _judge_decoded(change: PipelineChange) -> PipelineChange:
         return replace(change, means=_NEW if change.there is None else _GONE)
     there, here = (field if isinstance(field, dict) else {} for field in (change.there, change.here))
     if there.get("path") != here.get("path"):
-        return change.refuse("its values would be read from another place in a record")
+        return change.refuse("its values would be read from a different place in a record")
     (before, was_optional), (after, is_optional) = (
         m.parse_field_type(type_text(field)) for field in (change.there, change.here)
     )
     if is_optional and (gone := set(there.get("alias", ())) - set(here.get("alias", ()))):
         # if the field is not optional, such a record is a dead letter
-        return change.refuse(f"it would be null in records that have it as {', '.join(sorted(gone))}")
+        return change.refuse(f"it would be null in records that contain it as {', '.join(sorted(gone))}")
     if was_optional and not is_optional:
         return change.refuse("records in the state may lack it")
-    stays = "" if before == after else "; known values stay as they were read"
+    stays = "" if before == after else "; existing values stay as they were read"
     return _widen(change, [(before, after)], f"applies from the next record on{stays}")
 
 
@@ -286,19 +288,19 @@ def _judge_state(change: PipelineChange) -> PipelineChange:
 
 
 def _widen(change: PipelineChange, both: list[tuple[m.DataType, m.DataType]], means: str) -> PipelineChange:
-    """Return a change with its effect, refused if a new type does not hold all values of the old one."""
+    """Return a change with its effect; refuse it if a new type cannot hold all values of the old one."""
     why = next(filter(None, (why_not_wider(there, here) for there, here in both)), None)
     return change.refuse(why) if why else replace(change, means=means)
 
 
 def type_text(field: Any) -> str:  # noqa: ANN401 - plain JSON
-    """Return the type of a decoded field as it stands in a pipeline file, without its other settings."""
+    """Return the type of a decoded field as written in a pipeline file, without its other settings."""
     return str(field["type"] if isinstance(field, dict) else field)
 
 
 _EFFECTS: dict[tuple[str, ...], str] = {
     ("key_groups",): "the state is split or merged; no result changes",
-    ("salt",): "records are spread in another way; no result changes",
+    ("salt",): "records are distributed differently; no result changes",
     ("time", "delay"): "applies from the next record on; no watermark goes back",
     ("time", "punctuated"): "applies from the next record on; no watermark goes back",
     ("time", "future"): "applies from the next record on; dead letters stay dead letters",
@@ -313,7 +315,7 @@ _EFFECTS: dict[tuple[str, ...], str] = {
 }
 
 
-"""The effects of changes that are always possible."""
+"""The effects of changes that are always allowed."""
 
 
 def _judge_rules(change: PipelineChange) -> PipelineChange:
@@ -325,7 +327,7 @@ def _judge_rules(change: PipelineChange) -> PipelineChange:
     names = {rule["name"] for rule in change.here or ()}
     removed = [rule["name"] for rule in change.there or () if rule["name"] not in names]
     if removed:
-        means += f", and those of {', '.join(map(repr, removed))} for good, as no rule of that name revises them"
+        means += f", and those of {', '.join(map(repr, removed))} for good, because no rule of that name revises them"
     return replace(change, means=means)
 
 
@@ -345,7 +347,7 @@ _JUDGES: dict[tuple[str, ...], _Judge] = {
     ("process", "returns", "*"): _judge_returned,
     ("process", "state", "*"): _judge_state,
 }
-"""The judges of the other changes; `*` stands for any name."""
+"""The judges of all other changes; `*` stands for any name."""
 
 
 def _text(value: Any) -> str:  # noqa: ANN401 - plain JSON
@@ -353,9 +355,9 @@ def _text(value: Any) -> str:  # noqa: ANN401 - plain JSON
 
 
 def changes_since(folder: Folder, graph: m.Graph) -> list[PipelineChange]:
-    """Return the changes since the savepoint in a folder, with their effects.
+    """Return the changes made since the savepoint in a folder, with their effects.
 
-    Raise CheckpointError if the pipeline cannot resume from it.
+    Raise CheckpointError if the pipeline cannot resume from the savepoint.
     """
     kept, now = s.Savepoint.read(folder).meaning, s.fingerprint(graph)
     found = pipeline_changes(kept, now, graph)
@@ -374,9 +376,9 @@ def changes_since(folder: Folder, graph: m.Graph) -> list[PipelineChange]:
 
 
 def upgraded(folder: Folder, graph: m.Graph) -> tuple[s.Savepoint, Iterator[tuple[int, MemoryState]]]:
-    """Return the savepoint in a folder and its states as those of a pipeline that resumes from it.
+    """Return the savepoint in a folder, and its states, converted for the pipeline that resumes from it.
 
-    Raise CheckpointError as `changes_since` does, and if a file is damaged.
+    Raise CheckpointError if the pipeline cannot resume from the savepoint, or if a file is damaged.
     """
     changes_since(folder, graph)
     savepoint, now = s.Savepoint.read(folder), s.fingerprint(graph)
@@ -415,9 +417,9 @@ def _decoding(meaning: Meaning) -> Meaning:
 
 
 def _identity(savepoint: s.Savepoint, now: Meaning) -> str | None:
-    """Return the ids of a savepoint's logs, None for topics that are at other servers now.
+    """Return the IDs of a savepoint's logs, with None for each topic that has moved to other servers since.
 
-    Such a topic was moved: it has another id, and the same offsets.
+    A moved topic has a new ID, but the same offsets.
     """
     kept, given = _servers(savepoint.meaning), _servers(now)
     moved = [kept.get(source, servers) != servers for source, servers in given.items()]
@@ -430,9 +432,9 @@ def _identity(savepoint: s.Savepoint, now: Meaning) -> str | None:
 
 
 def _servers(meaning: Meaning) -> dict[str, str | None]:
-    """Return the servers of each source by name, in order; a short form has a source without a name.
+    """Map each source name to its servers, in the order of the sources; the source of a short form is named "".
 
-    Older versions stored the servers of sources that windows read.
+    Older versions stored only the servers of sources that windows read.
     """
     servers: dict[str, str | None] | None = meaning.get("servers")
     if servers is not None:
@@ -455,7 +457,7 @@ def _plan(kept: Meaning, now: Meaning) -> StateChange:
 
 
 def _retyped_fields(kept: dict[str, Any], now: dict[str, Any]) -> Iterator[m.Field]:
-    """Yield the decoded fields whose type has changed or that are optional now, with their old type."""
+    """Yield the decoded fields whose type has changed or that have become optional, with their old type."""
     for name in sorted(kept.keys() & now.keys()):
         texts = type_text(kept[name]), type_text(now[name])
         if texts[0] != texts[1]:
@@ -467,7 +469,7 @@ def _is_longer(change: PipelineChange) -> bool:
 
 
 def _refuse_by_node(node: m.ResultNode, change: PipelineChange) -> PipelineChange:
-    """Return a change of a stream, refused if records in the state of its node would lack a field or an alert."""
+    """Return a change of a stream; refuse it if records in the state of its node would lack a field or an alert."""
     is_held = isinstance(node, m.ProcessNode) and node.process.order == "event_time"
     is_of_records = change.field.startswith(("decode.", "derive."))
     if isinstance(node, m.RulesNode) and change.field == "emit.lateness":

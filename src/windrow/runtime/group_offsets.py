@@ -1,6 +1,6 @@
-"""Offsets of a run, committed to the consumer groups of its Kafka sources, for tools that show the lag of groups.
+"""Commits a run's offsets to the consumer groups of its Kafka sources, for tools that show consumer lag.
 
-Nothing is read from these groups, so no result and no position to resume from depends on them.
+windrow never reads these offsets back, so neither results nor the position to resume from depend on them.
 """
 
 from __future__ import annotations
@@ -21,11 +21,14 @@ _LEAVE = 6.0
 _PAUSE = 10.0
 """Seconds after a failure before the next commit."""
 _RENEW = 3600.0
-"""Seconds after which unchanged offsets are committed again: a broker drops those that are a week old."""
+"""Seconds after which unchanged offsets are committed again, because a broker drops offsets after a week."""
 
 
 class GroupOffsets:
-    """Commits the offsets of each step to the groups of a graph's sources, in threads that no step waits for."""
+    """Commits the offsets of each step to the consumer groups of a graph's sources, in background threads.
+
+    No step waits for a commit.
+    """
 
     def __init__(self, graph: m.Graph, on_warning: Callable[[str], None]) -> None:
         self._committers = {
@@ -66,7 +69,7 @@ class GroupOffsets:
 
 
 class _Committer(threading.Thread):
-    """Commits the newest offsets of a source to a group. Consecutive failures give one warning."""
+    """Commits the latest offsets of a source to a consumer group. Consecutive failures cause a single warning."""
 
     def __init__(self, source: m.KafkaSource, group: str, on_warning: Callable[[str], None]) -> None:
         super().__init__(name="windrow-group", daemon=True)
@@ -79,19 +82,19 @@ class _Committer(threading.Thread):
         self._is_closed = False
 
     def commit(self, offsets: Mapping[int, int]) -> None:
-        """Commit offsets soon."""
+        """Set the offsets to commit, and return without waiting for the commit."""
         with self._changed:
             self._offsets = offsets
             self._changed.notify()
 
     def close(self) -> None:
-        """End the thread once the last offsets are committed, or have failed to be."""
+        """End the thread after one last attempt to commit the latest offsets."""
         with self._changed:
             self._is_closed = True
             self._changed.notify()
 
     def run(self) -> None:
-        """Commit offsets until closed; called in the thread."""
+        """Commit offsets until closed; this is the body of the thread."""
         from windrow.connectors.kafka.client import ConsumerGroup  # noqa: PLC0415 - librdkafka only where there is a group
         from windrow.connectors.kafka.options import client_options  # noqa: PLC0415 - the same
 
@@ -113,7 +116,7 @@ class _Committer(threading.Thread):
                 group.commit(offsets, _ANSWER)
             except WindrowError as exc:
                 if not is_failing:
-                    self._on_warning(f"{exc}; until then the group shows no lag of this run, which continues")
+                    self._on_warning(f"{exc}; the run continues, but the group shows no lag until a commit succeeds")
                 is_failing = True
             else:
                 self._committed, is_failing = offsets, False

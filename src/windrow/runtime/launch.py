@@ -1,4 +1,4 @@
-"""Launches pipelines on their hosts, into their own sinks."""
+"""Launches pipelines on their hosts, and writes to the sinks that they define."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Job:
     on_end: Callable[[Ended], None] = lambda _: None
 
     def run(self, on_start: OnStart) -> Ended:
-        """Run it; raise a WindrowError if it fails."""
+        """Run the pipeline; raise a WindrowError if it fails."""
         with self.shown:
             ended = launch(self.pipeline, self.options, self.on_step, on_start)
         self.on_end(ended)
@@ -47,11 +47,11 @@ class Job:
 
 
 def launch_all(jobs: Sequence[Job], on_start: OnStart, on_failure: Callable[[str], None]) -> list[Ended]:
-    """Run pipelines in one Spark session: live ones side by side, bounded ones in turn; return why each ended.
+    """Run pipelines in one Spark session, and return why each ended.
 
-    `on_start` receives the function that asks all of them to stop. If one fails, the others finish their steps and
-    stop, and those whose turn has not come do not run: `on_failure` is called with a message about this before the
-    error is raised.
+    Live pipelines run side by side, bounded ones in turn. `on_start` receives a function that asks all of them to stop.
+    If one fails, running pipelines finish their current step and stop, and pipelines that have not started do not run;
+    `on_failure` is called with a message about this before the error is raised.
     """
     for job in jobs:
         require_end(job.options)
@@ -102,11 +102,11 @@ def _report_failure(on_failure: Callable[[str], None], job: Job, others: Sequenc
 
 
 _WAIT = 0.5
-"""Seconds between two looks at whether a thread has ended."""
+"""Seconds between two checks whether a thread has ended."""
 
 
 class _RunGroup:
-    """Runs that stop together: by a signal, or if one of them fails."""
+    """Runs that stop together, on a signal or when one of them fails."""
 
     def __init__(self, number: int) -> None:
         self.ended: list[Ended | None] = [None] * number
@@ -116,7 +116,7 @@ class _RunGroup:
         self._lock = threading.RLock()  # a signal handler may interrupt this thread while it holds the lock
 
     def on_start(self, stop: Callable[[], None]) -> None:
-        """Add the function that stops one of the runs; call it if the group was asked to stop already."""
+        """Add the function that stops one of the runs; call it immediately if the group was already asked to stop."""
         with self._lock:
             self._stops.append(stop)
             is_asked = self.is_asked
@@ -124,7 +124,7 @@ class _RunGroup:
             stop()
 
     def stop(self) -> None:
-        """Ask all of them to stop."""
+        """Ask all runs to stop."""
         with self._lock:
             self.is_asked = True
             stops = list(self._stops)
@@ -132,7 +132,7 @@ class _RunGroup:
             stop()
 
     def run(self, number: int, run: Callable[[], Ended]) -> None:
-        """Run one of them and record how it ended; stop the others if it failed."""
+        """Run one of the runs and record how it ended; stop the others if it fails."""
         try:
             self.ended[number] = run()
         except BaseException as exc:  # noqa: BLE001 - raised by the thread that waits for all
@@ -142,9 +142,9 @@ class _RunGroup:
 
 
 def launch(graph: m.Graph, options: RunSettings, on_step: OnStep, on_start: OnStart) -> Ended:
-    """Run a pipeline; `on_start` receives the function that asks the run to stop.
+    """Run a pipeline; `on_start` receives a function that asks the run to stop.
 
-    Raise a WindrowError if it cannot be run, or fails; committed steps stay.
+    Raise a WindrowError if the pipeline cannot be run, or if it fails; steps already committed remain.
     """
     own = Observer(on_step, options.on_trouble, options.on_ready, options.on_lag, options.on_resume)
     with (
@@ -168,7 +168,7 @@ def launch(graph: m.Graph, options: RunSettings, on_step: OnStep, on_start: OnSt
 
 @contextmanager
 def _history(graph: m.Graph, options: RunSettings) -> Iterator[list[Observer]]:
-    """Yield the observers that write the history of a run with a checkpoint, and raise the alerts of a live one."""
+    """Yield observers that write the history of a run with a checkpoint and that raise the alerts of a live run."""
     if options.host in {"batch", "memory"}:
         yield []
         return
@@ -245,10 +245,11 @@ def _stream(graph: m.Graph, sinks: SinkGroup, options: RunSettings, on_step: OnS
 def _backfill(
     graph: m.Graph, options: RunSettings, on_step: OnStep, on_start: OnStart
 ) -> Folder | Literal["asked"] | None:
-    """Run a batch over the log so far and hold open windows; return the savepoint that the stream starts from.
+    """Run a batch over the log so far, leaving windows open, and return the savepoint that the stream starts from.
 
-    Return None if there is nothing to do: the log is empty, or the run has begun. The checkpoint's folder records the
-    backfill and its run. A backfill that ended before it wrote its savepoint is repeated, and its rows are cleared.
+    Return None if there is nothing to do, because the log is empty or the stream has already begun. The checkpoint's
+    folder records the backfill and its run. A backfill that ended before it wrote its savepoint is repeated, after its
+    rows are removed.
     """
     from windrow.runtime.batch.run import BatchRun  # noqa: PLC0415 - Spark only where it runs
 
@@ -276,7 +277,7 @@ def _backfill(
 
 
 def _backfill_run(graph: m.Graph, folder: Folder) -> Run:
-    """Record a new run of a backfill; if one is recorded already, return it and clear its rows."""
+    """Record a new run for a backfill; if one is already recorded, remove its rows and return it."""
     path = folder / "backfill.json"
     if not path.exists():
         run = Run.new(graph.name)
@@ -289,7 +290,7 @@ def _backfill_run(graph: m.Graph, folder: Folder) -> Run:
         msg = f"{path} cannot be read ({exc}); start over with --fresh"
         raise CheckpointError(msg) from exc
     if begun["name"] != graph.name:
-        msg = f"{folder} holds a backfill of the pipeline {begun['name']!r}: name another --checkpoint"
+        msg = f"{folder} holds a backfill of the pipeline {begun['name']!r}: choose another --checkpoint"
         raise CheckpointError(msg)
     with closing(open_sinks(graph)) as sinks:
         written = sinks.open(run)  # raises if the rows are another run's

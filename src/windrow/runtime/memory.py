@@ -1,7 +1,7 @@
-"""The memory host: runs a pipeline in this process, one step at a time, the same in every run.
+"""The memory host: runs a pipeline in this process, one step at a time, with the same result in every run.
 
-`MemoryRun` runs a log into tables, `play` a log given in steps. `tables_as_of` and `tables_of_first` run a pipeline
-into a database of its own: as of an event time, or over the first records of the log.
+`MemoryRun` runs over a log into tables, and `play` over a log given as steps. `tables_as_of` and `tables_of_first` run
+a pipeline into a temporary database: up to an event time, or over the first records of the log.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ from windrow.telemetry.reports import OnStep, StepReport, Totals
 _STEP = 500_000
 """Default number of records in a step."""
 FIRST = 10_000
-"""Default number of records of a preview."""
+"""Default number of records in a preview."""
 
 
 class MemoryHost:
-    """Runs a pipeline's stages over tables of raw records (`windrow.engine.schema.RAW`).
+    """Runs the stages of a pipeline over tables of raw records (`windrow.engine.schema.RAW`).
 
-    `bounds` are watermarks from the clock journal of another run, which this one repeats. `decoded_since` is that of
-    the savepoint that it resumes from. `probe` opens the probe of a task's step.
+    `bounds` are watermarks from the clock journal of a run to repeat. `decoded_since` is taken from the savepoint that
+    this host resumes from. `probe` opens the probe of a task's step.
     """
 
     def __init__(
@@ -71,39 +71,39 @@ class MemoryHost:
 
     @property
     def states(self) -> list[MemoryState]:
-        """The states of the key groups, of all levels."""
+        """The state of each key group, with all levels joined."""
         return [join_levels(states) for states in zip(*self._states, strict=True)]
 
     def copy_states(self) -> list[MemoryState]:
-        """Return copies of the states of the key groups, of all levels."""
+        """Return a copy of the state of each key group, with all levels joined."""
         copies = [MemoryState() for _ in range(self._key_groups)]
         for state, copy in zip(self.states, copies, strict=True):
             state.copy_to(copy)
         return copies
 
     def begin(self, states: Iterable[MemoryState]) -> None:
-        """Resume from the states of another host's key groups; call it before the first step."""
+        """Resume from the states of another host's key groups; call this before the first step."""
         for group, known in enumerate(states):
             for level, own in zip(self._levels, self._states, strict=True):
                 level.begin(known, own[group])
 
     def change_lists(self, changes: Sequence[m.ListChange]) -> None:
-        """Change the lists of rules for the records that follow."""
+        """Change the lists used by rules, for the records that follow."""
         for level in self._levels:
             level.change_lists(changes)
 
     @property
     def state_by_level(self) -> list[tuple[int, int]]:
-        """The number of blobs and bytes in the key groups' states by level."""
+        """For each level, the number of blobs in the states of the key groups, and their total size in bytes."""
         return [(sum(state.rows for state in states), sum(state.size for state in states)) for states in self._states]
 
     @property
     def state_size(self) -> int:
-        """The size of the key groups' states in bytes."""
+        """The total size of the key groups' states in bytes."""
         return sum(size for _, size in self.state_by_level)
 
     def step(self, raw: pa.Table) -> list[GroupOutput]:
-        """Run one step over the records that follow those of the last step, in offset order by partition."""
+        """Run one step over the records after those of the last step; each partition's records are in offset order."""
         return self._run(self._stage.run(raw.to_batches()))
 
     def tick(self, micros: int) -> list[GroupOutput]:
@@ -111,23 +111,23 @@ class MemoryHost:
         return self._control(Tick(micros))
 
     def rest(self, idle_at_end: IdleAtEnd) -> list[GroupOutput]:
-        """Run a step without records that makes partitions idle, as in the replayed run."""
+        """Run a step without records in which partitions become idle, as they did in the replayed run."""
         return self._control(*(PartitionIdle(*low) for low in idle_at_end.lows))
 
     def lose(self, *losses: RecordsLost) -> list[GroupOutput]:
-        """Run a step without records after which partitions resume behind lost records."""
+        """Run a step without records, after which partitions resume beyond the lost records."""
         return self._control(*losses)
 
     def end(self) -> list[GroupOutput]:
-        """Run the step at the end of the input: every open window fires."""
+        """Run the step at the end of the input, in which every open window fires."""
         return self._control(EndOfInput())
 
     def kept(self, packets: Iterable[Packet]) -> Iterable[Packet]:
-        """Return the packets that a level receives: all of them; a subclass may leave out records."""
+        """Return the packets that a level receives. A subclass may remove records from them."""
         return packets
 
     def _control(self, *messages: Message) -> list[GroupOutput]:
-        """Run a step of control messages, which every key group receives."""
+        """Run a step in which every key group receives the given control messages."""
         return self._run(Packet(group, message) for group in range(self._key_groups) for message in messages)
 
     def _run(self, packets: Iterable[Packet]) -> list[GroupOutput]:
@@ -142,14 +142,14 @@ class MemoryHost:
 
 
 class _HostUntil(MemoryHost):
-    """Omits records of the sources after an event time; watermarks and verdicts are those of the whole log."""
+    """Omits source records after an event time; watermarks and verdicts are still those of the whole log."""
 
     def __init__(self, graph: m.Graph, partitions: Iterable[int], until: int) -> None:
         super().__init__(graph, partitions, probe=step_probe(graph))
         self._until = until
 
     def kept(self, packets: Iterable[Packet]) -> Iterable[Packet]:
-        """Remove the records; the packets stay."""
+        """Remove the later records from the packets; the packets themselves stay."""
         for packet in packets:
             message = packet.message
             if isinstance(message, Records) and message.is_raw:
@@ -161,11 +161,12 @@ class _HostUntil(MemoryHost):
 
 
 class MemoryRun:
-    """Runs a pipeline in this process, a step an epoch; the sink's tables must be empty.
+    """Runs a pipeline in this process and commits each step as an epoch; the sink's tables must be empty.
 
-    It reads all that the source holds now, from its beginning, in steps of `max_records`. With `until` (microseconds)
-    no record of a later event time is in the results; `read` yields the records of the source, each partition's in the
-    order of its offsets. With a `batch` it computes what `BatchRun` does, for logs that fit in memory.
+    It reads everything that the source holds now, from its beginning, in steps of `max_records`. With `until`
+    (microseconds), records of a later event time are left out of the results. `read` yields the records of the source,
+    with each partition's records in offset order. With a `batch`, it computes what `BatchRun` computes, for logs that
+    fit in memory.
     """
 
     def __init__(
@@ -187,11 +188,11 @@ class MemoryRun:
         self._stop = threading.Event()
 
     def stop(self) -> None:
-        """Ask the run to finish its step and return; from any thread."""
+        """Ask the run to finish its current step and return; can be called from any thread."""
         self._stop.set()
 
     def run(self, on_step: OnStep) -> Ended:
-        """Run; return why it ended. Raise a WindrowError if it failed; committed steps stay."""
+        """Run, and return why the run ended. Raise a WindrowError if it fails; steps already committed remain."""
         source = open_sources(self._pipeline)
         if self._batch is None:
             host = self._host(source.partitions())
@@ -230,7 +231,7 @@ class MemoryRun:
     def _commit(
         self, host: MemoryHost, steps: Iterable[_Step], journal: pa.Table | None, on_step: OnStep
     ) -> int | None:
-        """Compute and commit steps, the first behind the rows of a journal; return their number, None if stopped."""
+        """Compute and commit steps, writing journal rows with the first; return their number, or None if stopped."""
         nothing = empty_by_sink(self._pipeline)
         before, watch, epochs = first_outputs(nothing, journal), Stopwatch(), 0
         for epoch, step in enumerate(steps):
@@ -254,7 +255,7 @@ _Step = Callable[[], list[GroupOutput]]
 
 
 def _tables(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.Table]:
-    """Cut batches into tables of `size` records."""
+    """Divide batches into tables of `size` records; the last may be smaller."""
     rest = RAW.empty_table()
     for batch in batches:
         rest = pa.concat_tables([rest, pa.Table.from_batches([batch], schema=RAW)])
@@ -268,9 +269,9 @@ def _tables(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.Table]:
 def play(
     graph: m.Graph, steps: Sequence[PlayStep | Crash], at_end: Literal["fire", "hold"]
 ) -> list[dict[str, StepOutput]]:
-    """Run a log given in steps; return the output of each step by sink, and last that of the end.
+    """Run a log given as steps; return the output by sink of each step and of the end of the input.
 
-    All partitions exist from the start. Offsets count from 0.
+    All partitions exist from the start, and their offsets start at 0.
     """
     fed = [step for step in steps if not isinstance(step, Tick | Crash)]
     partitions = sorted({partition for step in fed for partition, _ in step})
@@ -296,7 +297,7 @@ def play(
 
 
 def _raw_step(graph: m.Graph, step: Sequence[tuple[int, bytes]], offsets: dict[int, int]) -> pa.Table:
-    """Return the records of a step in the order of the sources, and advance the next offset of each partition."""
+    """Return the records of a step, grouped by source, and advance the next offset of each partition."""
     rows: list[list[tuple[Any, ...]]] = [[] for _ in graph.sources]
     for partition, value in step:
         offset = offsets.get(partition, 0)
@@ -311,7 +312,7 @@ def _raw(rows: Sequence[tuple[Any, ...]]) -> pa.Table:
 
 
 def _planned_steps(host: MemoryHost, source: Source, plan: BatchPlan, batch: BatchSettings) -> Iterator[_Step]:
-    """Yield the steps of a plan: records, then the partitions that become idle, then the end of the input."""
+    """Yield the steps of a plan: records, then partitions that become idle, then the end of the input."""
 
     def after_since(step: _Step) -> list[GroupOutput]:
         return step() if batch.since is None else [ending_after(batch.since, group) for group in step()]
@@ -329,7 +330,7 @@ def _planned_steps(host: MemoryHost, source: Source, plan: BatchPlan, batch: Bat
 
 
 def _read(source: Source, plan: BatchPlan) -> dict[int, pa.Table]:
-    """Read the log, partition by partition; partitions that the plan does not have are ignored."""
+    """Return the log as one table for each partition of the plan; other partitions are ignored."""
     found: dict[int, list[pa.RecordBatch]] = {partition: [] for partition in plan.begin}
     for batch in source.read_all():
         numbers = distinct(batch.column("partition").to_numpy())
@@ -344,17 +345,17 @@ def _only(batch: pa.RecordBatch, partition: int) -> pa.RecordBatch:
 
 
 def _range(raw: pa.Table, begin: int, end: int) -> tuple[int, int]:
-    """Return the first row and the number of rows of a range of offsets in a table."""
+    """Return the first row and the number of rows of an offset range in a partition's table."""
     first, last = np.searchsorted(to_micros(raw.column("offset")), [begin, end]).tolist()
     return first, last - first
 
 
 @contextmanager
 def tables_as_of(graph: m.Graph, until: int) -> Iterator[m.Graph]:
-    """Yield the pipeline into a database of its own with the records up to `until` (microseconds, inclusive).
+    """Run the pipeline into a temporary database, over records up to `until` (microseconds, inclusive), and yield it.
 
-    The log is read from its first record; watermarks are those of the whole log, so verdicts are as in a replay without
-    the clock journal. Raise a WindrowError if it cannot be read.
+    The log is read from its first record. Watermarks are those of the whole log, so verdicts are the same as in a
+    replay without the clock journal. Raise a WindrowError if the log cannot be read.
     """
     with tempfile.TemporaryDirectory(prefix="windrow-") as folder:
         past = _into_own(with_lists(graph, lambda _: None), Path(folder))
@@ -365,10 +366,10 @@ def tables_as_of(graph: m.Graph, until: int) -> Iterator[m.Graph]:
 
 @dataclass(frozen=True)
 class FirstTables:
-    """A pipeline in a database of its own that has run over the first records of its log.
+    """A pipeline that has run over the first records of its log into a temporary database.
 
-    `totals` are their counts. `share` is the maximum number of records read of each partition, None if these are the
-    whole log. `notes` are warnings about the lists of its rules.
+    `totals` are the counts of these records. `share` is the maximum number of records read from each partition, or None
+    if the whole log was read. `notes` are warnings about the lists used by its rules.
     """
 
     pipeline: m.Graph
@@ -379,10 +380,10 @@ class FirstTables:
 
 @contextmanager
 def tables_of_first(graph: m.Graph, most: int = FIRST) -> Iterator[FirstTables]:
-    """Yield the tables of about the first `most` records, as if the log ended there: all windows fire.
+    """Yield the tables of about the first `most` records, as if the log ended there, so that all windows fire.
 
-    Each partition has its share of them. A file is read as it is now if no run has followed it. Raise a WindrowError if
-    the log cannot be read.
+    Each partition contributes an equal share. A followed file that no run has read yet is read as it is now. Raise a
+    WindrowError if the log cannot be read.
     """
     notes: list[str] = []
     totals, share = Totals(), None
@@ -403,7 +404,10 @@ def tables_of_first(graph: m.Graph, most: int = FIRST) -> Iterator[FirstTables]:
 
 
 def read_first(source: Source, most: int) -> Generator[pa.RecordBatch, None, int | None]:
-    """Read about the first `most` records, an equal share of each partition; return the share if one has more."""
+    """Yield about the first `most` records, an equal share from each partition.
+
+    Return this share if a partition has more records, else None.
+    """
     partitions = source.partitions()
     share = -(-most // max(1, len(partitions)))
     has_more = False
@@ -419,7 +423,7 @@ def read_first(source: Source, most: int) -> Generator[pa.RecordBatch, None, int
 
 
 def _with_own_logs(graph: m.Graph, folder: Path) -> tuple[m.Graph, set[str]]:
-    """Return the pipeline with a log in a folder for each followed file without one, and the names of these sources."""
+    """Return the pipeline with a new log in `folder` for each followed file without one, and these sources' names."""
     own: set[str] = set()
 
     def log_of(name: str, source: m.Source) -> m.Source:
@@ -435,19 +439,19 @@ def _with_own_logs(graph: m.Graph, folder: Path) -> tuple[m.Graph, set[str]]:
 
 
 def missing_of(graph: m.Graph) -> list[str]:
-    """Return warnings about partitions that lost their beginning, or older records of keys in a compaction."""
+    """Return warnings about partitions whose beginning was lost, or whose older records were removed by compaction."""
     found = []
     for partition, (first, _) in sorted(open_sources(graph).ends().items()):
         folder, name = graph.source_of(partition).source.folder, graph.partition_name(partition)
         if first:
-            found.append(f"partition {name} begins at offset {first:,}: the table lacks what was before")
+            found.append(f"partition {name} begins at offset {first:,}: the table lacks what came before")
         elif folder is not None and LogFolder(folder).retained(partition % m.MAX_PARTITIONS).segment is not None:
-            found.append(f"partition {name} was compacted: the table lacks rows of keys that have newer records")
+            found.append(f"partition {name} was compacted: the table lacks records of keys that have newer ones")
     return found
 
 
 def _into_own(graph: m.Graph, folder: Path) -> m.Graph:
-    """Return the pipeline with each table in a SQLite database of its own."""
+    """Return the pipeline with each table in a separate SQLite database in the folder."""
     own = {
         node.name: replace(node, sink=m.SqliteSink(str(folder / f"{number}.db"), node.sink.table))
         for number, node in enumerate(graph.sinks)

@@ -1,4 +1,4 @@
-"""Replay: reads the log again, into a shadow of the live table."""
+"""Replay: reads the log again and writes the results to shadow tables beside the live tables."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ SHADOW = "_shadow"
 class ReplayOptions:
     """Options of a replay.
 
-    `checkpoint` is the live run's; if it is the `default` one and missing, or `end` is ``log``, the replay reads to the
-    end of the log. `begin` are offsets to read from, by the names of partitions; windows that end at `since`
-    (microseconds) or before are not written. `into` names the shadow of a single table; by default each shadow has the
-    name of its live table with the suffix `SHADOW`.
+    `checkpoint` is the checkpoint of the live run. If it is the `default` one and does not exist, or if `end` is
+    ``log``, the replay reads to the end of the log. `begin` maps partition names to the offsets to read from. Windows
+    that end at or before `since` (microseconds) are not written. `into` is the name of the shadow of a single table; by
+    default, each shadow has the name of its live table with the suffix `SHADOW`.
     """
 
     checkpoint: Folder
@@ -67,8 +67,8 @@ class ReplayOptions:
 class Replay:
     """A planned replay into the tables of `pipeline`; `notes` are for the user.
 
-    `tables` are the live tables, each with its shadow. `lacks` are the first offsets in the log if the live run read
-    records before them, which the shadow cannot have.
+    `tables` pairs each live table with its shadow. `lacks` is None unless the live run read records that the log no
+    longer holds, which the shadow therefore cannot contain: then it has the first offset of each partition in the log.
     """
 
     pipeline: m.Graph
@@ -80,13 +80,13 @@ class Replay:
 
 
 def shadows(graph: m.Graph, into: str | None, option: str) -> dict[str, str]:
-    """Return the shadow of each live table; `into`, given by the option, names that of a single table."""
+    """Map each live table to its shadow; `into`, the value of `option`, is the name of the shadow of a single table."""
     live = [node.sink.table for node in graph.sinks]
     if into is not None and len(live) > 1:
         msg = f"{option} names one table, but there are {len(live)}: leave it out, so that each is TABLE{SHADOW}"
         raise InputError(msg)
     if into is not None and into.lower() == live[0].lower():
-        msg = f"{into!r} is the live table itself: name another one with {option}"
+        msg = f"{into!r} is the live table itself: choose another name with {option}"
         raise InputError(msg)
     return {table: into or table + SHADOW for table in live}
 
@@ -94,7 +94,7 @@ def shadows(graph: m.Graph, into: str | None, option: str) -> dict[str, str]:
 def plan_replay(graph: m.Graph, options: ReplayOptions) -> Replay:
     """Plan a replay from the log, the live run's checkpoint and its tables; raise a WindrowError if that fails."""
     if options.since is not None and graph.rules:
-        msg = "alerts have no windows, so a replay of them begins at offsets, not at a time: give --from as offsets"
+        msg = "alerts have no windows, so a replay of them begins at offsets, not at a time: use offsets in --from"
         raise InputError(msg)
     warnings: list[str] = []
     graph = with_lists(graph, warnings.append)
@@ -107,7 +107,7 @@ def plan_replay(graph: m.Graph, options: ReplayOptions) -> Replay:
     first = {partition: begin for partition, (begin, _) in there.items()}
     checkpoint = Checkpoint.read(options.checkpoint) if options.end == "live" else None
     if checkpoint is None and options.end == "live" and not options.default:
-        msg = f"there is no checkpoint in {options.checkpoint}: name the live run's, or replay with --to end"
+        msg = f"there is no checkpoint in {options.checkpoint}: use the live run's, or replay with --to end"
         raise CheckpointError(msg)
     epoch = None if checkpoint is None else _epoch(graph, checkpoint)
     end: dict[int, int]
@@ -153,13 +153,13 @@ def plan_replay(graph: m.Graph, options: ReplayOptions) -> Replay:
 
 
 def require_as_far(graph: m.Graph, tables: Mapping[str, str], folder: Folder) -> None:
-    """Raise SinkError if the shadow of a live table ends before the live table's position, or is of another log.
+    """Raise SinkError if a shadow ends before the position of its live table, or was computed from another log.
 
-    See `_position`, with the checkpoint in the folder. If the position of a table is unknown, a live one is taken to be
-    at the end of the log and a shadow at its beginning. A table that a promoted replay replaced can be promoted again,
-    unless a run has written to the live table since.
+    `_position` determines positions, with the checkpoint in the folder. If the position is unknown, a live table is
+    assumed to be at the end of the log and a shadow at its beginning. A table that a promoted replay replaced can be
+    promoted again, unless a run has written to the live table since.
 
-    Raise SinkError also if the log no longer has its beginning, and the shadow begins later than a live table whose
+    Also raise SinkError if the log no longer has its beginning, and the shadow begins later than a live table whose
     beginning no checkpoint records.
     """
     checkpoint = Checkpoint.read(folder)
@@ -176,7 +176,7 @@ def require_as_far(graph: m.Graph, tables: Mapping[str, str], folder: Folder) ->
         if checkpoint is None or checkpoint.run != stands[0]:
             _require_as_early(graph, node.sink, shadow)
         elif checkpoint.place(checkpoint.batch)[0].is_file():
-            _require_log(graph, f"{live!r} is of", checkpoint.note(checkpoint.batch).at, checkpoint.identity)
+            _require_log(graph, f"{live!r} was written from", checkpoint.note(checkpoint.batch).at, checkpoint.identity)
 
 
 def _require_rows(
@@ -190,16 +190,16 @@ def _require_rows(
     if partition is None:
         return
     shadow, name = tables[sink.table], graph.partition_name(partition)
-    end = f"{(here or {}).get(partition, 0):,} of partition {name}"
+    end = f"offset {(here or {}).get(partition, 0):,} of partition {name}"
     if open_database(sink).replayed(shadow) is not None:
         ended = f"the replay into {shadow!r} ended at {end}"
     elif here is not None:
-        ended = f"{shadow!r} has what was read up to {end}"
+        ended = f"{shadow!r} has the records up to {end}"
     else:
-        ended = f"{shadow!r} is of no replay, and nothing says how much of partition {name} is in it"
+        ended = f"no replay wrote {shadow!r}, and nothing records how much of partition {name} is in it"
     msg = (
-        f"{ended}, but {sink.table!r} has what was read up to {offset:,} and would lose rows: replay again with "
-        f"--fresh, without --to, then promote (if the live run has another checkpoint than {folder}, name it with "
+        f"{ended}, but {sink.table!r} has the records up to offset {offset:,} and would lose rows: replay again with "
+        f"--fresh and without --to, then promote (if the checkpoint of the live run is not {folder}, give it with "
         f"--checkpoint)"
     )
     raise SinkError(msg)
@@ -211,8 +211,8 @@ def _require_log(graph: m.Graph, what: str, at: Offset, identity: str | None) ->
     others = [loss for loss in source.find_losses(at, identity).losses if loss.goes_on <= loss.stood]
     if others:
         msg = (
-            f"{what} another log than {source.name} of the pipeline ({others[0]}): name the pipeline of that log, or "
-            f"replay this one again with --fresh, then promote"
+            f"{what} a different log than {source.name} of the pipeline ({others[0]}): use the pipeline of that log, "
+            f"or replay this one again with --fresh, then promote"
         )
         raise SinkError(msg)
 
@@ -224,14 +224,14 @@ def _require_as_early(graph: m.Graph, sink: m.Sink, shadow: str) -> None:
     if begins[0] is not None and (begins[1] is None or begins[0] < begins[1]):
         first = "no windows" if begins[1] is None else f"windows from {format_time(begins[1])} on"
         msg = (
-            f"{shadow!r} has {first}, as the log no longer has its beginning, and {sink.table!r} from "
-            f"{format_time(begins[0])} on, which it would lose: keep the live table"
+            f"{shadow!r} has {first}, as the log no longer has its beginning, but {sink.table!r} has windows from "
+            f"{format_time(begins[0])} on and would lose them: keep the live table"
         )
         raise SinkError(msg)
 
 
 def _first_window(graph: m.Graph, sink: m.Sink, name: str) -> int | None:
-    """Return the start of the first window in a table; None if it has no rows, or rows without windows."""
+    """Return the start of the first window in a table, or None if it has no rows or its rows have no windows."""
     spec = next(spec for spec in sink_specs(graph).values() if spec.sink == sink)
     table = layout(spec.into(name)).result
     if "window_start" not in table.columns:
@@ -242,10 +242,10 @@ def _first_window(graph: m.Graph, sink: m.Sink, name: str) -> int | None:
 
 
 def _position(graph: m.Graph, names: Mapping[str, str], sink: m.Sink, checkpoint: Checkpoint | None) -> Cut | None:
-    """Return the position of a sink's table, or of its shadow by `names`, as the next offset of each partition.
+    """Return the position of a sink's table, or of its shadow in `names`, as the next offset of each partition.
 
-    It is the end of its replay, the position of the checkpoint if that is of its run, or the end of the input of its
-    bounded run, if that was its last step. Return None if it is unknown.
+    This is the end of the replay that wrote the table, the position of the checkpoint if its run wrote the table, or
+    the end of the input if that was the last step of a bounded run. Return None if the position is unknown.
     """
     database, table = open_database(sink), names.get(sink.table, sink.table)
     replayed, stands = database.replayed(table), database.stands(table)
@@ -260,7 +260,10 @@ def _position(graph: m.Graph, names: Mapping[str, str], sink: m.Sink, checkpoint
 
 
 def _end_of_input(graph: m.Graph, names: Mapping[str, str], epoch: int) -> Cut | None:
-    """Return where the input ended in a step, or None, by the clock journal, which is beside the first table."""
+    """Return the offsets at which the input ended in an epoch, according to the clock journal beside the first table.
+
+    Return None if the input did not end in this epoch.
+    """
     sink = graph.sinks[0].sink
     _, _, clocks = beside(names.get(sink.table, sink.table))
     with open_database(sink).snapshot() as snapshot:
@@ -277,7 +280,7 @@ def _end_of_input(graph: m.Graph, names: Mapping[str, str], epoch: int) -> Cut |
 
 
 def run_replay(replay: Replay, options: ReplayOptions, on_step: OnStep, on_start: OnStart) -> Ended:
-    """Replay; `on_start` receives the function that asks it to stop. Raise a WindrowError if it fails."""
+    """Run a replay; `on_start` receives a function that asks it to stop. Raise a WindrowError if it fails."""
     graph = replay.pipeline
     with tracing(graph, options.host, options.on_warning) as traces:
         both = Observer.all_of([Observer(on_step), Observer(name_partitions(graph, traces.on_step))])
@@ -335,9 +338,9 @@ def _run_replay(replay: Replay, options: ReplayOptions, on_step: OnStep, on_star
 def _by_number(
     graph: m.Graph, option: str, given: Mapping[PartitionName, int] | None, there: Mapping[int, tuple[int, int]]
 ) -> dict[int, int] | None:
-    """Return offsets by the numbers of partitions in place of their names.
+    """Replace partition names by partition numbers in a mapping to offsets.
 
-    Raise InputError if an option names a partition that the log does not have, or an offset beyond its end.
+    Raise InputError if an option specifies a partition that the log does not have, or an offset beyond its end.
     """
     if given is None:
         return None
@@ -345,20 +348,20 @@ def _by_number(
     for (partition, offset), name in zip(found.items(), given, strict=True):
         if partition not in there:
             known = ", ".join(str(graph.partition_name(number)) for number in sorted(there)) or "none"
-            msg = f"{option} names partition {name}, which the log does not have: it has {known}"
+            msg = f"{option} specifies partition {name}, which is not in the log: the log has {known}"
             raise InputError(msg)
         end = there[partition][1]
         if offset > end:
-            msg = f"{option} names offset {offset} of partition {name}, which ends at {end}: name at most {end}"
+            msg = f"{option} specifies offset {offset} of partition {name}, which ends at {end}: use at most {end}"
             raise InputError(msg)
     return found
 
 
 def _epoch(graph: m.Graph, checkpoint: Checkpoint) -> int | None:
-    """Return the last epoch of the live tables, None if their run has committed none.
+    """Return the last epoch of the live tables, or None if their run has not committed any.
 
-    It is one more than Spark has noted if the run died between the two commits. Raise CheckpointError if a table is not
-    of the checkpoint's run, or if the tables are at different epochs.
+    It is one more than the epoch that Spark recorded if the run died between the two commits. Raise CheckpointError if
+    another run wrote a table, or if the tables are at different epochs.
     """
     epochs = {node.sink.table: _epoch_of(node.sink, checkpoint) for node in graph.sinks}
     if len(set(epochs.values())) > 1:
@@ -377,8 +380,8 @@ def _epoch_of(sink: m.Sink, checkpoint: Checkpoint) -> int | None:
         return None if epoch is None or epoch < checkpoint.first_epoch else epoch
     if checkpoint.follows is None or checkpoint.follows.run != owner or checkpoint.committed is not None:
         msg = (
-            f"the table {table!r} is not of the run of {checkpoint.folder}: name the checkpoint of the run that writes "
-            "it with --checkpoint, or replay to the end of the log with --to end"
+            f"the run of {checkpoint.folder} did not write the table {table!r}: give the checkpoint of the run that "
+            "did with --checkpoint, or replay to the end of the log with --to end"
         )
         raise CheckpointError(msg)
     return None
@@ -387,11 +390,14 @@ def _epoch_of(sink: m.Sink, checkpoint: Checkpoint) -> int | None:
 def _into_shadows(
     graph: m.Graph, tables: Mapping[str, str], checkpoint: Checkpoint | None, options: ReplayOptions
 ) -> m.Graph:
-    """Return the pipeline from the beginning of its sources into the shadow tables."""
+    """Return the pipeline with each source read from its beginning and each sink writing to its shadow table."""
     latest = [node.name for node in graph.sources if starts_at_latest(node.source)]
     if latest and options.begin is None:
         whose = "" if checkpoint is None else f" (the checkpoint {options.checkpoint} has them)"
-        msg = f"the pipeline starts at the latest records: say at which offsets it did{whose}, as --from 0=100,1=250"
+        msg = (
+            f"the pipeline starts at the latest records: say at which offsets it started{whose}, for example "
+            "--from 0=100,1=250"
+        )
         raise InputError(msg)
 
     def shadow(node: m.Node) -> m.Node:
@@ -417,7 +423,7 @@ def _notes(
 ) -> Iterator[str]:
     if checkpoint is not None:
         where = "the beginning" if epoch is None else f"epoch {epoch}"
-        yield f"as far as the live table: {where} of the checkpoint {options.checkpoint}"
+        yield f"up to the position of the live table: {where} of the checkpoint {options.checkpoint}"
     elif options.end == "live":
         yield f"to the end of the log, as there is no checkpoint {options.checkpoint}"
     if replayed.bounds.rows or replayed.ends:
@@ -426,15 +432,15 @@ def _notes(
         yield f"the clock journal of {graph.sinks[0].sink.table!r} is repeated: {moves}, {inputs}"
     if options.begin is not None:
         yield (
-            "read from offsets on: windows that earlier records fall in lack them, and clocks begin there; "
-            "it cannot be promoted"
+            "read from the given offsets on: windows lack earlier records, and clocks begin there; "
+            "the result cannot be promoted"
         )
     elif any(first.values()):
         missing = {graph.partition_name(partition): offset for partition, offset in first.items() if offset}
         gone = ", ".join(f"{offset:,} of partition {name}" for name, offset in missing.items())
         yield (
-            f"the log no longer has its beginning (the first are {gone}): windows that earlier records fell in lack "
-            f"them, and so do the first verdicts"
+            f"the log no longer has its beginning (its first offsets are {gone}): windows lack earlier records, and "
+            f"the first verdicts do not take them into account"
         )
     early = [node.emit.early for node in graph.nodes if isinstance(node, m.WindowNode)]
     if any(any(trigger_periods(trigger)) for trigger in early if trigger is not None):

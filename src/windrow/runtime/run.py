@@ -1,7 +1,7 @@
-"""Settings of a run on any host, and the command lines that its messages advise.
+"""Settings of a run on any host, and the command lines that its messages recommend.
 
-`RunSettings` is the only record of a run's options, and no host copies it. So a new option touches three files: its
-field is here, the host reads it, and `cli/run.py` passes it (`client/run.py` too if Python has it).
+`RunSettings` is the only record of a run's options, and no host copies it. A new option therefore touches three files:
+its field is added here, the host reads it, and `cli/run.py` passes it (as does `client/run.py` if Python offers it).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ OnAlert = Callable[[Alert], None]
 
 
 def shell_word(text: str) -> str:
-    """Quote a text for a command line; a hidden value is written as its variable, which a shell expands."""
+    """Quote a text for a command line; a hidden value is written as its variable, which the shell expands."""
     if not HIDDEN_VALUES.are_in(text):
         return shlex.quote(text)
     return f'"{HIDDEN_VALUES.hide(_SPECIAL.sub(_ESCAPED, text))}"'
@@ -47,9 +47,9 @@ _ESCAPED: Final = r"\\\1"
 
 @dataclass(frozen=True)
 class CommandLines:
-    """Command lines for a pipeline by its `file`, and its `checkpoint` as named there (empty: the default one).
+    """Command lines for a pipeline in `file`, with the `checkpoint` to pass (empty: the default one).
 
-    `given` are options that the file is read with.
+    `given` are the options with which the file is read.
     """
 
     file: str
@@ -57,7 +57,7 @@ class CommandLines:
     given: str = ""
 
     def of(self, words: str) -> str:
-        """Return ``windrow COMMAND FILE OPTIONS`` for ``COMMAND OPTIONS``; ``{c}`` is the option for the checkpoint."""
+        """Return ``windrow COMMAND FILE OPTIONS`` for ``COMMAND OPTIONS``, with ``{c}`` as the checkpoint option."""
         name, _, options = words.partition(" ")
         option = f"--checkpoint {shell_word(self.checkpoint)}" if self.checkpoint else ""
         given = options.replace("{c}", option).strip()
@@ -65,32 +65,33 @@ class CommandLines:
 
     @property
     def pipeline(self) -> str:
-        """The file with the options that it is read with, as words of a command line."""
+        """The file and the options with which it is read, quoted for a command line."""
         return " ".join(filter(None, [shell_word(self.file), self.given]))
 
 
 PLACEHOLDER: Final = CommandLines("PIPELINE")
-"""Command lines of a pipeline without a file, or whose file is unknown."""
+"""Command lines for a pipeline that has no file, or whose file is unknown."""
 
 
 @dataclass(frozen=True)
 class RunSettings:
     """Settings of a run on any host.
 
-    A step reads at most `max_records` (None: the default of the host). Live, a step starts every `every` microseconds
-    if there is input, earlier if there is much (`windrow.runtime.stream.steps`), and reads less if it would otherwise
-    last longer than `step_time` microseconds. `fresh` first removes the checkpoint and the tables. A new checkpoint
-    starts from `savepoint` if that is given, or with `backfill` from a batch run over all records in the log.
+    A step reads at most `max_records` records (None: the host's default). In a live run, a step starts every `every`
+    microseconds if there is input, or earlier if there is a lot of it (`windrow.runtime.stream.steps`). It reads fewer
+    records if it would otherwise last longer than `step_time` microseconds. `fresh` first removes the checkpoint and
+    the tables. A new checkpoint starts from `savepoint` if given, or, with `backfill`, from a batch run over all
+    records in the log.
 
-    `on_trouble` is called with each fault after which the run retries, and with lost records if `on_data_loss` is
-    "continue"; `on_warning` with problems that do not stop the run, such as a followed file that cannot be read;
-    `on_ready` when a query has started, also after a fault; `on_resume` when an existing checkpoint is locked and fits
-    the pipeline; `on_lag` about once a second with the lag of a live run; `on_alert` with each alert that `watch`
-    raises or resolves.
+    `on_trouble` is called for each fault after which the run retries, and for lost records if `on_data_loss` is
+    "continue". `on_warning` is called for problems that do not stop the run, such as a followed file that cannot be
+    read, and `on_ready` when a query has started, including after a fault. `on_resume` is called when an existing
+    checkpoint is locked and fits the pipeline, `on_lag` about once a second with the lag of a live run, and `on_alert`
+    for each alert that `watch` raises or resolves.
 
-    A run gives up after `retry` seconds of faults without a step (None: a minute, on a cluster or in real time ten).
-    `commands` are the command lines that alerts advise. With `has_company` other runs share this process, so the run
-    takes a session of its own in their Spark.
+    A run gives up after `retry` seconds of faults without a completed step (None: one minute, or ten on a cluster or in
+    real time). `commands` are the command lines that alerts recommend. With `has_company`, other runs share this
+    process, so the run uses its own session in their Spark application.
     """
 
     checkpoint: Folder
@@ -117,11 +118,11 @@ class RunSettings:
 
 
 Watch = Callable[[m.Graph, RunSettings, "RunRecord"], AbstractContextManager[Observer]]
-"""Raises the alerts of a live run, whose record is in the history, from the calls of the observer."""
+"""Returns an observer that raises the alerts of a live run, given its pipeline, settings and history record."""
 
 
 def require_end(settings: RunSettings, remedy: str = "add --until-end") -> None:
-    """Raise InputError, which names a remedy, if the host only runs to the end of the input and the run is live."""
+    """Raise InputError, with a remedy, if the run is live but its host can only run to the end of the input."""
     if settings.host in {"batch", "memory"} and not settings.until_end:
         msg = f"the {settings.host} host reads to the end of the input: {remedy}, or run on the stream host"
         raise InputError(msg)

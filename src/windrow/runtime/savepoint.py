@@ -1,6 +1,6 @@
 """Savepoints, and the fingerprint of a pipeline.
 
-A savepoint is the state of every key group after a step, and the position in the log at which that step ended.
+A savepoint is the state of every key group after a step, with the position in the log at which that step ended.
 """
 
 from __future__ import annotations
@@ -32,18 +32,19 @@ if TYPE_CHECKING:
 FILE = "savepoint.json"
 _FORMAT = 4
 _ENTRY = pa.schema([("kind", pa.string()), ("bucket", pa.int64()), ("blob", pa.large_binary())])
-"""A blob of a key group; the summary is the row without a kind."""
+"""The schema of a key group's blobs; the row without a kind is the summary."""
 
 
 @dataclass(frozen=True)
 class Savepoint:
     """The state of a run after `epoch`, in a folder with one file for each key group.
 
-    `offsets` are the next offsets to read, `partitions` as the checkpoint names them. `at` is the same position as the
-    source records it, and `identity` distinguishes the log from another of the same name (None if it is unknown, as in
-    a savepoint of an older version). `decoded_since` is the offset, by partition, before which records were decoded
-    with other settings than those of `meaning`; a partition that is left out has no such records. The first stage of a
-    salted pipeline only has the clocks as state, which every key group has, so only the second stage's state is saved.
+    `offsets` are the next offsets to read, and `partitions` the partitions that the checkpoint lists. `at` is the same
+    position as the source records it. `identity` distinguishes the log from another log of the same name (None if
+    unknown, as in a savepoint of an older version). `decoded_since` maps a partition to the offset before which its
+    records were decoded with settings other than those in `meaning`; partitions without such records are left out. In a
+    salted pipeline, the only state of the first stage is the clocks, which every key group has, so only the second
+    stage's state is saved.
     """
 
     run: Run
@@ -60,9 +61,9 @@ class Savepoint:
     decoded_since: dict[int, int] = field(default_factory=dict)
 
     def write(self, folder: Folder, states: Iterable[tuple[int, MemoryState]]) -> None:
-        """Write the savepoint with the state of each key group; the folder appears whole or not at all.
+        """Write the savepoint with the state of each key group; the folder appears completely or not at all.
 
-        Raise InputError if the folder is not empty or cannot be created, CheckpointError if writing fails.
+        Raise InputError if the folder is not empty or cannot be created, and CheckpointError if writing fails.
         """
         require_new_folder(folder)
         try:
@@ -97,23 +98,26 @@ class Savepoint:
 
     @staticmethod
     def states(folder: Folder) -> Iterator[tuple[int, MemoryState]]:
-        """Yield the state of each key group, in order; raise CheckpointError at a damaged file."""
+        """Yield the state of each key group, in order; raise CheckpointError if a file is damaged."""
         files = _body(folder)["files"]
         for group in range(len(files)):
             yield group, _read(folder / _file_name(group), files[str(group)])
 
     @staticmethod
     def state(folder: Folder, group: int) -> MemoryState:
-        """Return the state of one key group; raise CheckpointError as `states` does."""
+        """Return the state of one key group; raise CheckpointError if its file is damaged."""
         return _read(folder / _file_name(group), _body(folder)["files"][str(group)])
 
 
 def require_new_folder(folder: Folder) -> None:
-    """Raise InputError unless a savepoint can be written to a folder: it must be empty, or absent and creatable."""
+    """Raise InputError unless a savepoint can be written to a folder, which must be empty or absent.
+
+    Also raise InputError if the folder is absent and cannot be created.
+    """
     created: list[Path] = []
     try:
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            msg = f"{folder} is not empty: name another folder for the savepoint"
+            msg = f"{folder} is not empty: choose another folder for the savepoint"
             raise InputError(msg)
         if not isinstance(folder, Path):
             return
@@ -122,7 +126,7 @@ def require_new_folder(folder: Folder) -> None:
             created.append(parent)
         Path(tempfile.mkdtemp(dir=folder.parent)).rmdir()
     except OSError as exc:
-        msg = f"{folder} cannot be created ({exc.strerror}): name another folder for the savepoint"
+        msg = f"{folder} cannot be created ({exc.strerror}): choose another folder for the savepoint"
         raise InputError(msg) from exc
     finally:
         for parent in reversed(created):
@@ -146,7 +150,7 @@ def _write(path: Path, state: MemoryState) -> dict[str, Any]:
 
 
 def _read(path: Folder, known: dict[str, Any]) -> MemoryState:
-    """Read a key group's file, whose size and digest are known."""
+    """Read a key group's file; raise CheckpointError if its size or digest is not as recorded."""
     try:
         if path.stat().st_size != known["bytes"] or _file_digest(path) != known["sha256"]:
             msg = f"{path} is damaged: it is not what was written; take another savepoint, or restore the file"
@@ -196,7 +200,7 @@ def _file_digest(path: Folder) -> str:
 
 
 Meaning = dict[str, Any]
-"""A pipeline as plain JSON in the words of a pipeline file, with its key groups."""
+"""A pipeline as plain JSON, with the keys of a pipeline file and its number of key groups."""
 
 FREE = {
     ("source", "log", "path"),
@@ -221,7 +225,7 @@ FREE = {
 
 
 def fingerprint(graph: m.Graph) -> Meaning:
-    """Return the settings that the state of a pipeline depends on, and its locations; of a graph, for each stream."""
+    """Return the settings that a pipeline's state depends on, and its locations; for a graph, those of each stream."""
     # the section of a topic has its name
     folders = [source for source in graph.sources if not isinstance(source.source.records, m.KafkaSource)]
     named = {"" if graph.is_short else source.name: source.source.label for source in folders}
@@ -260,7 +264,7 @@ _SAME_TABLE = ("path", "url", "servers", "table", "topic")
 
 @dataclass(frozen=True)
 class OtherTable:
-    """A changed setting of a sink, by its path in a pipeline file, that gives its table other rows than before."""
+    """A changed sink setting, by its path in the pipeline file, that makes existing rows of the sink's table wrong."""
 
     field: str
     there: Any
@@ -268,9 +272,9 @@ class OtherTable:
 
 
 def other_tables(kept: Meaning, graph: m.Graph) -> Iterator[OtherTable]:
-    """Yield the sinks whose table another stream wrote, or the same stream without its changelog.
+    """Yield the sinks whose table was written by another stream, or by the same stream without a changelog.
 
-    A stored pipeline names one sink of each window, so other tables are not checked.
+    A stored pipeline has one sink for each window, so other tables are not checked.
     """
     streams: dict[str, Meaning] = kept.get("streams", {"": kept})
     known = {_table(stream["sink"]): (name, stream["sink"]) for name, stream in streams.items() if "sink" in stream}
@@ -297,7 +301,7 @@ def _table(section: dict[str, dict[str, Any]]) -> str:
 
 @dataclass(frozen=True)
 class RenamedLog:
-    """A source, by its path in a pipeline file, whose rows get another `source` than before."""
+    """A source, by its path in the pipeline file, whose rows get a new value in the column `source`."""
 
     field: str
     there: str
@@ -307,7 +311,7 @@ class RenamedLog:
 
 
 def renamed_logs(kept: Meaning, given: Meaning) -> Iterator[RenamedLog]:
-    """Yield the sources whose log has another name; pipelines stored by older versions have no names."""
+    """Yield the sources whose log was renamed; pipelines stored by older versions have no log names to compare."""
     labels: dict[str, str] = given.get("labels", {})
     for name, there in kept.get("labels", {}).items():
         here = labels.get(name, there)

@@ -1,4 +1,4 @@
-"""Settings of Spark: those that results depend on, those that suit a machine, and those that Spark was given."""
+"""Spark settings: those that results depend on, those that suit a machine, and those given by the user."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ MEANING = {
     "spark.redaction.regex": "(?i)secret|password|token|jaas|credential|keystore[.]key|pem$",
     "spark.sql.redaction.options.regex": "(?i)secret|password|token|jaas|credential|keystore[.]key|pem$|url",
 }
-"""Settings that results and their secrecy depend on: they are the same in every run."""
+"""Settings that results and secrecy depend on, and which are therefore the same in every run."""
 
 MACHINE = {
     "spark.driver.memory": "4g",
@@ -65,37 +65,37 @@ MACHINE = {
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.sql.streaming.stopTimeout": "60s",
 }
-"""Settings that suit most machines; Spark may be given others."""
+"""Settings that suit most machines; the user can override them."""
 
 CLUSTER = {
     # as for the driver: the better compiler would take a third of the time of a live step's tasks
     "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseParallelGC",
 }
-"""Settings that suit executors on other machines; Spark may be given others."""
+"""Settings that suit executors on other machines; the user can override them."""
 
 LOOPBACK = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
-"""Settings of a driver whose executors are on its machine; Spark may be given others."""
+"""Settings of a driver with executors on the same machine only; the user can override them."""
 
 
 @dataclass(frozen=True)
 class SparkOptions:
-    """A command's options of Spark: a master URL, and settings that override all others but `MEANING`."""
+    """A command's Spark options: a master URL, and settings that override all others except `MEANING`."""
 
     master: str | None = None
     conf: Mapping[str, str] = field(default_factory=dict)
 
     def settings(self) -> dict[str, str]:
-        """Return all settings that Spark is given, with ``spark.master``; raise InputError for one that is refused."""
+        """Return all settings given to Spark, including ``spark.master``; raise InputError if one is not allowed."""
         for name, value in self.conf.items():
             if MEANING.get(name, value) != value:
-                msg = f"--conf {name}={value}: answers depend on this setting, which is {MEANING[name]}; leave it out"
+                msg = f"--conf {name}={value}: results depend on this setting, which is {MEANING[name]}; leave it out"
                 raise InputError(msg)
         given = {"spark.master": "local[*]"} | given_settings() | dict(self.conf)
         if self.master is not None:
             given["spark.master"] = self.master
         if not _MASTER.fullmatch(given["spark.master"]):
             msg = (
-                f"--master {given['spark.master']!r} is not a master URL of Spark: give local[*], local[4], "
+                f"--master {given['spark.master']!r} is not a Spark master URL: use local[*], local[4], "
                 "spark://HOST:PORT, k8s://URL or yarn"
             )
             raise InputError(msg)
@@ -103,39 +103,39 @@ class SparkOptions:
 
 
 AS_GIVEN = SparkOptions()
-"""No settings beyond those that Spark is given otherwise."""
+"""No options, so that only the settings of spark-submit, the environment and defaults apply."""
 
 _MASTER = re.compile(r"local(\[(\d+|\*)(, *\d+)?\])?|local-cluster\[.*\]|yarn|(spark|k8s)://.+")
 
 
 def is_local(master: str) -> bool:
-    """Return whether all of Spark is on this machine."""
+    """Return True if all of Spark runs on this machine."""
     return master.startswith("local")
 
 
 def runs_in_driver(master: str) -> bool:
-    """Return whether all tasks run in the driver's JVM, and none in an executor."""
+    """Return True if all tasks run in the driver's JVM, without executors."""
     return master.partition("[")[0] == "local"
 
 
 def settings_of(given: Mapping[str, str], scratch: Path, java_options: str = "") -> dict[str, str]:
-    """Return the settings of a session; those that suit a machine are defaults.
+    """Return the settings of a session; settings that suit the machine are only defaults.
 
-    `java_options` are more options of the driver's Java.
+    `java_options` are additional options for the driver's JVM.
     """
     place = LOOPBACK | _local_folders(scratch, java_options) if is_local(given["spark.master"]) else CLUSTER
     return MACHINE | hadoop_settings() | place | dict(given) | MEANING
 
 
 _LONGEST = 64
-"""Maximum characters of a folder for Spark's sockets, whose paths have at most 107."""
+"""Maximum length of the path of a folder for Spark's sockets, whose paths can have 107 characters."""
 
 
 def _local_folders(scratch: Path, java_options: str) -> dict[str, str]:
-    """Return the settings by which Spark and its JVM keep their temporary files in a folder.
+    """Return the settings that make Spark and its JVM keep their temporary files in a folder.
 
-    SPARK_LOCAL_DIRS overrides them. The small files of the JVM stay in its default folder if a socket's path would be
-    too long.
+    SPARK_LOCAL_DIRS overrides them. The small files of the JVM stay in its default folder if the path of a socket would
+    be too long.
     """
     folder = scratch / "local"
     folder.mkdir(exist_ok=True)
@@ -149,7 +149,7 @@ _OPTIONS = {"--master": "spark.master", "--driver-memory": "spark.driver.memory"
 
 
 def given_settings() -> dict[str, str]:
-    """Return the settings that Spark was given: by spark-submit, PYSPARK_SUBMIT_ARGS, or spark-defaults.conf."""
+    """Return the settings that the user gave to Spark: by spark-submit, PYSPARK_SUBMIT_ARGS, or spark-defaults.conf."""
     if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit runs this process and has read all settings
         from pyspark import SparkConf, SparkContext  # noqa: PLC0415 - commands without Spark start without it
 

@@ -1,1 +1,4 @@
-"""The batch host: a bounded replay as one Spark job, with the operators of the other hosts and no state store."""
+"""The batch host: replays a bounded range of the log as one Spark job, with the same operators as the other hosts.
+
+It needs no state store.
+"""

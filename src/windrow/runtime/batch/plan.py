@@ -1,4 +1,4 @@
-"""The plan of a batch run: its settings, the range of the log that it reads, and how that is cut into steps."""
+"""The plan of a batch run: its settings, the range of the log to read, and the division of this range into steps."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from windrow.telemetry.folders import Folder
 class BatchPlan:
     """The offsets at which a batch starts, and its steps.
 
-    `at` is the position after the last step in the source's own form, and `identity` distinguishes the log from another
-    of the same name; both are None unless a savepoint is written.
+    `at` is the position after the last step, in the source's own form. `identity` distinguishes the log from another
+    log of the same name. Both are None unless a savepoint is written.
     """
 
     begin: Cut
@@ -40,7 +40,7 @@ class BatchPlan:
 
     @property
     def partitions(self) -> tuple[int, ...]:
-        """The partitions that are read."""
+        """The partitions that the batch reads."""
         return tuple(sorted(self.begin))
 
     @property
@@ -49,7 +49,7 @@ class BatchPlan:
         return self.cut.upto[-1] if len(self.cut) else self.begin
 
     def savepoint(self, graph: m.Graph, run: Run, epoch: int) -> Savepoint:
-        """Return the savepoint of a run after the last step."""
+        """Return the savepoint of a run as it stands after the last step."""
         return Savepoint(
             run=run,
             epoch=epoch,
@@ -63,7 +63,7 @@ class BatchPlan:
 
 
 def batch_plan(graph: m.Graph, source: Source, settings: BatchSettings) -> BatchPlan:
-    """Plan a batch over the log as it is now; raise SourceError if the log does not hold the requested offsets."""
+    """Plan a batch over the current contents of the log; raise SourceError if requested offsets are not in the log."""
     identity = None if settings.savepoint is None else source.identity()
     begin, end = _range(graph, source, settings)
     at = None if settings.savepoint is None else source.beginning(end)
@@ -74,7 +74,7 @@ def batch_plan(graph: m.Graph, source: Source, settings: BatchSettings) -> Batch
 
 
 def _range(graph: m.Graph, source: Source, settings: BatchSettings) -> tuple[dict[int, int], dict[int, int]]:
-    """Return the first and next offsets to read of each partition; raise SourceError if the log does not hold them."""
+    """Return the first offset to read and the end offset of each partition; raise SourceError if the log lacks them."""
     there = source.ends()
     begin = {partition: first for partition, (first, _) in there.items()}
     end = {partition: last for partition, (_, last) in there.items()}
@@ -90,18 +90,18 @@ def _range(graph: m.Graph, source: Source, settings: BatchSettings) -> tuple[dic
 
 
 def starts_at_latest(source: m.Source) -> bool:
-    """Return whether a run skips the records that a source holds when it begins."""
+    """Return True if a new run skips the records that the source already holds."""
     return isinstance(source, m.KafkaSource) and source.start == "latest"
 
 
 def _within(asked: Cut, there: dict[int, tuple[int, int]]) -> dict[int, int]:
-    """Return a cut; raise SourceError if the log does not hold its offsets, or no longer holds them."""
+    """Return the requested cut; raise SourceError if one of its offsets is not in the log."""
     for partition, offset in asked.items():
         first, end = there.get(partition, (0, 0))
         if not first <= offset <= end:
             msg = (
-                f"offset {offset} of partition {partition} is not in the log, which holds {first} to {end} now: "
-                "records were lost, or it is another log"
+                f"offset {offset} of partition {partition} is not in the log, which now holds {first} to {end}: "
+                "records were lost, or this is a different log"
             )
             raise SourceError(msg)
     return dict(asked)
@@ -111,8 +111,8 @@ def _within(asked: Cut, there: dict[int, tuple[int, int]]) -> dict[int, int]:
 class StepPlan:
     """The steps of a run, numbered from 0.
 
-    `upto` are the next offsets after each step, all of the same partitions. `control` are the control messages that
-    every key group receives in a step beside its records.
+    `upto` has a cut for each step: the next offset of every partition after that step. `control` maps step numbers to
+    the control messages that every key group receives in that step, in addition to its records.
     """
 
     upto: tuple[Cut, ...]
@@ -122,16 +122,16 @@ class StepPlan:
         return len(self.upto)
 
     def ends_of(self, partition: int) -> list[int]:
-        """Return where each step ends in a partition."""
+        """Return the offset in a partition at which each step ends."""
         return [upto[partition] for upto in self.upto]
 
 
 def slices(begin: Cut, end: Cut, ends: Sequence[Cut], max_records: int, last: tuple[Message, ...]) -> StepPlan:
     """Divide the range between two cuts into steps of about `max_records` offsets.
 
-    In each step a partition advances by its share of the range, so that partitions of one topic stay abreast in time
-    and few windows are open at once. Steps end at each of `ends` that is within the range, with an end of the input.
-    The last step has the messages `last`; it exists even if there is nothing to read.
+    In each step, a partition advances in proportion to its share of the range, so that partitions of one topic stay
+    close in time and few windows are open at once. A step ends at each cut of `ends` within the range, with an end of
+    the input. The last step has the messages `last`, and exists for them even if there is nothing to read.
     """
     upto: list[Cut] = []
     control: dict[int, tuple[Message, ...]] = {}
@@ -154,7 +154,7 @@ def slices(begin: Cut, end: Cut, ends: Sequence[Cut], max_records: int, last: tu
 
 
 def _steps(start: Cut, end: Cut, max_records: int) -> Iterator[Cut]:
-    """Yield the end of each step between two cuts; nothing if they are equal."""
+    """Yield the end of each step between two cuts; yield nothing if the cuts are equal."""
     records = sum(end[partition] - offset for partition, offset in start.items())
     count = -(-records // max_records)
     at = start
@@ -166,20 +166,20 @@ def _steps(start: Cut, end: Cut, max_records: int) -> Iterator[Cut]:
 
 
 MAX_RECORDS = 1_000_000
-"""Default number of records in a step of a bounded run: each step has a fixed cost."""
+"""Default number of records in a step of a bounded run; it is large because each step has a fixed cost."""
 
 
 @dataclass(frozen=True)
 class BatchSettings:
-    """Settings of a batch from `begin` (default: where the source begins) to `end` (default: where the log ends now).
+    """Settings of a batch from `begin` (default: the start of the source) to `end` (default: the end of the log).
 
-    To repeat another run, `bounds` has the watermark moves of its clock journal, `ends` the offsets at which its input
-    ended, in order, `idle_at_end` the partitions that were idle at the end, and `journal` the journal rows to copy.
-    `at_end` overrides the pipeline's. Only windows that end after `since` (microseconds) are written, though all are
-    computed.
+    To repeat another run, `bounds` holds the watermark moves of its clock journal, `ends` the offsets at which its
+    input ended, in order, `idle_at_end` the partitions that were idle at the end, and `journal` the journal rows to
+    copy. `at_end` overrides the pipeline's setting. All windows are computed, but only those that end after `since`
+    (microseconds) are written.
 
-    A step takes at most `max_records` offsets. The state of the key groups at the end is written to the folder
-    `savepoint`, Spark's log to the file `log` (default: stderr). The rows belong to `run` (default: a new one).
+    A step reads at most `max_records` offsets. The final state of the key groups is written to the folder `savepoint`,
+    Spark's log to the file `log` (default: stderr). Rows are written as rows of `run` (default: a new run).
     """
 
     begin: Cut | None = None
@@ -198,12 +198,12 @@ class BatchSettings:
 
 
 def first_outputs(nothing: Mapping[str, StepOutput], journal: pa.Table | None) -> dict[str, StepOutput]:
-    """Return the outputs before those of the first step: the rows of a journal, or nothing."""
+    """Return the outputs that precede those of the first step: the rows of a journal, or empty outputs."""
     return {name: rows if journal is None else replace(rows, clocks=journal) for name, rows in nothing.items()}
 
 
 def ending_after(since: int, output: GroupOutput) -> GroupOutput:
-    """Remove the rows of windows that end at or before a time, and their counts."""
+    """Remove the rows of windows that end at or before `since`, and adjust the counts."""
     by_sink = {
         name: replace(rows, changes=_after(since, rows.changes), late=_after(since, rows.late))
         for name, rows in output.by_sink.items()

@@ -1,4 +1,4 @@
-"""A batch run: a range of the log as one Spark job, whose results are committed step by step."""
+"""A batch run: computes a range of the log in one Spark job, and commits the results step by step."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ from windrow.telemetry.part_times import PartTime, Stopwatch, timing
 from windrow.telemetry.reports import OnStep, StepReport
 
 _TRIES = 3
-"""Number of attempts for a job that fails for a transient reason before anything is written."""
+"""Maximum number of attempts for a job that fails for a transient reason before anything is written."""
 _NOT_BEGUN = "\nnothing was written; start again"
-_BEGUN = "\nonly a part was committed: start over with --fresh"
+_BEGUN = "\nonly some steps were committed: start over with --fresh"
 
 
 class BatchRun:
-    """One run of a pipeline over the log as it is now; the sink's tables must be empty.
+    """One run of a pipeline over the current contents of the log; the sink's tables must be empty.
 
-    All steps are computed before the first is written, each in an epoch of its own.
+    All steps are computed before the first is written. Each step is written in an epoch of its own.
     """
 
     def __init__(self, graph: m.Graph, sink: Sink | SinkGroup, settings: BatchSettings) -> None:
@@ -61,11 +61,14 @@ class BatchRun:
         self._stop = threading.Event()
 
     def stop(self) -> None:
-        """Ask the run to return after the epoch it is writing, or at once while it computes; from any thread."""
+        """Ask the run to return: after the epoch being written, or immediately if it is still computing.
+
+        Can be called from any thread.
+        """
         self._stop.set()
 
     def run(self, on_step: OnStep) -> Ended:
-        """Run; return why it ended. Raise a WindrowError if it failed; committed steps stay."""
+        """Run, and return why the run ended. Raise a WindrowError if it fails; steps already committed remain."""
         settings = self._settings
         if settings.savepoint is not None:
             require_new_folder(settings.savepoint)
@@ -103,7 +106,7 @@ class BatchRun:
             tries += 1
 
     def _write(self, job: Job, run: Run, results: Iterator[tuple[int, list[Row]]], writer: BatchWriter) -> Ended:
-        """Commit the steps, then write the state that follows them to the savepoint."""
+        """Commit the steps, then write the state after the last step to the savepoint."""
         cut = job.plan.cut
         states: Iterator[tuple[int, list[Row]]] = iter(())
         for position, rows in results:
@@ -127,7 +130,7 @@ class BatchRun:
         return "end"
 
     def _explain(self, exc: WindrowError) -> WindrowError:
-        """Return the source's error if it can no longer be read, else the error with the place of Spark's log."""
+        """Return the source's own error if it can no longer be read, else the error with the path of Spark's log."""
         if not isinstance(exc, EngineError):
             return exc
         try:
@@ -140,7 +143,10 @@ class BatchRun:
 
 @contextmanager
 def _cancel_when_stopped(spark: SparkSession, stop: threading.Event, description: str) -> Iterator[None]:
-    """Cancel the Spark jobs of the block once the run is asked to stop; Spark's web page shows their description."""
+    """Cancel the Spark jobs started in the block when the run is asked to stop.
+
+    Spark's UI shows these jobs with the `description`.
+    """
     group, context = f"windrow-{uuid.uuid4()}", spark.sparkContext
     over = threading.Event()
 
@@ -164,7 +170,7 @@ def _cancel_when_stopped(spark: SparkSession, stop: threading.Event, description
 
 @dataclass(frozen=True)
 class Job:
-    """A Spark job that computes the steps of a plan; the other fields are those of `BatchSettings`."""
+    """A Spark job that computes the steps of a plan; see `BatchSettings` for the other fields."""
 
     pipeline: m.Graph
     source: Source
@@ -176,7 +182,8 @@ class Job:
     def results(self, spark: SparkSession, transport: TableTransport) -> Iterator[tuple[int, list[Row]]]:
         """Compute all steps, then yield the number of each step that has output, with the rows of its key groups.
 
-        With `keeps_state`, each group's state follows at the number of steps and its own.
+        With `keeps_state`, the state of each key group follows, at the number of steps plus the number of the key
+        group.
         """
         plan, cut, groups = self.plan, self.plan.cut, self.pipeline.key_groups
         if not len(cut):
@@ -205,9 +212,9 @@ class Job:
 
 
 class BatchWriter:
-    """Commits steps, an epoch each, in a thread of its own, so that the next step is read meanwhile.
+    """Commits each step as an epoch, in a background thread, so that the next step can be read meanwhile.
 
-    The rows of `journal` are written with the first.
+    The rows of `journal` are written with the first step.
     """
 
     def __init__(self, graph: m.Graph, sinks: SinkGroup, journal: pa.Table | None, on_step: OnStep) -> None:
@@ -221,12 +228,12 @@ class BatchWriter:
         self.epoch = -1
 
     def write(self, parts: Sequence[GroupOutput], upto: Cut) -> None:
-        """Commit the next step, which ends at a cut, in the background; call `settle` first."""
+        """Commit the next step, which ends at the cut `upto`, in the background; call `settle` first."""
         self.epoch += 1
         self._writing = self._thread.submit(self._commit, self.epoch, parts, upto)
 
     def settle(self) -> None:
-        """Wait for the commit of the last step; raise its WindrowError if it failed."""
+        """Wait until the last step is committed; raise its WindrowError if the commit failed."""
         writing, self._writing = self._writing, None
         if writing is not None:
             writing.result()
@@ -238,7 +245,7 @@ class BatchWriter:
             self._sinks.commit(self.epoch, self._first)
 
     def close(self) -> None:
-        """Wait for the epoch being written."""
+        """Wait until the current epoch is written."""
         self._thread.shutdown()
 
     def _commit(self, epoch: int, parts: Sequence[GroupOutput], upto: Cut) -> None:
@@ -253,9 +260,9 @@ class BatchWriter:
 def play(
     graph: m.Graph, steps: Sequence[PlayStep | Crash], at_end: Literal["fire", "hold"]
 ) -> list[dict[str, StepOutput]]:
-    """Run a log given in steps; return the output of each step by sink, and last that of the end.
+    """Run a log given as steps; return the output by sink of each step and of the end of the input.
 
-    All partitions exist from the start. A run that crashes starts from the beginning.
+    All partitions exist from the start. After a crash, the run starts again from the beginning.
     """
     fed = [step for step in steps if not isinstance(step, Crash)]
     control: dict[int, tuple[Message, ...]] = {
@@ -283,9 +290,9 @@ def play(
 def write_log(
     graph: m.Graph, steps: Sequence[Sequence[tuple[int, bytes]]], folder: Path, upto: int | None = None
 ) -> tuple[m.Graph, list[Cut]]:
-    """Write the records of the first `upto` steps, or of all, to a folder that may have some of them.
+    """Write the records of the first `upto` steps (default: all) to a folder, which may already contain some of them.
 
-    Return the pipeline over the written log, and the cut after each step.
+    Return the pipeline that reads the written log, and the cut after each step.
     """
     logs: dict[int, list[bytes]] = {partition: [] for step in steps for partition, _ in step}
     cuts: list[Cut] = []

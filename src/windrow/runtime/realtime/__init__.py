@@ -1,7 +1,8 @@
-"""The realtime host: records as they come, on a poll loop within Spark tasks that do not end.
+"""The realtime host: processes records as they arrive, in poll loops inside long-running Spark tasks.
 
-`topics.py` names the topics of a pipeline and creates them, `partition.py` is the loop of a partition and its
-transactions, `checkpoints.py` its state in a compacted topic, `journal.py` the rules and lists that were in force,
-`supervise.py` opens partitions again after failures, `progress.py` says how far they are, `stopping.py` stops a run
-from anywhere, `key_sample.py` looks for keys in two partitions, and `run.py` is the Spark job that places the loops.
+`topics.py` names and creates the topics of a pipeline. `partition.py` has the loop of a partition and its transactions,
+`checkpoints.py` keeps its state in a compacted topic, and `journal.py` records the rules and lists in force at each
+offset. `supervise.py` reopens partitions after failures, `progress.py` reports their positions, `stopping.py` stops a
+run from anywhere, `key_sample.py` looks for keys that occur in several partitions, and `run.py` is the Spark job that
+distributes the loops.
 """

@@ -1,13 +1,13 @@
-"""Incremental checkpoints of a partition's state, as records of a compacted topic.
+"""Incremental checkpoints of a partition's state, stored as records of a compacted topic.
 
-A checkpoint is the state at a position of the log: the blobs that changed since the last checkpoint, and finally a
-manifest with the position. It is written in many transactions while the run continues (blobs are immutable, so the
-state of that position is a dictionary of references). A blob has two slots, which are two keys of the topic, and a
-checkpoint writes the slot that the last complete checkpoint does not use. So the topic always has a complete
-checkpoint, however much of the next is written and whatever compaction has removed: to restore, read the newest slot
-of each blob that is not newer than the manifest.
+A checkpoint is the state at a position of the log. It consists of the blobs that changed since the last checkpoint,
+followed by a manifest with the position. It is written in many transactions while the run continues (blobs are
+immutable, so a dictionary of references preserves the state at that position). Each blob has two slots, which are two
+keys of the topic, and a checkpoint writes the slot that the last complete checkpoint does not use. The topic therefore
+always contains a complete checkpoint, no matter how much of the next one has been written or what compaction has
+removed. To restore it, read for each blob the newest slot that is not newer than the manifest.
 
-A blob too long for a record is in parts, each a record.
+A blob that is too long for one record is divided into parts, each in a record of its own.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from windrow.runtime.realtime.topics import source_of
 from windrow.runtime.savepoint import fingerprint
 
 MAX_VALUE = 900_000
-"""Bytes of a blob in one record; a broker takes a million by default."""
+"""Maximum bytes of a blob in one record; by default, a broker accepts records of up to a million bytes."""
 
 Record = tuple[bytes, bytes | None]
-"""Key and value; a value of None removes what had the key."""
+"""The key and value of a record; a value of None deletes the key."""
 
 _Id = tuple[str, int]
 """A blob's kind and bucket."""
@@ -40,7 +40,7 @@ _MANIFEST = b"manifest"
 
 @dataclass(frozen=True)
 class Manifest:
-    """A complete checkpoint: its number, the next offset of its state, and the meaning of its pipeline."""
+    """A complete checkpoint: its number, the next offset to read after its state, and its pipeline's settings."""
 
     number: int
     position: int
@@ -49,14 +49,14 @@ class Manifest:
 
 @dataclass
 class _Written:
-    """The records of a blob: the slot in use, None if none is complete; and the number of parts in each slot."""
+    """The records of a blob: the slot in use (None if no slot is complete), and the number of parts in each slot."""
 
     slot: int | None
     parts: list[int]
 
 
 class Checkpoints:
-    """The checkpoints in a partition of the state topic: `manifest` and `state` are those of the last complete one.
+    """The checkpoints in a partition of the state topic; `manifest` and `state` belong to the last complete one.
 
     `records` are all records of the partition, in order.
     """
@@ -67,7 +67,7 @@ class Checkpoints:
         self._written: dict[_Id, _Written] = {}
         self._kept: dict[_Id, bytes] = {}
         self._unsure: set[_Id] = set()
-        """Blobs with a slot of an incomplete checkpoint: the next checkpoint must write them, changed or not."""
+        """Blobs with a slot written by an incomplete checkpoint: the next checkpoint writes them even if unchanged."""
         for id_, versions in found.blobs.items():
             number = -1 if found.manifest is None else found.manifest.number
             complete = [
@@ -99,11 +99,11 @@ class Checkpoints:
 
     @property
     def is_writing(self) -> bool:
-        """Whether records of a checkpoint are left to write."""
+        """True if a checkpoint has been begun and some of its records have not been taken yet."""
         return self._pending is not None
 
     def begin(self, state: MemoryState, position: int, meaning: dict[str, Any]) -> None:
-        """Begin a checkpoint of a state, which may change afterwards."""
+        """Begin a checkpoint of a state; later changes to the state do not affect it."""
         number = 0 if self.manifest is None else self.manifest.number + 1
         blobs = dict(state.items())
         summary = state.summary()
@@ -112,7 +112,7 @@ class Checkpoints:
         self._pending = self._records(blobs, Manifest(number, position, meaning))
 
     def take(self, size: int) -> list[Record]:
-        """Return the next records of the checkpoint, of about `size` bytes; with the last of them it is complete."""
+        """Return the next records of the checkpoint, about `size` bytes in total; its last record completes it."""
         taken: list[Record] = []
         while size > 0 and self._pending is not None:
             record = next(self._pending, None)
@@ -157,7 +157,7 @@ def _key(id_: _Id, slot: int, part: int) -> bytes:
 
 @dataclass
 class _Version:
-    """A blob as a checkpoint wrote it into a slot: the number of its parts, and the parts that are there."""
+    """A blob as written to a slot by one checkpoint: the number of its parts, and the parts found in the topic."""
 
     number: int
     slot: int
@@ -167,14 +167,12 @@ class _Version:
 
 @dataclass
 class _Found:
-    """The contents of a partition of the topic."""
-
     manifest: Manifest | None
     blobs: dict[_Id, list[_Version]]
 
     @staticmethod
     def of(records: Iterable[tuple[bytes, bytes | None]]) -> _Found:
-        """Read records; the last record of a key counts."""
+        """Read the records; only the last record of each key counts."""
         last = dict(records)
         manifest = last.pop(_MANIFEST, None)
         # parts of an incomplete blob have another count, or are overwritten
@@ -200,7 +198,7 @@ def _read(manifest: bytes | None) -> Manifest | None:
 
 
 _ELSEWHERE = frozenset({"source", "sink", "servers", "key_groups", "mode", "rules", "lists", "recent"})
-"""Sections on which the state does not depend: locations, and settings that the rules journal has by offset."""
+"""Sections that the state does not depend on: locations, and settings that the rules journal records."""
 
 
 def meaning_of(graph: m.Graph) -> dict[str, Any]:

@@ -1,9 +1,10 @@
-"""The rules journal of a partition, as records of its state topic: the rules and entries in force from an offset on.
+"""The rules journal of a partition: the rules and list entries in force from each offset on.
 
-Rules and lists are not part of the log, so their values when a record was read are written in one transaction with its
-results. A new run reads all committed rows: records below the committed offset are judged by the rules that were in
-force when they were read, in recovery and when a late record has them judged again; later records by the pipeline's
-current rules. No row is ever removed, and each has a key of its own, so compaction keeps them all.
+It is stored as records of the partition's state topic. Rules and lists are not part of the log, so their values at the
+time when a record was read are written in the same transaction as its results. A new run reads all committed rows.
+Records below the committed offset are judged by the rules that were in force when they were read, both in recovery and
+when a late record causes them to be judged again. Later records are judged by the pipeline's current rules. No row is
+ever removed, and each has its own key, so compaction keeps all of them.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ from windrow.runtime.realtime.topics import source_of, state_topic
 
 _PREFIX = b"journal/"
 _ROW_BYTES = MAX_VALUE // 2
-"""Maximum bytes of the entries in a row: as JSON they are slightly longer."""
+"""Maximum bytes of the entries in a row, which are slightly longer as JSON."""
 
 
 class Journal:
-    """The journal of a partition: `read` filters its rows from the records of the state topic.
+    """The journal of a partition; `read` picks its rows out of the records of the state topic.
 
-    `pending` are records of rows to write.
+    `pending` are the records of rows that have not been written yet.
     """
 
     def __init__(self, partition: int) -> None:
@@ -47,11 +48,11 @@ class Journal:
 
     @property
     def rows(self) -> m.RulesJournal:
-        """All rows, including pending ones."""
+        """All rows, including pending rows."""
         return m.RulesJournal(tuple(self._versions), tuple(self._changes))
 
     def read(self, records: Iterable[Record]) -> Iterator[Record]:
-        """Add the rows among records to the journal, and yield the others."""
+        """Add the journal rows among the records, and yield all other records."""
         for key, value in records:
             if not key.startswith(_PREFIX):
                 yield key, value
@@ -64,7 +65,7 @@ class Journal:
                     self._note(row)
 
     def require_held(self, rules: m.RuleSet, name: str) -> None:
-        """Raise InputError if the rules of the pipeline `name` need more history than the state has for older rules."""
+        """Raise InputError if the rules need more history than the state holds; `name` is the pipeline's."""
         if not self._versions:
             return
         recent = rules.recent
@@ -87,7 +88,7 @@ class Journal:
             raise InputError(msg)
 
     def begin(self, rules: m.RuleSet, offset: int) -> None:
-        """Put rules in force from an offset on; call `require_held` before."""
+        """Put rules in force from an offset on; call `require_held` first."""
         now = m.RulesVersion.of(rules, self._partition, offset)
         last = self._versions[-1] if self._versions else None
         if last is None or replace(last, offset=offset) != now:
@@ -95,7 +96,7 @@ class Journal:
             self._append(_plain(now))
 
     def change(self, name: str, entries: AbstractSet[str], offset: int) -> list[m.ListChange]:
-        """Set the entries of a list from an offset on; return the changes."""
+        """Replace the entries of a list from an offset on, and return the changes."""
         known = self._entries[name]
         removed = [m.ListChange(self._partition, offset, name, removed=part) for part in _parts(known - entries)]
         added = [m.ListChange(self._partition, offset, name, part) for part in _parts(entries - known)]
@@ -115,7 +116,10 @@ class Journal:
 
 
 def read_journal(graph: m.Graph) -> m.RulesJournal:
-    """Return the committed journal of all partitions of a pipeline's realtime runs; raise SourceError if unreadable."""
+    """Return the committed journal of all partitions of a pipeline's realtime runs.
+
+    Raise SourceError if it cannot be read.
+    """
     source = source_of(graph)
     topic, settings = state_topic(graph), client_options(source)
     preflight(source)
@@ -138,7 +142,7 @@ def read_journal(graph: m.Graph) -> m.RulesJournal:
 
 
 def _parts(entries: AbstractSet[str]) -> Iterator[tuple[str, ...]]:
-    """Divide entries into parts whose rows fit in a record."""
+    """Divide entries into parts that each fit in one record."""
     part: list[str] = []
     size = 0
     for entry in sorted(entries):

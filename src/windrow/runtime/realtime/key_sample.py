@@ -1,7 +1,7 @@
-"""Samples of a topic's last records, which show whether it is partitioned by the key of its pipeline.
+"""Samples of a topic's last records, to detect that the topic is not partitioned by the pipeline's key.
 
-Each partition is a run of its own, so records of a key in two partitions are processed apart. A run cannot compare all
-keys; but if a topic is partitioned by something else, a few records of each partition show it.
+Each partition is processed independently, so the records of a key that occurs in two partitions are not combined. A run
+cannot compare all keys, but if a topic is partitioned by something else, a few records of each partition show it.
 """
 
 from __future__ import annotations
@@ -24,31 +24,31 @@ from windrow.errors import SourceError
 from windrow.runtime.realtime.topics import source_of
 
 _SAMPLE = 1000
-"""Records of a partition."""
+"""Number of records sampled from each partition."""
 _EVERY = 60.0
-"""Seconds between two samples of a run, until keys were found in two partitions."""
+"""Seconds between two samples of a run, until a key is found in two partitions."""
 
 
 @dataclass(frozen=True)
 class KeySample:
-    """The number of `keys` in a sample, and the number of those `met` in two or more partitions."""
+    """A sample of keys: the number of distinct `keys`, and the number that occur in two or more partitions (`met`)."""
 
     keys: int
     met: int
 
     @property
     def text(self) -> str:
-        """The warning about keys that are in two partitions."""
+        """A warning about the keys that occur in more than one partition."""
         return (
             f"{self.met:,} of {self.keys:,} keys in the last {_SAMPLE:,} records of each partition are in two "
-            "partitions or more: each partition counts such a key by itself; partition the topic by the key"
+            "or more partitions, and each partition counts the key separately; partition the topic by the key"
         )
 
 
 def sample_keys(graph: m.Graph) -> KeySample:
-    """Read the last records of each partition, and count the keys; raise SourceError if they cannot be read.
+    """Read the last records of each partition and count their keys; raise SourceError if they cannot be read.
 
-    A key that is derived in a stream, not in the source, is not counted.
+    Keys that a stream derives are not counted, as the source does not have them.
     """
     topic, names = KafkaTopic(source_of(graph)), list(graph.partition_key)
     ends = {number: (max(first, end - _SAMPLE), end) for number, (first, end) in topic.ends().items()}
@@ -66,7 +66,7 @@ def sample_keys(graph: m.Graph) -> KeySample:
 
 
 class KeyWatch:
-    """Samples the topic of a run periodically, and warns once."""
+    """Samples the topic of a run periodically, and warns once if keys occur in more than one partition."""
 
     def __init__(self, graph: m.Graph, on_warning: Callable[[str], None]) -> None:
         self._pipeline = graph
@@ -75,7 +75,7 @@ class KeyWatch:
         self._has_warned = False
 
     def look(self) -> None:
-        """Take a sample if one is due; a topic that cannot be read is sampled later."""
+        """Take a sample if one is due; if the topic cannot be read, wait for the next one."""
         now = time.monotonic()
         if self._has_warned or (self._looked is not None and now - self._looked < _EVERY):
             return

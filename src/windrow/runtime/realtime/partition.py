@@ -1,17 +1,17 @@
-"""The loop of one partition: poll, step, and one Kafka transaction for changes, position and checkpoint.
+"""The loop of one partition: poll, process, and commit changes, position and checkpoint in one Kafka transaction.
 
-A partition is a run of its own: all operators of its records are here, with one key group, and its clock is the low
-watermark. Its output is a function of the partition's log, not of polls, transactions or crashes.
+Each partition is processed independently: all operators for its records run here, with one key group, and its own clock
+is the low watermark. Its output depends only on the partition's log, not on polls, transactions or crashes.
 
-* The transactional id of the partition is a fence: a new run aborts the open transaction of the last one, whose later
-  writes are refused. Reasons to refuse the new run are checked before, so that it stops no healthy run.
-* To begin, a run restores the last complete checkpoint and reads the log from there. Up to the committed offset the
-  operators run, but nothing is written: their output was committed with the offset. Operators give the same output for
-  every cut of the log into steps, so a cut at the committed offset separates the written output from the rest.
-* A transaction has the output since the last one, the offset that it was computed up to, and some records of the
-  checkpoint that is being written. It is committed periodically, even without output.
+* The transactional ID of the partition acts as a fence: a new run aborts the open transaction of the previous run,
+  whose later writes are refused. Reasons to refuse the new run are checked first, so that it cannot stop a healthy run.
+* To begin, a run restores the last complete checkpoint and reads the log from there. Up to the committed offset, the
+  operators run but nothing is written, because their output was committed with that offset. Operators produce the same
+  output however the log is divided into steps, so a cut at the committed offset separates written output from the rest.
+* A transaction contains the output since the previous one, the offset up to which it was computed, and some records of
+  the checkpoint being written. It is committed periodically, even without output.
 
-The wall clock decides when to commit, and is in the headers of changes; no operator reads it.
+The wall clock determines when to commit, and appears in the headers of changes, but no operator reads it.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ T = TypeVar("T")
 
 POLL_SECONDS = 0.004
 _POLL_RECORDS = 1000
-"""Maximum records of a poll; a poll that returns as many shows that more are waiting."""
+"""Maximum number of records in a poll; a full poll shows that more records are waiting."""
 _BEHIND_RECORDS = 10_000
 _CHECKPOINT_EVERY = 10.0
 _CHECKPOINT_BYTES = 256 << 10
@@ -62,7 +62,7 @@ _CHECKPOINT_BYTES = 256 << 10
 _POSITION_EVERY = 1.0
 """Seconds after which a position without output is committed."""
 _RENEW_EVERY = 3600.0
-"""Seconds after which an offset is committed again: a broker drops offsets and fences that are a week old."""
+"""Seconds after which an offset is committed again, because a broker drops offsets and fences after a week."""
 _CALL_SECONDS = 10.0
 _TRANSACTION_MS = 10_000
 """Milliseconds after which a broker aborts the open transaction of a lost task."""
@@ -73,15 +73,16 @@ _ATTEMPTS = 5
 
 
 class FencedError(RunError):
-    """Another task runs the partition now, or a transaction that took too long was aborted."""
+    """Raised when another task runs the partition now, or when a transaction took too long and was aborted."""
 
 
 @dataclass(frozen=True)
 class Owner:
-    """The task that runs a partition, committed with each offset: its run, and the number of its attempt.
+    """The task that runs a partition, identified by its run and attempt number; it is committed with each offset.
 
-    It began at `begun` (seconds since the epoch), after `deaths` attempts had died at the offset, each within a minute,
-    and has `ended` if it was asked to. The run has read the partition from the offset `first` on.
+    `begun` is when it began (seconds since the epoch). `deaths` is the number of earlier attempts that died at the same
+    offset, each within a minute. `ended` is True if it ended because it was asked to. `first` is the offset from which
+    the run has read the partition.
     """
 
     run: str
@@ -93,17 +94,17 @@ class Owner:
 
     @staticmethod
     def of(committed: TopicPartition | None) -> Owner | None:
-        """Return the owner that committed an offset, or None."""
+        """Return the owner stored with a committed offset, or None."""
         return None if committed is None or not committed.metadata else Owner(**json.loads(committed.metadata))
 
     def is_task_of(self, other: Owner) -> bool:
-        """Whether both are one attempt of one run."""
+        """Return True if both are the same attempt of the same run."""
         return (self.run, self.attempt) == (other.run, other.attempt)
 
 
 @dataclass(frozen=True)
 class Partition:
-    """A partition of a pipeline's only source, and the task that runs it; serialized to that task."""
+    """A partition of a pipeline's only source, and the task that runs it; this object is serialized to the task."""
 
     pipeline: m.Graph
     number: int
@@ -111,7 +112,7 @@ class Partition:
 
     @property
     def source(self) -> m.KafkaSource:
-        """The topic that is read."""
+        """The topic that the pipeline reads."""
         return source_of(self.pipeline)
 
     @property
@@ -120,11 +121,11 @@ class Partition:
         return min(sink.commit for sink in sinks_of(self.pipeline)) / 1_000_000
 
     def open(self) -> PartitionRun:
-        """Take over the partition, restore its state and begin."""
+        """Take over the partition, restore its state, and begin to process it."""
         return PartitionRun(self)
 
     def last_owner(self) -> Owner | None:
-        """Return the task that committed last, or None."""
+        """Return the task that committed last, or None if there is no commit."""
         tail = Tail(self.source.topic, self.number, client_options(self.source), group_of(self.pipeline))
         try:
             return Owner.of(tail.committed(TIMEOUT))
@@ -133,10 +134,10 @@ class Partition:
 
 
 class PartitionRun:
-    """The run of a partition: `turn` is one pass of its loop.
+    """The run of a partition; `turn` is one pass of its loop.
 
-    Raise SourceUnavailableError or SinkUnavailableError for temporary faults: the run is abandoned then, and opened
-    again.
+    Its methods raise SourceUnavailableError or SinkUnavailableError on temporary faults. The caller then abandons the
+    run and opens the partition again.
     """
 
     def __init__(self, job: Partition) -> None:
@@ -198,12 +199,12 @@ class PartitionRun:
             self._host.begin([self._checkpoints.state])
             self._tail.seek(manifest.position)
         self.position = self._tail.next
-        """The next offset after the last record that the operators have processed; its output is in a transaction."""
+        """The offset after the last record that the operators have processed; their output is in a transaction."""
         self._most, self._gathers_until = _POLL_RECORDS, 0.0
         self._committed_at = time.monotonic()
 
     def _open_host(self) -> MemoryHost:
-        """Return the host; the current rules and lists are in force from `done` on."""
+        """Return the host, with the current rules and lists in force from the offset `done` on."""
         # one key group: a small step must not be split into many
         pipeline = replace(self._job.pipeline, key_groups=1)
         for rules in (node.rules for node in pipeline.rules):
@@ -220,7 +221,7 @@ class PartitionRun:
         return MemoryHost(pipeline, [self._place.partition])
 
     def _begin_state(self) -> None:
-        """Commit the first state with the first offset, so that each committed offset has a state."""
+        """Commit the initial state with the first offset, so that every committed offset has a state."""
         self._owner = replace(self._owner, first=self.done)
         self._checkpoints.begin(MemoryState(), self.done, self._meaning)
         self._write_journal()
@@ -229,7 +230,7 @@ class PartitionRun:
         self._is_open = False
 
     def turn(self, seconds: float = POLL_SECONDS) -> None:
-        """Process the records since the last turn, or the first within `seconds`, and commit if it is time."""
+        """Process the records that have arrived, waiting up to `seconds` for the first, and commit when due."""
         time.sleep(max(0.0, self._gathers_until - time.monotonic()))
         batch = self._tail.poll(self._most, seconds)
         # a run that is behind polls more records at once, as a record costs less then
@@ -250,20 +251,19 @@ class PartitionRun:
         self._commit()
 
     def close(self) -> None:
-        """Commit the output and the end of the task, and close the clients."""
+        """Commit the remaining output and the fact that the task has ended, then close the clients."""
         self._owner = replace(self._owner, ended=True)
         self._commit(is_last=True)
         self.abandon()
 
     def abandon(self) -> None:
-        """Close the clients; the next task of the partition repeats uncommitted work."""
+        """Close the clients; the next task of the partition will repeat uncommitted work."""
         self._producer.client.purge()
         self._tail.close()
         for topic in self._lists.values():
             topic.close()
 
     def _write(self, group: GroupOutput, batch: pa.RecordBatch, read: int) -> None:
-        """Send the rows of the key group."""
         records = [record for name, rows in group.by_sink.items() for record in self._records[name].of(rows)]
         stamps = self._stamps(group, batch, read) if records else []
         for record in records:
@@ -273,7 +273,10 @@ class PartitionRun:
             self._send(record.topic, partition, record.key, record.value, headers)
 
     def _stamps(self, group: GroupOutput, batch: pa.RecordBatch, read: int) -> Headers:
-        """Return the times of the stages of an output, in microseconds; the log time is the poll's earliest."""
+        """Return the times at which an output passed each stage, in microseconds.
+
+        The log time is the earliest of the poll.
+        """
         found = {"read": read, "decided": time.time_ns() // 1000}
         logged = pc.min(batch.column("log_time").cast(pa.int64())).as_py()
         if logged is not None:
@@ -311,7 +314,7 @@ class PartitionRun:
         self._committed_at = now
 
     def _follow_lists(self) -> None:
-        """Apply changes of lists in topics to the records that are not processed yet."""
+        """Apply changes of lists in topics to the records that have not been processed yet."""
         if self.position < self.done:
             return
         for name, topic in self._lists.items():
@@ -319,7 +322,7 @@ class PartitionRun:
                 self._host.change_lists(self._journal.change(name, topic.entries, self.position))
 
     def _write_journal(self) -> None:
-        """Put the journal's new rows into the transaction, with the output that they decided."""
+        """Add the new rows of the journal to the transaction that contains the output they determined."""
         for key, value in self._journal.pending:
             self._send(self._state_topic, self._place.partition, key, value, [])
         self._journal.pending.clear()
@@ -331,10 +334,10 @@ class PartitionRun:
         self._producer.commit()
 
     def _send_offset(self, at: TopicPartition) -> None:
-        """Put an offset into the transaction; raise SinkUnavailableError if that takes too long.
+        """Add an offset to the transaction; raise SinkUnavailableError if this takes too long.
 
-        If the client has lost the broker of the group it ignores its timeout, and may wait forever (librdkafka, issue
-        5456): then its thread is abandoned, and the next producer fences it.
+        If the client has lost the group's broker, it ignores its timeout and may wait forever (librdkafka, issue 5456).
+        Its thread is then abandoned, and the next producer fences it.
         """
         send = partial(self._producer.client.send_offsets_to_transaction, [at], self._tail.group(), _CALL_SECONDS)
         try:
@@ -347,7 +350,7 @@ class PartitionRun:
             raise SinkUnavailableError(msg) from exc
 
     def _checkpoint(self, now: float) -> None:
-        """Put some records of a checkpoint into the transaction, if one is due."""
+        """Add some records of a checkpoint to the transaction; begin a new checkpoint when due."""
         checkpoints = self._checkpoints
         last = checkpoints.manifest
         is_due = now - self._checkpointed >= _CHECKPOINT_EVERY and (last is None or last.position < self.position)
@@ -359,9 +362,9 @@ class PartitionRun:
             self._send(self._state_topic, self._place.partition, key, value, [])
 
     def _read_stored(self, settings: dict[str, str], begin: int, into: dict[bytes, bytes | None]) -> int:
-        """Read the partition of the state topic from an offset on: rows of the journal into it, other records `into`.
+        """Read the partition of the state topic from an offset on, and return the next offset.
 
-        Return the next offset.
+        Rows of the journal are added to it, and all other records to the mapping `into`.
         """
         number = self._place.partition
         first, end = Admin(self._state_topic, settings, TIMEOUT).offsets([number])[number]
@@ -371,7 +374,7 @@ class PartitionRun:
         return end
 
     def _require_fit(self, topic: KafkaTopic, manifest: Manifest | None, committed: TopicPartition | None) -> None:
-        """Raise RecordsLostError if the log lacks records that the state needs, InputError if it does not fit."""
+        """Raise RecordsLostError if the log lacks records that the state needs, or InputError if the state is unfit."""
         if manifest is None:
             return
         self._require_log(topic, manifest, manifest.position)
@@ -382,21 +385,24 @@ class PartitionRun:
             self._journal.require_held(node.rules, self._job.pipeline.name)
 
     def _committed_offset(self, manifest: Manifest | None, committed: TopicPartition | None) -> int:
-        """Return the committed offset, or 0; raise InputError if the state does not match it."""
+        """Return the committed offset, or 0 if there is none; raise InputError if the state does not match it."""
         position = None if manifest is None else manifest.position
         stands = None if committed is None else committed.offset
         if (stands is None) != (position is None) or (stands or 0) < (position or 0):
             msg = (
                 f"partition {self._place.partition} of {self._place.topic}: the consumer group "
-                f"{group_of(self._job.pipeline)} stands at {'no offset' if stands is None else stands}, and the state "
-                f"in {self._state_topic} at {'none' if position is None else position}: one of the two was changed or "
-                "has expired. Put it back, or give the pipeline another name"
+                f"{group_of(self._job.pipeline)} is at {'no offset' if stands is None else f'offset {stands}'}, and "
+                f"the state in {self._state_topic} at {'none' if position is None else position}: one of the two was "
+                "changed or has expired. Restore it, or give the pipeline another name"
             )
             raise InputError(msg)
         return stands or 0
 
     def _require_log(self, topic: KafkaTopic, manifest: Manifest, stood: int) -> None:
-        """Raise RecordsLostError if the topic is not that of the state, or lacks records from `stood` on."""
+        """Raise RecordsLostError if the topic is not the one that the state belongs to, or lacks records.
+
+        `stood` is the first offset whose record is needed.
+        """
         number, known = self._place.partition, manifest.meaning.get(_TOPIC_ID)
         found = topic.find_losses({topic.name: {str(number): stood}}, known)
         losses = [loss for loss in found.losses if loss.partition == number]
@@ -405,14 +411,14 @@ class PartitionRun:
             losses = [Loss(number, stood, topic.ends()[number][0], "the topic was recreated")]
         if losses:
             msg = (
-                f"the log {topic.name} lost records: {listed(losses)}. What was committed stays, and the state in "
-                f"{self._state_topic} needs them: give the pipeline another name, so that it starts over with what is "
-                "there"
+                f"the log {topic.name} lost records: {listed(losses)}. Committed results stay, but the state in "
+                f"{self._state_topic} needs the lost records: give the pipeline another name, so that it starts over "
+                "with the records that are left"
             )
             raise RecordsLostError(msg)
 
     def _require_same(self, meaning: Mapping[str, Any]) -> None:
-        """Raise InputError if the state is of a pipeline with another meaning."""
+        """Raise InputError if the state was written by a pipeline with a different meaning."""
         # older versions did not record the stream of a topic
         meaning = {"tables": self._meaning.get("tables"), **meaning}
         changed = sorted(name for name in {*meaning, *self._meaning} if meaning.get(name) != self._meaning.get(name))
@@ -424,7 +430,10 @@ class PartitionRun:
             raise InputError(msg)
 
     def _next_owner(self, committed: TopicPartition | None) -> Owner:
-        """Return this task as the successor of the last owner; raise RunError if many attempts died at this offset."""
+        """Return this task as the successor of the last owner.
+
+        Raise RunError if several attempts in a row have died at this offset.
+        """
         last, own = Owner.of(committed), self._job.owner
         now = time.time()
         if committed is None or last is None or last.run != own.run:
@@ -435,7 +444,7 @@ class PartitionRun:
         if deaths >= _ATTEMPTS:
             msg = (
                 f"the Python worker of partition {self._place.partition} of {self._place.topic} has died {deaths} "
-                f"times in a row behind offset {committed.offset}; its messages are in the log of Spark"
+                f"times in a row after offset {committed.offset}; its messages are in Spark's log"
             )
             raise RunError(msg)
         return replace(own, begun=now, deaths=deaths, first=last.first)
@@ -453,11 +462,11 @@ class PartitionRun:
 
 
 _TOPIC_ID = "topic_id"
-"""The key of the topic's id beside the meaning of a pipeline."""
+"""The key under which the topic's ID is stored beside the pipeline's settings."""
 
 
 def _cut(batch: pa.RecordBatch, done: int) -> Iterator[tuple[pa.RecordBatch, bool]]:
-    """Split records at the committed offset; yield each part and whether it is new."""
+    """Split records at the committed offset; yield each part, with True if its records are new."""
     below = int((to_micros(batch.column("offset")) < done).sum())
     if below:
         yield batch.slice(0, below), False
@@ -466,7 +475,7 @@ def _cut(batch: pa.RecordBatch, done: int) -> Iterator[tuple[pa.RecordBatch, boo
 
 
 def in_background(call: Callable[[], T]) -> Future[T]:
-    """Call a function in a daemon thread."""
+    """Call a function in a daemon thread, and return a future of its result."""
     future: Future[T] = Future()
 
     def run() -> None:

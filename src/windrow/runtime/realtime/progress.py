@@ -24,7 +24,10 @@ REPORT_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class Position:
-    """The position of a partition: its committed offset and the task that committed it, or None; and its log's ends."""
+    """The position of a partition: its committed offset, the task that committed it, and the two ends of its log.
+
+    The offset and the task are None if nothing has been committed.
+    """
 
     partition: int
     committed: int | None
@@ -39,7 +42,10 @@ class Position:
 
 
 class Positions:
-    """Reads the positions of a pipeline's partitions, with a timeout of `seconds` a request; keeps its clients."""
+    """Reads the positions of a pipeline's partitions, with a timeout of `seconds` for each request.
+
+    It keeps its clients open between requests.
+    """
 
     def __init__(self, graph: m.Graph, seconds: float = TIMEOUT) -> None:
         self._source = source_of(graph)
@@ -48,7 +54,10 @@ class Positions:
         self._topic = Admin(self._source.topic, settings, seconds)
 
     def topic_id(self) -> str:
-        """Return the id of the topic, which distinguishes it from another of its name; raise as `ask` does."""
+        """Return the ID that distinguishes the topic from another topic of the same name.
+
+        Raise SourceError if the broker or the topic is unavailable.
+        """
         return self._topic.topic_id()
 
     def ask(self) -> list[Position]:
@@ -65,7 +74,7 @@ class Positions:
 
 
 class Progress:
-    """Reports the commits of the run with the id `run`, and checks that its topic stays the same."""
+    """Reports the commits of the run with the ID `run`, and checks that its topic has not been replaced."""
 
     def __init__(
         self,
@@ -88,9 +97,9 @@ class Progress:
         self._last: dict[PartitionName, int] = {}
 
     def report(self, on_step: OnStep) -> None:
-        """Report the commits since the last report, if there are any and a broker answers.
+        """Report the commits since the last report, if there are any and the broker answers.
 
-        Raise RecordsLostError if the topic was recreated, RunError if its number of partitions has changed.
+        Raise RecordsLostError if the topic was recreated, or RunError if its number of partitions has changed.
         """
         try:
             topic_id, positions = self._positions.topic_id(), self._positions.ask()

@@ -1,7 +1,7 @@
-"""The Spark job of a realtime run: tasks that do not end, each with the loops of some partitions.
+"""The Spark job of a realtime run: long-running tasks, each with the loops of some partitions.
 
-Spark places the tasks, ships what they need, and starts one again whose worker died. What the tasks keep is in Kafka:
-nothing goes through the driver but the news that a partition cannot be run, and no checkpoint directory is written.
+Spark places the tasks, ships what they need, and restarts a task whose worker has died. The tasks keep their state in
+Kafka. Only the failure of a partition goes through the driver, and no checkpoint directory is written.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from windrow.runtime.stream.checkpoint import log_of
 from windrow.telemetry.reports import OnStep
 
 _FAILURES = "1000000"
-"""How often a task may fail: a job that runs for a year must not end with its fourth failure."""
+"""Maximum number of failures of a task: a job that runs for a year must not end with its fourth failure."""
 _STOP_SECONDS = 30.0
 _RETRY_SECONDS = 600.0
 """Default seconds without an answer from a broker after which a run gives up."""
@@ -42,21 +42,19 @@ _JOBS = "windrow-realtime"
 
 
 class _Failures(AccumulatorParam[list[tuple[str, str]]]):
-    """Collects the class and message of each error by which a partition cannot be run."""
+    """Collects the class and message of each error that prevents a partition from running."""
 
     def zero(self, value: list[tuple[str, str]]) -> list[tuple[str, str]]:
-        """Return an empty list."""
         del value
         return []
 
     def addInPlace(self, value1: list[tuple[str, str]], value2: list[tuple[str, str]]) -> list[tuple[str, str]]:  # noqa: N802 - Spark's name
-        """Join two lists."""
         return value1 + value2
 
 
 @dataclass(frozen=True)
 class _Task:
-    """A task of the job; it ends when its run is asked to stop, or with a failure that a new attempt would repeat."""
+    """A task of the job; it ends when its run is asked to stop, or on a failure that a new attempt would repeat."""
 
     pipeline: m.Graph
     run: str
@@ -64,7 +62,6 @@ class _Task:
     failures: Accumulator[list[tuple[str, str]]]
 
     def __call__(self, groups: Iterable[list[int]]) -> None:
-        """Run the partitions of the task."""
         context = TaskContext.get()
         owner = Owner(self.run, 0 if context is None else context.attemptNumber())
         jobs = [Partition(self.pipeline, number, owner) for group in groups for number in group]
@@ -78,8 +75,8 @@ class _Task:
 class RealtimeRun:
     """Runs a pipeline until it is asked to stop.
 
-    It warns once if a sample of the topic shows that it is not partitioned by the key, and of each key of a list's
-    topic that cannot be an entry.
+    It warns once if a sample shows that the topic is not partitioned by the key. It also warns about each key in the
+    topic of a list that cannot be a list entry.
     """
 
     def __init__(self, graph: m.Graph, settings: RunSettings) -> None:
@@ -88,11 +85,14 @@ class RealtimeRun:
         self._stop = threading.Event()
 
     def stop(self) -> None:
-        """Ask the tasks to commit their results and end; from any thread."""
+        """Ask the tasks to commit their results and end; can be called from any thread."""
         self._stop.set()
 
     def run(self, on_step: OnStep) -> Literal["asked"]:
-        """Run; report once a second. Raise a WindrowError if a partition cannot be run; committed results stay."""
+        """Run, reporting progress once a second, until asked to stop.
+
+        Raise a WindrowError if a partition cannot be run; results already committed remain.
+        """
         partitions = prepare_topics(self._pipeline)
         run = Announced(uuid.uuid4().hex, time.time())
         try:
@@ -163,7 +163,7 @@ _LOCAL = re.compile(r"local(?:\[(\d+|\*)(?:, *\d+)?\])?")
 
 
 def task_options(spark: SparkOptions) -> SparkOptions:
-    """Return Spark's options for tasks that do not end; raise InputError for speculation, which runs tasks twice."""
+    """Return Spark's options for long-running tasks; raise InputError if speculation, which runs tasks twice, is on."""
     given = spark.settings()
     if given.get("spark.speculation", "false").lower() == "true":
         msg = "spark.speculation is set, and would run each partition twice; leave it out"

@@ -1,4 +1,4 @@
-"""Latencies of changes, by the stamps that a realtime run writes into their headers."""
+"""Latencies of changes, computed from the timestamps that a realtime run writes into their headers."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ STAGES = ("event", "logged", "read", "decided", "appended")
 """The stages of a change, in order: each is a time in microseconds."""
 _QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "max": 1.0}
 _OPEN_SECONDS = 10.0
-"""Timeout of reading a topic with an open transaction at its end."""
+"""Timeout in seconds for reading a topic that has an open transaction at its end."""
 
 
 def last_latencies(source: m.KafkaSource, records: int = 10_000) -> tuple[int, dict[str, dict[str, float]]]:
-    """Return the number of a topic's last changes with stamps, and their `latencies`."""
+    """Return the number of stamped changes among the last records of a topic, and their `latencies`."""
     stamps = list(_read_last(source, records))
     return len(stamps), latencies(stamps)
 
 
 def latencies(stamps: Sequence[Mapping[str, int]]) -> dict[str, dict[str, float]]:
-    """Return the quantiles, in milliseconds, of the time between two stages, and of the total since the log.
+    """Return quantiles, in milliseconds, of the time between consecutive stages, and of the total time since the log.
 
-    The stamps of a poll with several records are those of the first.
+    Records read in the same poll share the log time of the earliest of them.
     """
     spans: dict[str, list[int]] = {}
     for times in stamps:
@@ -49,7 +49,7 @@ def _quantile(values: list[int], q: float) -> float:
 
 
 def _read_last(source: m.KafkaSource, records: int) -> Iterator[dict[str, int]]:
-    """Yield the stamps of the last records of a topic."""
+    """Yield the stamps of each stamped change among the last records of a topic."""
     places = preflight(source)
     ends = log_ends(source)
     share = -(-records // max(1, len(places)))
@@ -78,7 +78,7 @@ def _consumer(source: m.KafkaSource, begins: Mapping[int, int]) -> Any:  # noqa:
 
 
 def _ended_partition(message: Any, source: m.KafkaSource) -> int:  # noqa: ANN401 - librdkafka's
-    """Return the partition whose end a message reports; raise SourceError for another fault."""
+    """Return the partition whose end a message reports; raise SourceError if the message reports a fault."""
     if message.error().code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 - the client's own name
         msg = f"topic {source.topic} at {source.servers}: {message.error().str()}"
         raise SourceError(msg)
@@ -86,7 +86,7 @@ def _ended_partition(message: Any, source: m.KafkaSource) -> int:  # noqa: ANN40
 
 
 def _stamps(message: Any) -> Iterator[dict[str, int]]:  # noqa: ANN401 - librdkafka's
-    """Yield the stamps of a change, if it has stamps."""
+    """Yield the stamps of a change; yield nothing if it is not stamped."""
     headers = {name: value for name, value in message.headers() or () if name in STAGES and value is not None}
     if "decided" in headers:
         yield {name: int(value) for name, value in headers.items()} | {"appended": message.timestamp()[1] * 1000}

@@ -1,9 +1,10 @@
-"""Stopping a run from anywhere: requests by its id, as commits of a consumer group beside that of its offsets.
+"""Stops a run from anywhere: a stop request is a commit in a consumer group beside the one that holds the offsets.
 
-A task checks for them once a second, beside its loop. A request names a run by its id, so it does not stop later runs,
-and need not be removed.
+Each task checks for requests once a second, in parallel with its loop. A request contains the ID of a run, so it does
+not stop later runs and need not be removed.
 
-A run announces itself in the same group before Spark starts, as it is not visible until its tasks have committed.
+A run also announces itself in this group before Spark starts, because it is not visible otherwise until its tasks have
+committed.
 """
 
 from __future__ import annotations
@@ -36,29 +37,32 @@ _LOOK = 0.2
 
 @dataclass(frozen=True)
 class Announced:
-    """The run that was started last: its id, when it began (seconds since the epoch), and whether it has ended."""
+    """The run that was started last: its ID, when it began (seconds since the epoch), and whether it has ended."""
 
     run: str
     begun: float
     ended: bool = False
 
     def is_starting(self, at: Position) -> bool:
-        """Whether the run has not ended and has committed nothing of a partition."""
+        """Return True if the run has not ended, and has not committed anything in a partition yet."""
         return not self.ended and (at.owner is None or at.owner.run != self.run)
 
 
 def request_stop(graph: m.Graph, runs: Iterable[str]) -> None:
-    """Ask the tasks of runs to commit and end; raise SourceUnavailableError if no broker answers."""
+    """Ask the tasks of the given runs to commit and end; raise SourceUnavailableError if no broker answers."""
     _commit(graph, TopicPartition(state_topic(graph), 0, 0, metadata=",".join(runs)))
 
 
 def announce(graph: m.Graph, run: Announced) -> None:
-    """Commit the start or the end of a run; raise SourceError if the group is not allowed, or no broker answers."""
+    """Record the start or end of a run; raise SourceError if the group is not permitted, or if no broker answers."""
     _commit(graph, TopicPartition(source_of(graph).topic, 0, 0, metadata=json.dumps(vars(run))))
 
 
 def announced(graph: m.Graph) -> Announced | None:
-    """Return the run that was started last, or None; raise SourceError as `announce` does."""
+    """Return the run that was started last, or None.
+
+    Raise SourceError if the group is not permitted, or if no broker answers.
+    """
     source = source_of(graph)
     found = CommittedOffsets(stop_group(graph), source.topic, client_options(source)).ask([0], TIMEOUT).get(0)
     return None if found is None or not found.metadata else Announced(**json.loads(found.metadata))
@@ -75,7 +79,8 @@ def _commit(graph: m.Graph, place: TopicPartition) -> None:
 def stop_run(graph: m.Graph, seconds: float) -> list[Position]:
     """Stop the run of a pipeline, even if it is just starting, and return the final positions of its partitions.
 
-    Raise RunError if none is running, or if it has not ended within `seconds`; SourceError if no broker answers.
+    Raise RunError if no run is active, or if the run has not ended within `seconds`, and SourceError if no broker
+    answers.
     """
     positions = Positions(graph)
     at = positions.ask()
@@ -99,21 +104,21 @@ def stop_run(graph: m.Graph, seconds: float) -> list[Position]:
             return found
         if time.monotonic() > deadline and is_starting:
             msg = (
-                f"the run of {graph.name} has not ended after {seconds:g} s, as it is starting: it was asked to, "
-                "and ends once Spark has started; if it has died, there is nothing to stop"
+                f"the run of {graph.name} has not ended after {seconds:g} s, as it is still starting: it was asked to "
+                "stop, and will end once Spark has started; if it has died, there is nothing to stop"
             )
             raise RunError(msg)
         if time.monotonic() > deadline:
             msg = (
                 f"the run of {graph.name} has not ended after {seconds:g} s, in partition {', '.join(map(str, left))}: "
-                "it was asked to, and ends after its current step; if it has died, there is nothing to stop"
+                "it was asked to stop, and will end after its current step; if it has died, there is nothing to stop"
             )
             raise RunError(msg)
         time.sleep(_LOOK)
 
 
 class StopRequests:
-    """Checks for requests to stop a run, in a thread of its own, until the block ends."""
+    """Checks for requests to stop a run, in a background thread, until the block ends."""
 
     def __init__(self, graph: m.Graph, run: str) -> None:
         self._run = run
@@ -134,7 +139,7 @@ class StopRequests:
         self._thread.join()
 
     def is_asked(self) -> bool:
-        """Whether the run was asked to stop."""
+        """Return True if the run was asked to stop."""
         return self._asked.is_set()
 
     def _look(self) -> None:

@@ -1,4 +1,4 @@
-"""Supervision of the partitions of a task: each is reopened after a temporary failure while the others continue."""
+"""Supervision of a task's partitions: each is reopened after a temporary failure while the others continue."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from windrow.runtime.realtime.partition import Partition, PartitionRun, in_backg
 _PAUSE = 0.5
 """Seconds between two attempts to open a partition whose broker does not answer."""
 _HEALTHY = 60.0
-"""Seconds without a failure after which an outage is over, even if there was nothing to commit."""
+"""Seconds without a failure after which an outage counts as over, even if nothing was committed."""
 _FENCED_WAIT = 5.0
 """Seconds that a fenced task waits, so that the task that fenced it can commit."""
 _LEAVE = 10.0
@@ -24,13 +24,14 @@ _LEAVE = 10.0
 
 
 class TakenOverError(RunError):
-    """Another task runs the partition, and has committed."""
+    """Raised when another task runs the partition and has committed to it."""
 
 
 class Supervised:
     """A partition and its run, which is reopened after a temporary failure.
 
-    It is opened in a thread of its own, so that the other partitions of the task do not wait for its fence and state.
+    It is opened in a background thread, so that the task's other partitions need not wait until the previous run is
+    fenced and the state is restored.
     """
 
     def __init__(self, job: Partition, retry: float) -> None:
@@ -46,7 +47,7 @@ class Supervised:
         self._failed: tuple[int, float] | None = None
 
     def turn(self, seconds: float) -> bool:
-        """Run one pass of the partition's loop if it is open; return whether it is.
+        """Run one pass of the partition's loop, and return True, if the partition is open; else return False.
 
         Raise permanent errors, after abandoning uncommitted work.
         """
@@ -86,7 +87,7 @@ class Supervised:
         return False
 
     def close(self) -> None:
-        """Commit the output."""
+        """Commit the remaining output, and end the partition's run."""
         if self._opening is not None:
             with suppress(Exception):  # a failure to open no longer matters
                 self._opening.result(_LEAVE).abandon()
@@ -95,7 +96,7 @@ class Supervised:
                 self._run.close()
 
     def _poll_opening(self) -> PartitionRun | None:
-        """Start to open the partition when it is time, and return its run once it is open."""
+        """Begin to open the partition when due, and return its run once it is open, or None."""
         if self._opening is None:
             if time.monotonic() < self._pause_until:
                 return None
@@ -116,7 +117,7 @@ class Supervised:
             self._run = None
 
     def _wait(self, exc: Exception, pause: float) -> None:
-        """Wait before the next attempt; raise if all attempts have failed for `retry` seconds."""
+        """Schedule the next attempt; raise the error if all attempts have failed for `retry` seconds."""
         now = time.monotonic()
         self._down_since = now if self._down_since is None else self._down_since
         self._down_at = (self._down_at[0] if self._run is None else self._run.done), now
@@ -125,17 +126,23 @@ class Supervised:
             raise exc
 
     def _require_other(self, exc: Exception) -> None:
-        """Raise RunError if the partition has just failed at the same offset."""
+        """Raise RunError if the partition has just failed at the same offset.
+
+        If the partition could not even be opened, raise the error itself.
+        """
         if self._run is None:
             raise exc
         offset, now = self._run.done, time.monotonic()
         if self._failed is not None and self._failed[0] == offset and now - self._failed[1] < p.REPEATED:
-            msg = f"partition {self._job.number} of {self._job.source.topic} failed twice behind offset {offset}: {exc}"
+            msg = f"partition {self._job.number} of {self._job.source.topic} failed twice after offset {offset}: {exc}"
             raise RunError(msg) from exc
         self._failed = offset, now
 
     def _require_own(self) -> None:
-        """Raise TakenOverError if another task has committed; after a stall, for which the broker aborted, continue."""
+        """Raise TakenOverError if another task has committed.
+
+        If none has, the broker only aborted a transaction because this task stalled, and the task continues.
+        """
         owner, own = self._job.last_owner(), self._job.owner
         if owner is not None and not owner.is_task_of(own):
             by = "a newer attempt of its task" if owner.run == own.run else "another run of the pipeline"
@@ -145,7 +152,7 @@ class Supervised:
 
 
 def serve(jobs: Sequence[Partition], is_stopped: Callable[[], bool], retry: float = 600.0) -> None:
-    """Run partitions until asked to stop; raise a WindrowError for one that cannot be run."""
+    """Run partitions until asked to stop; raise a WindrowError if one of them cannot be run."""
     loops = [Supervised(job, retry) for job in jobs]
     try:
         while not is_stopped():

@@ -21,7 +21,7 @@ from windrow.errors import InputError, SourceError, SourceUnavailableError
 
 
 def source_of(graph: m.Graph) -> m.KafkaSource:
-    """Return the only source; raise InputError if there are several, or it is not Kafka."""
+    """Return the only source; raise InputError if there are several, or if it is not a Kafka source."""
     sources = graph.sources
     if len(sources) != 1 or not isinstance(sources[0].source, m.KafkaSource):
         msg = "the realtime host reads one Kafka topic"
@@ -30,27 +30,27 @@ def source_of(graph: m.Graph) -> m.KafkaSource:
 
 
 def sinks_of(graph: m.Graph) -> list[m.KafkaSink]:
-    """Return the sinks; raise InputError if one is not Kafka."""
+    """Return the sinks; raise InputError if one of them is not a Kafka sink."""
     sinks = [node.sink for node in graph.sinks]
     found = [sink for sink in sinks if isinstance(sink, m.KafkaSink)]
     if len(found) != len(sinks):
-        msg = "the realtime host writes to Kafka alone"
+        msg = "the realtime host writes only to Kafka"
         raise InputError(msg)
     return found
 
 
 def topic_lists(graph: m.Graph) -> list[m.TopicList]:
-    """Return the lists of rules that are in topics."""
+    """Return the lists used by rules that are stored in topics."""
     return [rule_list for rule_list in lists_of(graph) if isinstance(rule_list, m.TopicList)]
 
 
 def group_of(graph: m.Graph) -> str:
-    """Return the consumer group of a pipeline's offsets, which is also the prefix of its transactional ids."""
+    """Return the consumer group of a pipeline's offsets, which is also the prefix of its transactional IDs."""
     return f"{m.OWN_GROUPS}{graph.name}"
 
 
 def stop_group(graph: m.Graph) -> str:
-    """Return the consumer group whose commits are requests to stop a run."""
+    """Return the consumer group whose commits request that a run stop."""
     return f"{group_of(graph)}.stop"
 
 
@@ -60,18 +60,18 @@ def state_topic(graph: m.Graph) -> str:
 
 
 def moved_keys(source: m.KafkaSource, partitions: int, known: int, when: str) -> str:
-    """Return the message for a topic whose number of partitions has changed since it was `known`."""
+    """Return the error message for a topic whose number of partitions was `known` before and has changed."""
     return (
-        f"topic {source.topic} has {partitions} partitions, and had {known} {when}: keys have moved to other "
-        "partitions than their state. Give the pipeline another name, so that it starts over"
+        f"topic {source.topic} has {partitions} partitions, but had {known} {when}: keys are no longer in the same "
+        "partitions as their state. Give the pipeline another name, so that it starts over"
     )
 
 
 def prepare_topics(graph: m.Graph) -> list[int]:
-    """Create the topics that are missing; return the partitions of the source.
+    """Create missing topics, and return the partitions of the source.
 
-    Raise SourceError if a broker cannot be reached, a list has no topic or a consumer group is not allowed, InputError
-    if a topic may not be created, or the state topic has another number of partitions or a retention.
+    Raise SourceError if a broker cannot be reached, a list has no topic or a consumer group is not permitted. Raise
+    InputError if a topic may not be created, or if the state topic has a retention or a different number of partitions.
     """
     source = source_of(graph)
     partitions = sorted(preflight(source))
@@ -97,7 +97,7 @@ def prepare_topics(graph: m.Graph) -> list[int]:
 
 @contextmanager
 def _admin(graph: m.Graph) -> Iterator[AdminClient]:
-    """Yield a client of the source's brokers; raise SourceError if they cannot be reached in the block."""
+    """Yield a client of the source's brokers; raise SourceError if the block cannot reach them."""
     source = source_of(graph)
     errors: list[Any] = []
     try:
@@ -107,7 +107,7 @@ def _admin(graph: m.Graph) -> Iterator[AdminClient]:
 
 
 def _topics(graph: m.Graph) -> dict[str, dict[str, str]]:
-    """Return the topics that a run writes, with their settings."""
+    """Map each topic that a run writes to its settings."""
     wanted = {state_topic(graph): COMPACTED}
     for sink in sinks_of(graph):
         wanted |= dict.fromkeys((sink.topic, sink.companion("late"), sink.companion("dead")), STAMPED)

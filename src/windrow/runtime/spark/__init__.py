@@ -1,1 +1,1 @@
-"""Spark: sessions, Python workers, and the transport of packets."""
+"""Spark sessions, Python workers, and the transport of packets between them."""

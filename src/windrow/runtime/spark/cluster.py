@@ -1,4 +1,4 @@
-"""Executors of a cluster: their Python, the wait for them, and the checks of each before the first step."""
+"""Executors of a cluster: their Python interpreter, waiting for them to start, and checks before the first step."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 
 
 def partitions_of_state(spark: SparkSession, key_groups: int) -> int:
-    """Return the number of partitions of the state of a new checkpoint, which is that of the tasks of a level.
+    """Return the number of state partitions of a new checkpoint, which is also the number of tasks of a level.
 
-    It is ``spark.sql.shuffle.partitions`` if Spark was given that; else on one machine the number of its cores, and on
-    a cluster a number that depends on the pipeline alone, as cores come and go and a checkpoint keeps its number. Each
-    task costs a live step some 30 ms, so there are no more tasks than known cores.
+    It is ``spark.sql.shuffle.partitions`` if the user set it. Otherwise it is the number of cores on a single machine.
+    On a cluster it depends only on the pipeline, because cores come and go while a checkpoint keeps its number. Each
+    task adds about 30 ms to a live step, so there are no more tasks than known cores.
     """
     given = spark.sparkContext.getConf().get(SHUFFLE_PARTITIONS)
     if given is not None:
@@ -47,10 +47,10 @@ def partitions_of_state(spark: SparkSession, key_groups: int) -> int:
 
 
 def executors_python(given: Mapping[str, str]) -> str:
-    """Return the Python of the executors: that of ``spark.pyspark.python``, of an archive, or of this process.
+    """Return the executors' Python: ``spark.pyspark.python``, else that of an archive, else that of this process.
 
-    A relative path starts where Spark unpacks archives. Spark also runs it in the driver, to plan Python sources: there
-    it is a link to this process's environment, until the process ends.
+    A relative path starts where Spark unpacks archives. Spark also runs this Python in the driver, to plan Python
+    sources, so there the path is made a link to this process's environment until the process ends.
     """
     archives = [archive for archive in given.get("spark.archives", "").split(",") if archive]
     usual = sys.executable
@@ -64,7 +64,7 @@ def executors_python(given: Mapping[str, str]) -> str:
             try:
                 link.symlink_to(sys.prefix)
             except OSError as exc:
-                msg = f"{link.absolute()} cannot be made ({exc.strerror}): run windrow in a folder that it can write to"
+                msg = f"{link.absolute()} cannot be created ({exc.strerror}): run windrow in a writable folder"
                 raise SetupError(msg) from exc
             atexit.register(link.unlink, missing_ok=True)
     return python
@@ -72,7 +72,7 @@ def executors_python(given: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True)
 class _Executor:
-    """The findings of a task on an executor; `problem` is why it cannot read the source."""
+    """What a task found on its executor; `problem` is the reason why it cannot read the source, if it cannot."""
 
     host: str
     python: str
@@ -91,12 +91,12 @@ _Log = tuple[str, Callable[[], list[int]], list[int]]
 
 
 def preflight(spark: SparkSession, graph: m.Graph, folder: Folder | None) -> None:
-    """Check every executor, and raise SetupError naming host and remedy if one lacks a requirement.
+    """Check every executor, and raise SetupError with the host and a remedy if one does not meet a requirement.
 
-    Each must run this Python, windrow and PySpark, share the checkpoint `folder` (if there is one) with the driver, and
-    find the partitions of the source. Executors that come later are not checked, and none is if all of Spark is in this
-    process. Before that, Spark's own access to a folder in an object store is checked. Raise EngineError if no executor
-    comes.
+    Each executor must run this version of Python, windrow and PySpark, share the checkpoint `folder` (if given) with
+    the driver, and find the partitions of the source. Executors that start later are not checked, and no check is made
+    if all of Spark runs in this process. Before this, Spark's own access to a folder in an object store is checked.
+    Raise EngineError if no executor starts.
     """
     if folder is not None and is_remote(folder):
         _require_access(spark, folder)
@@ -129,7 +129,10 @@ def preflight(spark: SparkSession, graph: m.Graph, folder: Folder | None) -> Non
 
 
 def _require_access(spark: SparkSession, folder: Folder) -> None:
-    """Raise SetupError or CheckpointError unless Spark finds files that this process writes to an object store."""
+    """Check that Spark finds the files that this process writes to an object store.
+
+    Raise SetupError if Spark lacks the file system, or CheckpointError if it has no access.
+    """
     with _nonce(folder) as nonce:
         hadoop = spark._jvm.org.apache.hadoop.fs  # type: ignore[union-attr] # noqa: SLF001 - Python has no other way
         path = hadoop.Path(str(nonce))
@@ -140,13 +143,13 @@ def _require_access(spark: SparkSession, folder: Folder) -> None:
             said = str(exc.java_exception.toString()).split("\n", 1)[0]
             if "ClassNotFound" in said or "No FileSystem for scheme" in said:
                 msg = (
-                    f"Spark cannot read {folder}, as Hadoop's file system for it is missing ({said}); give it one, "
-                    f"such as --conf spark.jars.packages={_HADOOP_AWS}"
+                    f"Spark cannot read {folder}, as Hadoop's file system for it is missing ({said}); add it, "
+                    f"for example with --conf spark.jars.packages={_HADOOP_AWS}"
                 )
                 raise SetupError(msg) from exc
-            msg = f"Spark cannot read the checkpoint {folder}: {said}; check what it is given as spark.hadoop.fs.*"
+            msg = f"Spark cannot read the checkpoint {folder}: {said}; check the settings spark.hadoop.fs.*"
             raise CheckpointError(msg) from exc
-    msg = f"Spark finds another store at {folder} than windrow: check what it is given as spark.hadoop.fs.*"
+    msg = f"Spark and windrow find different object stores at {folder}: check the settings spark.hadoop.fs.*"
     raise CheckpointError(msg)
 
 
@@ -165,12 +168,12 @@ def _problems(found: Iterable[_Executor], folder: Folder | None, graph: m.Graph)
             if theirs != ours[name]:
                 yield (
                     f"the executor on {executor.host} has {title} {theirs}, and the driver {ours[name]}: "
-                    "give both the same image, or pack the driver's environment (windrow pack)"
+                    "use the same image for both, or pack the driver's environment (windrow pack)"
                 )
         if not executor.sees:
             yield _not_shared(f"the executor on {executor.host}", folder)
         if executor.problem is not None:
-            where = "; it looks in its own folder: name an absolute path, which all hosts share" if is_relative else ""
+            where = "; it looks in its own folder: use an absolute path that all hosts share" if is_relative else ""
             yield f"the executor on {executor.host} cannot read the source: {executor.problem}{where}"
 
 
@@ -178,22 +181,22 @@ def _not_shared(executor: str, folder: Folder | None) -> str:
     if folder is not None and is_remote(folder):
         return (
             f"{executor} does not read the checkpoint {folder} as the driver does: give its Python the same "
-            "credentials, by a role or as --conf spark.executorEnv.NAME=VALUE"
+            "credentials, through a role or with --conf spark.executorEnv.NAME=VALUE"
         )
     return (
-        f"{executor} does not see the checkpoint {folder} of the driver: name a --checkpoint in a folder that the "
+        f"{executor} does not see the driver's checkpoint {folder}: choose a --checkpoint in a folder that the "
         "driver and all executors share"
     )
 
 
 def _here() -> dict[str, Any]:
-    """Return the versions that driver and executors must share."""
+    """Return the versions that must be the same on the driver and the executors."""
     python = ".".join(platform.python_version_tuple()[:2])
     return {"python": python, "windrow": version("windrow"), "pyspark": version("pyspark")}
 
 
 def _tasks(spark: SparkSession) -> Iterator[tuple[int, str, bool]]:
-    """Yield the id of each task of the check, its host, which its Python cannot know, and whether it has failed."""
+    """Yield the ID of each task of the check, its host (unknown to its Python), and True if it has failed."""
     tracker, store = spark.sparkContext.statusTracker(), spark.sparkContext._jsc.sc().statusStore()  # noqa: SLF001 - no other way
     for job in tracker.getJobIdsForGroup(_JOBS):
         for stage in getattr(tracker.getJobInfo(job), "stageIds", ()):
@@ -219,7 +222,7 @@ def _probe(logs: Sequence[_Log], nonce: str | None) -> Callable[[Iterable[pa.Rec
 
 
 def _sees(nonce: str | None, task: int) -> bool:
-    """Return whether a task can read the driver's nonce, and write an answer."""
+    """Return True if a task can read the driver's nonce file and write an answer beside it."""
     if nonce is None:
         return True
     path = folder_of(nonce)
@@ -240,12 +243,12 @@ def _source_problem(name: str, find: Callable[[], list[int]], expected: list[int
     missing = ", ".join(str(number) for number in expected if number not in found)
     if not missing:
         return None
-    return f"of {name}, it does not find the partitions {missing} that the driver finds: share it with all hosts"
+    return f"it does not find the partitions {missing} of {name} that the driver finds: share {name} with all hosts"
 
 
 @contextmanager
 def _nonce(folder: Folder | None) -> Iterator[Folder | None]:
-    """Write a nonce into a folder; at the end remove it and the answers of the tasks."""
+    """Write a nonce file into a folder; at the end, remove it and the answers of the tasks."""
     if folder is None:
         yield None
         return
@@ -266,13 +269,13 @@ def _nonce(folder: Folder | None) -> Iterator[Folder | None]:
 _FIRST_EXECUTOR = 180.0
 """Seconds to wait for the first executor."""
 _NO_OTHER = 3.0
-"""Seconds without a new executor after which no more are expected."""
+"""Seconds without a new executor after which no further executors are expected."""
 
 
 def _wait_for_executors(spark: SparkSession) -> int:
-    """Wait until the requested executors are there, or no more come; return the number of tasks that they can run.
+    """Wait until the requested executors have started, or no more start; return how many tasks they can run at once.
 
-    Raise EngineError if there is none, InputError if Spark changes their number by itself.
+    Raise EngineError if none starts, or InputError if Spark is set to change their number dynamically.
     """
     context, conf = spark.sparkContext, spark.sparkContext.getConf()
     if conf.get("spark.dynamicAllocation.enabled", "false") == "true":
@@ -295,7 +298,7 @@ def _wait_for_executors(spark: SparkSession) -> int:
             return int(slots)
         if not slots and now - begun >= _FIRST_EXECUTOR:
             msg = (
-                f"no executor of {context.master} has come in {_FIRST_EXECUTOR:g} s: are there workers with "
+                f"no executor of {context.master} has started within {_FIRST_EXECUTOR:g} s: are there workers with "
                 f"{conf.get('spark.executor.memory', '1g')} of memory and {conf.get('spark.executor.cores', 'a')} "
                 "free core(s), and can they reach the driver (spark.driver.host)?"
             )

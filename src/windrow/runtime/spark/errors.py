@@ -1,4 +1,4 @@
-"""Translation of errors that Spark raises into windrow's own."""
+"""Translates errors that Spark raises into windrow's own errors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from windrow.errors import CheckpointError, EngineError, SetupError, WindrowErro
 from windrow.runtime.stream.integrity import RESTORE
 
 SPARK_ERRORS = (PySparkException, Py4JError, ConnectionError)
-"""The errors of a call to Spark: its own, py4j's, and those of a connection to a JVM that has ended."""
+"""Errors that a call to Spark can raise: Spark's own, py4j's, and connection errors if the JVM has ended."""
 
 _DAMAGED = re.compile(
     r"(?:ChecksumException: Checksum error: |Corruption: [^\n]*? in )(?:file:)?(\S+)|(?:FileNotFoundException: "
@@ -28,7 +28,7 @@ _LOST_EXECUTOR = re.compile(r"ExecutorLostFailure|FetchFailed|Executor heartbeat
 _STOPPED = re.compile(r"stopped SparkContext|SparkContext was shut down|LiveListenerBus is stopped")
 _GO_ON = "\nwhat was committed stays; start again to continue from there"
 _GIVE_PYTHON = (
-    "name one that is there (--conf spark.pyspark.python=PATH), use one image for driver and executors, or send the "
+    "choose one that exists (--conf spark.pyspark.python=PATH), use one image for driver and executors, or send the "
     "driver's environment (windrow pack env.tgz, --conf spark.archives=env.tgz#environment)"
 )
 _APPENDIX = "\n=== Streaming Query ==="
@@ -37,9 +37,9 @@ _WRAPPING = re.compile(r"^(?:\[STREAM_FAILED\] )?Query \[id = [^\]]*\] terminate
 _OURS = re.compile(r"^windrow\.errors\.(\w+): (.+?)(?=\n\s*at |\n\s*\n|\Z)", re.DOTALL | re.MULTILINE)
 _CAUSE = re.compile(r"^Caused by: (?:\w+\.)*(\w+(?:Error|Exception)): (.+)$", re.MULTILINE)
 _PYTHON = re.compile(r"^.*Traceback \(most recent call last\):\n(?:[ \t]+.*\n)+(\S.*)$", re.MULTILINE)
-"""The stack of an error in Python, up to the line with its class and message."""
+"""The stack trace of a Python error, up to the line with its class and message."""
 _AWAITED = "Exception thrown in awaitResult"
-"""The message of an error whose causes have the real message."""
+"""The message of an error whose actual message is in one of its causes."""
 _CRASHED = "Python worker exited unexpectedly"
 _WHY_CRASHED = (
     "; this happens if the machine runs out of memory, or if code in the process ends it: os._exit, or a crash "
@@ -51,9 +51,10 @@ _RAISED = re.compile(r"^(?:\w+\.)*(\w+(?:Error|Exception))(?:: (.+))?$", re.MULT
 def translate_spark_error(
     exc: Exception, what: str = "the stream", then: str = _GO_ON, *, host: str | None = None
 ) -> WindrowError:
-    """Return the error for a failure: windrow's own if a Python worker raised one, else one with Spark's message.
+    """Return windrow's own error if a Python worker raised one, else an error with Spark's message.
 
-    The message names `what` has stopped, the `host` (by default that of Spark's message), and `then`, what to do.
+    The message says that `what` has stopped, on which `host` (default: the host in Spark's message), and ends with the
+    advice `then`.
     """
     text = _STATE.sub("", str(exc).partition(_APPENDIX)[0]).strip()
     ours = _OURS.findall(text)
@@ -73,7 +74,7 @@ def translate_spark_error(
     if missing := _NO_PYTHON.search(message):
         return SetupError(f"{where} has no Python {missing[1]}; {_GIVE_PYTHON}")
     if _NO_DAEMON.search(message):
-        return SetupError(f"{where} has a Python without windrow, or without all that it needs; {_GIVE_PYTHON}")
+        return SetupError(f"{where} has a Python without windrow or without its dependencies; {_GIVE_PYTHON}")
     if _STOPPED.search(message):
         return EngineError(f"{what} stopped: the cluster has ended the application, or the driver has lost it{then}")
     # a process that did not start within ten seconds, as on a busy machine, or was killed

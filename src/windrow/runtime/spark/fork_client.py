@@ -1,7 +1,7 @@
-"""The stand-in for Python beside a fork server: ``fork_client.py SERVER PYTHON -m MODULE ARGUMENT...``.
+"""Stands in for Python beside a fork server: ``fork_client.py SERVER PYTHON -m MODULE ARGUMENT...``.
 
-A process forked from the server does the work of PYTHON, and this process ends with it; if the server refuses, it
-becomes PYTHON. It is run by its path, without site-packages, as it must start quickly.
+A process forked from the server does the work of PYTHON, and this process ends when it does. If the server refuses,
+this process becomes PYTHON. It is run by its path, without site-packages, because it must start quickly.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ STANDARD = (0, 1, 2)
 
 
 def main() -> None:
-    """Ask the server for a fork, and wait for its end."""
+    """Ask the server for a fork, and wait until the fork ends."""
     server, python, *words = sys.argv[1:]
     if not _is_done(server, words):
         os.execv(python, [python, *words])  # noqa: S606 - as Spark would

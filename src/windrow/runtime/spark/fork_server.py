@@ -1,9 +1,9 @@
 """The fork server: one process that loads the libraries of Spark's Python processes while Java starts.
 
-Spark on one machine starts several Python processes, one after the other, before the first record is read: the daemon
-of the workers, and those that create, follow and plan a source. Each would load the same libraries for a second or
-more. Instead they are forked from this process: in place of Python, Spark runs `fork_client.py`, which passes its
-standard streams and its environment to a new fork, and waits for its end.
+Before the first record is read, Spark on one machine starts several Python processes, one after the other: the daemon
+of the workers, and those that create, follow and plan a source. Each would spend a second or more loading the same
+libraries. Instead, they are forked from this process: in place of Python, Spark runs `fork_client.py`, which passes its
+standard streams and its environment to a new fork, and waits until the fork ends.
 
 Connections, threads and DuckDB's database are only opened after the fork.
 """
@@ -39,7 +39,7 @@ _FIXED = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"}
 _READ_AT_START = re.compile(
     r"PYTHON(?!PATH$|UNBUFFERED$)[A-Z]+|(LD|DYLD|LC|MALLOC|ARROW|OMP)_\w+|\w+_NUM_THREADS|LANG|TZ"
 )
-"""The variables that Python and libraries read when they start: a fork has those of its server."""
+"""Variables that Python and libraries only read when they start, so that a fork has the server's values."""
 
 _LIBRARIES = (
     "pyspark.sql.streaming.proto.StateMessage_pb2",
@@ -57,10 +57,10 @@ _LIBRARIES = (
 
 @contextmanager
 def in_use(folder: Path) -> Iterator[None]:
-    """Let the Spark that starts in the block fork its Python processes from a server with its socket in `folder`.
+    """Make the Spark that starts in the block fork its Python processes from a server with its socket in `folder`.
 
-    The server is started first, once in a process, and ends with it. If scripts in `folder` cannot be run, or its path
-    is too long for a socket (107 bytes), Spark starts Python itself.
+    The server is started first, once per process, and ends with this process. If scripts in `folder` cannot be run, or
+    its path is too long for a socket (107 bytes), Spark starts Python itself.
     """
     client = folder / "python"
     # -P: else the modules beside the client would hide those of Python
@@ -79,7 +79,7 @@ def in_use(folder: Path) -> Iterator[None]:
 
 
 def _is_served(client: Path, path: Path) -> bool:
-    """Start the server if the client can be run; return whether it was started."""
+    """Start the server if the client can be run; return True if it was started."""
     if not os.access(client, os.X_OK) or "PYTHONHOME" in os.environ:  # the client ignores it, by -E
         return False
     try:
@@ -112,10 +112,10 @@ def _start(path: Path) -> None:
 
 
 def leave_zips() -> None:
-    """Remove PySpark's zip files from the path, if it is installed as a package.
+    """Remove PySpark's zip files from `sys.path` if PySpark is installed as a package.
 
-    Each task would read their directories again (65 ms, more than the work of a small step), and each process would
-    compile its imports from them.
+    Otherwise each task would read their directories again (65 ms, more than the work of a small step), and each process
+    would compile the modules that it imports from them.
     """
     folders = [entry for entry in sys.path if not entry.endswith(".zip")]
     if all(PathFinder.find_spec(name, folders) for name in ("pyspark", "py4j")):
@@ -136,7 +136,7 @@ def load() -> None:
 
 
 def main(number: int) -> None:
-    """Serve at a listening socket until the process that started this one ends, which closes the pipe to it."""
+    """Serve on a listening socket until the process that started this one ends and thereby closes the pipe to it."""
     for ignored in (signal.SIGINT, signal.SIGHUP):  # as in the processes that Spark starts
         signal.signal(ignored, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
@@ -159,8 +159,8 @@ def main(number: int) -> None:
 def _become(asking: socket.socket, started: dict[str, str]) -> None:
     """Run the module of a client as if this process were the client's.
 
-    `started` is the environment in which libraries were loaded. If the client's differs in variables that they read,
-    return: then the client becomes Python itself.
+    `started` is the environment in which the libraries were loaded. If the client's environment differs in variables
+    that they read, return, so that the client becomes Python itself.
     """
     _, given, _, _ = socket.recv_fds(asking, 1, len(fork_client.STANDARD))
     with asking.makefile("rb") as file:

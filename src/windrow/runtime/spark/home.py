@@ -1,13 +1,13 @@
-"""The home that Spark starts in, and the archive of the classes that its Java loads.
+"""The home directory that Spark starts in, and the archive of the classes that its JVM loads.
 
-Java loads, checks and links some 15,000 classes before the first row: 2 of the 8 seconds of a small run. With an
-archive (class-data sharing, JEP 350) it maps them instead. An archive fits one Java and one installation of PySpark
-under one path, so home and archive are in a folder of this Python environment that is named by their digest,
-`share/windrow/spark-DIGEST`; Java ignores an archive that does not fit. An archive has 180 MB and takes 20 s to make,
-once: the first run starts a process for it in the background when it ends, ``python -m windrow.runtime.spark.home``
-makes it at once. It is made in a temporary folder, and moves to the environment when it is complete. If the process
-that makes it is killed, its children end too. If the environment is read-only, the home is a temporary folder without
-an archive.
+Java loads, verifies and links some 15,000 classes before the first row, which takes 2 of the 8 seconds of a small run.
+With an archive (class-data sharing, JEP 350) it maps them instead. An archive fits one Java and one installation of
+PySpark at one path. Home and archive are therefore in a folder of this Python environment that is named after a digest
+of both, `share/windrow/spark-DIGEST`, and Java ignores an archive that does not fit. An archive has 180 MB and takes 20
+s to create, once. The first run starts a background process for this when it ends; ``python -m
+windrow.runtime.spark.home`` creates the archive immediately. The archive is created in a temporary folder, and moved to
+the environment when complete. If the process that creates it is killed, its children end too. If the environment is
+read-only, the home is a temporary folder without an archive.
 """
 
 from __future__ import annotations
@@ -49,25 +49,25 @@ _SECONDS = 600
 _POLL = 0.5
 _CHUNK = 1 << 16
 _HEADER = 4
-"""Bytes of the magic number of an archive."""
+"""Length in bytes of the magic number of an archive."""
 
 
 @dataclass(frozen=True)
 class SparkHome:
-    """A home of Spark in `folder`; `archive` is the path of its class archive, which may not exist yet, or None."""
+    """A Spark home in `folder`; `archive` is the path of its class archive, which may not exist yet, or None."""
 
     folder: Path
     archive: Path | None
 
     def java_options(self) -> str:
-        """Return the options by which Java uses the archive, after a space; empty if it does not exist yet."""
+        """Return the options that make Java use the archive, after a space, or "" if the archive does not exist yet."""
         if self.archive is None or not self.archive.is_file() or not self.archive.stat().st_size:
             return ""
         return f" -XX:SharedArchiveFile={self.archive} -Xlog:cds*=off"
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
-        """Start Spark in this home during the block; processes that start later use their own."""
+        """Make Spark start in this home during the block; processes started later use their own home."""
         os.environ["SPARK_HOME"] = str(self.folder)
         try:
             yield
@@ -75,7 +75,7 @@ class SparkHome:
             del os.environ["SPARK_HOME"]
 
     def archive_later(self) -> None:
-        """Start a process in the background that makes the archive, unless it exists or could not be made."""
+        """Start a background process that creates the archive, unless it exists or an earlier attempt has failed."""
         if self.archive is None or self.archive.exists():
             return
         subprocess.Popen(
@@ -88,10 +88,11 @@ class SparkHome:
 
 
 def spark_home(scratch: Path, java_home: Path) -> SparkHome | None:
-    """Return a home of Spark like the installed PySpark's without its zip of PySpark; None if PySpark has no jars.
+    """Return a home like that of the installed PySpark, but without PySpark's zip; None if PySpark has no jars.
 
-    Spark puts that zip on the path of every Python process that it starts: each compiles its imports from the zip anew
-    (0.6 s of CPU time instead of 0.1 s with the installed package, and a query starts six processes).
+    Spark puts that zip on the path of every Python process that it starts, and each of them would compile its imports
+    from the zip again (0.6 s of CPU time instead of 0.1 s with the installed package, and a query starts six
+    processes).
     """
     spec = find_spec("pyspark")
     if spec is None or spec.origin is None:
@@ -118,7 +119,7 @@ def _digest(installed: Path, java_home: Path) -> str:
 
 
 def _link(installed: Path, home: Path) -> Path:
-    """Make a folder with links to the entries of an installation of PySpark, except for its zip."""
+    """Create a folder with links to the files of a PySpark installation, except for its zip."""
     home.mkdir(parents=True, exist_ok=True)
     for entry in installed.iterdir():
         link = home / entry.name
@@ -131,10 +132,10 @@ def _link(installed: Path, home: Path) -> Path:
 
 
 def make_archive(home: SparkHome) -> bool:
-    """Make the class archive of a home from a small run; return whether it exists.
+    """Create the class archive of a home from a small run; return True if it exists.
 
-    One process makes it, others return at once. An empty file records that it could not be made. Archives of another
-    Java are removed.
+    One process creates it; others return immediately. An empty file records that it could not be created. Archives for
+    another Java are removed.
     """
     archive = home.archive
     if archive is None or not archive.parent.is_dir():
@@ -158,7 +159,7 @@ def make_archive(home: SparkHome) -> bool:
 
 
 def _make(home: SparkHome, draft: Path) -> None:
-    """Make an archive, empty if it could not be made; raise ChildProcessError if its process was killed."""
+    """Create an archive, or an empty file if that fails; raise ChildProcessError if the process was killed."""
     folder = Path(tempfile.mkdtemp(prefix="windrow-classes-"))
     try:
         archive = folder / "classes.jsa"
@@ -177,7 +178,7 @@ def _make(home: SparkHome, draft: Path) -> None:
 
 
 def _run(folder: Path, archive: Path, home: Path) -> None:
-    """Run a small pipeline with an archive as output, which is removed if the run fails."""
+    """Run a small pipeline that writes the archive; remove the archive if the run fails."""
     log = folder / "log"
     log.mkdir()
     for partition in range(2):
@@ -195,10 +196,10 @@ def _run(folder: Path, archive: Path, home: Path) -> None:
 
 
 def run_guarded(command: list[str], folder: Path, environment: Mapping[str, str]) -> int:
-    """Run a command until it and its children have ended; return its exit code, negative if it was killed.
+    """Run a command until it and its children have ended; return its exit code, which is negative if it was killed.
 
-    Java writes the archive when Python has ended. Java is killed if Python was killed, and after `_SECONDS`. If this
-    process is killed, which closes the pipe of a guard process, the guard kills Java and removes `folder`.
+    Java writes the archive after Python has ended. Java is killed if Python was killed, or after `_SECONDS`. If this
+    process is killed, its pipe to a guard process closes, and the guard kills Java and removes `folder`.
     """
     with subprocess.Popen(  # noqa: S603 - our own
         command,
@@ -226,7 +227,10 @@ def run_guarded(command: list[str], folder: Path, environment: Mapping[str, str]
 
 
 def _wait(run: subprocess.Popen[bytes]) -> int:
-    """Wait until a process has ended and no child has its output open, or until it was killed; return its code."""
+    """Wait until a process has ended and no child holds its output open, or until it was killed.
+
+    Return its exit code.
+    """
     deadline = time.monotonic() + _SECONDS
     output = run.stdout
     while output is not None and time.monotonic() < deadline and (run.poll() or 0) >= 0:
@@ -238,7 +242,7 @@ def _wait(run: subprocess.Popen[bytes]) -> int:
 
 
 def main() -> int:
-    """Make the archive with low priority; return 1 if that fails."""
+    """Create the archive with low priority; return 1 if that fails."""
     os.nice(10)
     with tempfile.TemporaryDirectory() as scratch:
         home = spark_home(Path(scratch), java().resolve().parent.parent)

@@ -1,10 +1,11 @@
-"""Java, and the jars beside Spark's own, which the Ivy inside PySpark fetches.
+"""Java, and additional jars beside Spark's own, fetched with the Ivy that PySpark contains.
 
-Their versions are in `ivy.xml`, the SHA-256 of each in `jars.lock` (as `sha256sum` prints it, with `SET/FILE` as the
-name); a jar that differs is not used. A set is a folder, `SET-DIGEST`, that is created whole or not at all.
+`ivy.xml` has their versions, and `jars.lock` the SHA-256 of each (as `sha256sum` prints it, with `SET/FILE` as the
+name). A jar with a different digest is not used. Each set of jars is in a folder `SET-DIGEST`, which is created
+completely or not at all.
 
-Environment: WINDROW_JARS, the folder of the sets (default: `share/windrow/jars` of this Python environment);
-WINDROW_IVY_SETTINGS, an Ivy settings file that names a mirror.
+Environment variables: WINDROW_JARS is the folder of the sets (default: `share/windrow/jars` of this Python
+environment), and WINDROW_IVY_SETTINGS an Ivy settings file that specifies a mirror.
 """
 
 from __future__ import annotations
@@ -31,20 +32,20 @@ _FETCH_SECONDS = 1800
 
 
 def broker_jars() -> list[Path]:
-    """Return the class path of a Kafka broker, as `jar_set` does."""
+    """Return the class path of a Kafka broker, fetching its jars as `jar_set` does."""
     return jar_set("broker")
 
 
 def broker_folder() -> Path:
-    """Return the folder of the broker's jars, which exists once they have been fetched."""
+    """Return the folder of the broker's jars, which does not exist until they have been fetched."""
     return _folder("broker", _locked("broker"))
 
 
 def jar_set(name: str) -> list[Path]:
-    """Return the jars of one configuration of `ivy.xml`, by name, fetched first if they are missing.
+    """Return the jars of one configuration of `ivy.xml`, sorted by name; fetch them first if they are missing.
 
-    No run of windrow needs any: "broker" is for a broker of `testing/servers`, "spark" for plain PySpark in the
-    comparison of `bench/peers`. Raise SetupError if they cannot be fetched or are not the files of `jars.lock`.
+    No run of windrow needs them: "broker" is for a broker of `testing/servers`, and "spark" for plain PySpark in the
+    comparison of `bench/peers`. Raise SetupError if the jars cannot be fetched or do not match `jars.lock`.
     """
     sums = _locked(name)
     folder = _folder(name, sums)
@@ -76,12 +77,12 @@ def _locked(name: str) -> dict[str, str]:
 
 @contextmanager
 def _fetching(base: Path) -> Iterator[None]:
-    """Let one process at a time fetch, and remove files that a killed process left behind."""
+    """Let one process fetch at a time, and remove files that a killed process left behind."""
     try:
         base.mkdir(parents=True, exist_ok=True)
         lock = (base / ".lock").open("w")
     except OSError as error:
-        message = f"cannot keep jars in {base} ({error.strerror}): set WINDROW_JARS to a folder that can be written"
+        message = f"cannot keep jars in {base} ({error.strerror}): set WINDROW_JARS to a writable folder"
         raise SetupError(message) from error
     with lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -107,7 +108,7 @@ def _verify(folder: Path, sums: Mapping[str, str]) -> None:
         return
     wrong = sorted(file for file in found.keys() | sums.keys() if found.get(file) != sums.get(file))
     message = (
-        f"Ivy fetched other jars than {_LOCK} holds: {', '.join(wrong)}. "
+        f"Ivy fetched jars that differ from those in {_LOCK}: {', '.join(wrong)}. "
         f"Remove {_cache()} and try again; if ivy.xml was changed, run `make lock`"
     )
     raise SetupError(message)
@@ -119,7 +120,7 @@ def _sum(file: Path) -> str:
 
 
 def _cache() -> Path:
-    """Ivy's downloads, shared by all environments of this user; not ~/.ivy2, as no POM is read here."""
+    """Return Ivy's download cache, shared by all environments of this user; not ~/.ivy2, as no POM is read here."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "windrow" / "ivy"
 
 
@@ -127,7 +128,7 @@ def _ivy_jar() -> Path:
     spec = importlib.util.find_spec("pyspark")
     found = sorted(Path(spec.origin).parent.glob("jars/ivy-*.jar")) if spec is not None and spec.origin else []
     if not found:
-        message = "there is no Ivy in PySpark's jars: install pyspark as pyproject.toml pins it"
+        message = "PySpark's jars do not include Ivy: install the pyspark version that pyproject.toml pins"
         raise SetupError(message)
     return found[-1]
 
@@ -137,7 +138,7 @@ def _retrieve(name: str, folder: Path) -> None:
     command = [str(java()), "-cp", str(_ivy_jar()), "org.apache.ivy.Main", "-warn"]
     command += ["-settings", settings, "-ivy", str(_IVY), "-cache", str(_cache()), "-confs", name]
     command += ["-retrieve", f"{folder}/[artifact]-[revision].[ext]"]
-    advice = "is the network there? (behind a mirror, name an Ivy settings file in WINDROW_IVY_SETTINGS)"
+    advice = "is the network available? (behind a mirror, set WINDROW_IVY_SETTINGS to an Ivy settings file)"
     try:
         ran = subprocess.run(  # noqa: S603 - the person's own Java
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=_FETCH_SECONDS
@@ -152,7 +153,7 @@ def _retrieve(name: str, folder: Path) -> None:
 
 
 def _lock(names: list[str]) -> None:
-    """Write `jars.lock` anew from `ivy.xml`."""
+    """Write a new `jars.lock` from `ivy.xml`."""
     lines = []
     for name in names:
         with tempfile.TemporaryDirectory() as folder:
@@ -162,7 +163,7 @@ def _lock(names: list[str]) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """`python -m windrow.runtime.spark.jars SET...` fetches jars; with `--lock` first, it writes `jars.lock`."""
+    """`python -m windrow.runtime.spark.jars SET...` fetches sets of jars; `--lock` first makes it write `jars.lock`."""
     try:
         match arguments:
             case ["--lock", *names]:
@@ -185,7 +186,7 @@ _ADVICE = (
 
 
 def java() -> Path:
-    """Find the `java` that Spark will use: JAVA_HOME's, or else the one on PATH.
+    """Return the `java` that Spark will use: the one in JAVA_HOME, or else the one on PATH.
 
     Raise SetupError if there is none, if it does not run, or if it is older than Java 17.
     """
@@ -213,7 +214,10 @@ def _named_java() -> tuple[str | None, str | None]:
 
 
 def java_version() -> str | None:
-    """Return the version of that Java from its `release` file, without starting it; None if there is no Java."""
+    """Return the version of the Java that Spark will use, without starting it, or None if there is no Java.
+
+    The version is read from Java's `release` file.
+    """
     _, found = _named_java()
     if found is None or not Path(found).exists():
         return None

@@ -1,7 +1,7 @@
 """Runs the steps of key groups in Spark's stateful operator, with their state in Spark's state store.
 
-Before a query's first step Spark starts a Python process that only declares the state. So this module imports little:
-the libraries of a step are loaded where steps run.
+Before a query's first step, Spark starts a Python process that only declares the state. This module therefore imports
+little; the libraries needed for a step are loaded where steps run.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from windrow.engine.state.store import State
 
     Step = Callable[[int, Iterator[pd.DataFrame], State], Iterator[pd.DataFrame]]
-    """Runs one step of the key group with this number in the column `slot`; takes and returns packets."""
+    """Runs one step of the key group with the given number in the column `slot`; takes and returns packets."""
 
 
 class KeyGroupProcessor(StatefulProcessor):
-    """A stateful processor that runs a function in each key group, one step after another."""
+    """A stateful processor that runs a step function in each key group, one step after another."""
 
     def __init__(self, step: Step) -> None:
         self._sent = cloudpickle.dumps(step)  # type: ignore[no-untyped-call] # it has no types
@@ -51,7 +51,7 @@ class KeyGroupProcessor(StatefulProcessor):
         return self._step(int(slot), rows, self._state)
 
     def close(self) -> None:
-        """Do nothing, as there are no resources."""
+        """Do nothing; there are no resources to release."""
 
 
 # not as text: Spark would parse it in each task
@@ -67,7 +67,7 @@ class SparkState:
         self._blobs = handle.getMapState("blobs", _PLACE, _BLOB)
 
     def summary(self) -> bytes | None:
-        """Return the summary, None in the first step."""
+        """Return the summary, or None in the first step."""
         return _blob(self._summary.get())
 
     def set_summary(self, blob: bytes) -> None:
@@ -75,7 +75,7 @@ class SparkState:
         self._summary.update((blob,))
 
     def get(self, kind: str, bucket: int) -> bytes | None:
-        """Return a blob, or None."""
+        """Return a blob, or None if it does not exist."""
         return _blob(self._blobs.getValue((kind, bucket)))
 
     def set(self, kind: str, bucket: int, blob: bytes) -> None:
@@ -83,7 +83,7 @@ class SparkState:
         self._blobs.updateValue((kind, bucket), (blob,))
 
     def drop(self, kind: str, bucket: int) -> None:
-        """Forget a blob."""
+        """Delete a blob."""
         self._blobs.removeKey((kind, bucket))
 
 

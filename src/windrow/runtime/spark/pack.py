@@ -1,4 +1,4 @@
-"""The environment of this process as an archive that Spark unpacks on each executor of a cluster."""
+"""Packs the environment of this process into an archive that Spark unpacks on each executor of a cluster."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PACKAGE = Path(__file__).parent.parent
 
 @dataclass(frozen=True)
 class Packed:
-    """An archive: its size in bytes, its number of files, and the interpreter that hosts must have, or None."""
+    """An archive: its size in bytes, its number of files, and the interpreter that every host must have, or None."""
 
     bytes: int
     files: int
@@ -25,8 +25,8 @@ class Packed:
 def pack_environment(target: Path, prefix: Path | None = None) -> Packed:
     """Write the environment at `prefix` (default: that of this process) to a ``.tgz``, without Spark's own jars.
 
-    In a virtual environment ``bin/python`` is a link to an interpreter outside of it, which each host must have at the
-    same path. Raise InputError if the file cannot be written, SetupError if the environment cannot be sent.
+    In a virtual environment, ``bin/python`` is a link to an interpreter outside it, which each host must have at the
+    same path. Raise InputError if the file cannot be written, or SetupError if the environment cannot be packed.
     """
     root = Path(sys.prefix) if prefix is None else prefix
     if not (root / "bin" / "python").exists() or (root == Path(sys.base_prefix) and not (root / "conda-meta").is_dir()):

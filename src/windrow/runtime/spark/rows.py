@@ -1,4 +1,4 @@
-"""Packets and outputs as rows of Spark: of one step (stream), or with the step's number (batch)."""
+"""Packets and outputs as Spark rows: of a single step (stream), or with the number of their step (batch)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OUTPUT_DDL = (
 )
 
 Columns = Row | dict[str, Any]
-"""A row by the names of its columns, from Spark or Arrow."""
+"""A row from Spark or Arrow, indexed by column name."""
 
 _PACKET = pa.schema(
     [
@@ -40,12 +40,12 @@ _PACKET = pa.schema(
 
 
 def packet_batch(packet: Packet) -> pa.RecordBatch:
-    """Write a packet as a row."""
+    """Return a packet as a row."""
     return pa.RecordBatch.from_arrays([[value] for value in _columns(packet)], schema=_PACKET)
 
 
 def packet_frame(packets: Iterable[Packet]) -> pd.DataFrame:
-    """Write packets as rows."""
+    """Return packets as rows."""
     return pd.DataFrame([_columns(packet) for packet in packets], columns=_PACKET.names)
 
 
@@ -54,24 +54,27 @@ def _columns(packet: Packet) -> tuple[int, str, str, Blob]:
 
 
 def read_packets(frames: Iterable[pd.DataFrame]) -> Iterator[Packet]:
-    """Read rows as packets, whose records may be in files (`with_records`)."""
+    """Yield the packets in rows; their records may be in files (see `with_records`)."""
     for frame in frames:
         for row in frame.to_dict("records"):
             yield Packet(row["key_group"], decode_message(row["kind"], row["fields"], row["blob"]))
 
 
 def with_records(message: Message) -> Message:
-    """Return the message with its records, read from their file if they have one; call it once, as it deletes it."""
+    """Return the message with its records, reading them from their file if they have one.
+
+    Call this once per message, as it deletes the file.
+    """
     return replace(message, blob=read_stream(message.blob)) if isinstance(message, Records) else message
 
 
 def output_frame(key_group: int, output: GroupOutput, transport: TableTransport) -> pd.DataFrame:
-    """Write a key group's output as a row for each sink."""
+    """Return a key group's output as one row for each sink."""
     return pd.DataFrame([{"key_group": key_group, **row} for row in _output_columns(output, transport)])
 
 
 def _output_columns(output: GroupOutput, transport: TableTransport) -> Iterator[dict[str, Any]]:
-    """Write an output as columns of rows; a table without rows is null."""
+    """Yield the columns of one row for each sink; a table without rows is null."""
     stats, observed = json.dumps(asdict(output.stats)), list(output.observed)
     for sink, rows in output.by_sink.items():
         tables = {field.name: transport.put(getattr(rows, field.name)) for field in fields(StepOutput)}
@@ -81,7 +84,7 @@ def _output_columns(output: GroupOutput, transport: TableTransport) -> Iterator[
 
 
 def outputs(graph: m.Graph, rows: Iterable[Columns]) -> list[GroupOutput]:
-    """Read rows as key groups' outputs, in the order of their numbers."""
+    """Return the outputs of key groups read from rows, sorted by key group."""
     nothing = empty_by_sink(graph)
     found: dict[int, dict[str, Columns]] = {}
     for row in rows:
@@ -103,7 +106,7 @@ def _output(nothing: Mapping[str, StepOutput], rows: Mapping[str, Columns]) -> G
 
 
 def group_stats(text: str) -> GroupStats:
-    """Read a key group's stats."""
+    """Parse a key group's statistics."""
     stats = json.loads(text)
     for name in ("watermarks", "offsets"):
         stats[name] = {int(partition): value for partition, value in stats[name].items()}
@@ -128,33 +131,33 @@ _STATE_BYTES = 64 << 20
 
 
 def numbered(number: int, packet: Packet) -> pa.RecordBatch:
-    """Write a packet of a step as a row."""
+    """Return a packet as a row with the number of its step."""
     batch = packet_batch(packet)
     columns = [pa.array([number], pa.int32()), *batch.columns]
     return pa.RecordBatch.from_arrays(columns, names=["slice", *batch.schema.names])
 
 
 def by_slice(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, list[Message]]]:
-    """Read rows that are ordered by step; yield the messages of each step."""
+    """Yield the number and the messages of each step, from rows ordered by step."""
     rows = chain.from_iterable(batch.to_pylist() for batch in batches)
     for number, group in groupby(rows, lambda row: row["slice"]):
         yield number, [decode_message(row["kind"], row["fields"], row["blob"]) for row in group]
 
 
 def output_rows(number: int, group: int, output: GroupOutput, transport: TableTransport) -> Iterator[pa.RecordBatch]:
-    """Write the output of a key group in a step."""
+    """Yield the output of a key group in a step as one row for each sink."""
     for row in _output_columns(output, transport):
         yield _row(position=number, key_group=group, **row)
 
 
 def state_rows(position: int, group: int, state: MemoryState) -> Iterator[pa.RecordBatch]:
-    """Write the state of a key group, in rows of some MB."""
+    """Yield the state of a key group in rows of up to 64 MiB."""
     for blob in packed_state(state):
         yield _row(position=position, key_group=group, state=blob)
 
 
 def packed_state(state: MemoryState) -> Iterator[bytes]:
-    """Pack the state of a key group, in pieces of some MB."""
+    """Yield the packed state of a key group in pieces of up to 64 MiB; a larger blob is a piece of its own."""
 
     def pack_entries() -> bytes:
         return pack(pa.table([list(column) for column in zip(*entries, strict=True)], schema=_STATE))
@@ -169,7 +172,7 @@ def packed_state(state: MemoryState) -> Iterator[bytes]:
 
 
 def state_of(pieces: Iterable[Blob]) -> MemoryState:
-    """Read the state of a key group from the pieces of `packed_state`."""
+    """Restore the state of a key group from the pieces of `packed_state`."""
     state = MemoryState()
     for piece in pieces:
         for entry in unpack(piece).to_pylist():

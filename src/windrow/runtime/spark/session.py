@@ -1,4 +1,4 @@
-"""The Spark session: its start, its home, its log, and Python workers started ahead of the first task."""
+"""The Spark session: starting it, its home and log, and Python workers that are started before the first task."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ _LOGGER = logging.getLogger(__name__)
 
 
 def spark_session(options: SparkOptions = AS_GIVEN, *, log: Path | None = None) -> SparkSession:
-    """Start Spark, or return a session of the Spark that runs already, as `_beside` does.
+    """Start Spark, or return a session of the Spark application that is already running (see `_beside`).
 
-    Spark and its Python workers log to the file `log`, if that is given, else to stderr. A start takes a while, and is
-    logged as INFO. Raise InputError if `options` are wrong, SetupError if Java is missing or this process is a client
-    of Spark Connect, EngineError if Spark does not start.
+    Spark and its Python workers log to the file `log` if given, else to stderr. Starting takes a while, and is logged
+    as INFO. Raise InputError if `options` are wrong, SetupError if Java is missing or this process is a client of Spark
+    Connect, and EngineError if Spark does not start.
     """
     if is_remote() or "SPARK_REMOTE" in os.environ:
         raise SetupError(_CONNECT)
@@ -49,16 +49,16 @@ def spark_session(options: SparkOptions = AS_GIVEN, *, log: Path | None = None) 
 
 
 _CONNECT = (
-    "this process is a client of Spark Connect (SPARK_REMOTE, or a session of builder.remote), and a run needs Spark "
-    "itself, in this process or on a cluster: run on the host memory, or start the run from a process without "
-    "SPARK_REMOTE, of a cluster with its master URL; results go to the client's session by to_spark()"
+    "this process is a client of Spark Connect (SPARK_REMOTE, or a session of builder.remote), but a run needs Spark "
+    "itself, in this process or on a cluster: run on the memory host, or start the run from a process without "
+    "SPARK_REMOTE, with the master URL of a cluster; to_spark() passes results to the client's session"
 )
 _STARTING = threading.Lock()
 
 
 @contextmanager
 def _as_it_starts(log: Path | None, home: SparkHome | None, scratch: Path, *, has_executors: bool) -> Iterator[None]:
-    """Provide the Spark that starts in the block with its log, its home, and a server of its Python processes."""
+    """Provide the Spark that starts in the block with its log, its home, and a fork server for its Python processes."""
     with ExitStack() as stack:
         stack.enter_context(_java_of_this_start())
         if log is not None:
@@ -76,11 +76,11 @@ def _as_it_starts(log: Path | None, home: SparkHome | None, scratch: Path, *, ha
 
 @contextmanager
 def _java_of_this_start() -> Iterator[None]:
-    """Make the Java that PySpark starts in the block ignore SIGHUP, and kill it if the block raises.
+    """Make the JVM that PySpark starts in the block ignore SIGHUP, and kill it if the block raises.
 
-    A terminal that is closed sends SIGHUP to all processes in the foreground; a run finishes its step first, so Java
-    ignores it as it does Ctrl-C. Java ends by itself when this process does, unless it has not yet written its port:
-    PySpark has removed the folder for that by then, and Java would wait for calls forever.
+    A terminal that is closed sends SIGHUP to all processes in the foreground. A run finishes its step first, so Java
+    ignores the signal as it does Ctrl-C. Java ends by itself when this process does, unless it has not written its port
+    yet: PySpark has then already removed the folder for the port, and Java would wait for calls forever.
     """
     module: Any = java_gateway  # it imports Popen, and does not export it
     popen = module.Popen
@@ -107,7 +107,7 @@ def _java_of_this_start() -> Iterator[None]:
 
 
 def running_session() -> SparkSession | None:
-    """Return the session of this process, or None if Spark was not started."""
+    """Return the session of this process, or None if Spark has not been started."""
     active = SparkSession.getActiveSession()
     if active is None and SparkContext._active_spark_context is not None:  # noqa: SLF001 - no other way
         return SparkSession.builder.getOrCreate()  # an active session is one of its thread
@@ -160,9 +160,9 @@ def _start(given: dict[str, str], log: Path | None) -> SparkSession:
 
 @lru_cache(maxsize=1)
 def _beside(active: SparkSession) -> SparkSession:
-    """Return the active session if it has windrow's settings, else a new session of its Spark with these settings.
+    """Return the active session if it has windrow's settings, else a new session with them in the same application.
 
-    The user's own session, such as a notebook's, keeps its settings.
+    The user's own session, such as that of a notebook, keeps its settings.
     """
     # settings of Spark itself, not of a session, cannot change
     own = {name: value for name, value in MEANING.items() if name.startswith("spark.sql.")}
@@ -175,7 +175,7 @@ def _beside(active: SparkSession) -> SparkSession:
 
 
 def _hush_py4j() -> None:
-    """Silence py4j's stacks of calls that the end of the JVM interrupted: the run reports that once.
+    """Silence py4j's stack traces of calls interrupted by the end of the JVM, as the run reports the failure itself.
 
     py4j logs with its own loggers and, for calls, with the root logger, which would then start to write to stderr.
     """
@@ -203,8 +203,8 @@ _LIMIT = 4 << 20
 def stderr_to(log: Path) -> Iterator[None]:
     """Redirect the stderr of processes that start in the block to a file, for as long as this process lives.
 
-    This process keeps its own stderr, so that its line of progress moves on. The file stays small: lines that Spark
-    logs in every step are left out, and a full file is truncated.
+    This process keeps its own stderr, so that its progress line is still updated. The file stays small: lines that
+    Spark logs in every step are left out, and a full file is truncated.
     """
     make_private(log.parent)
     # unbuffered, so that lines that a full disk refuses are dropped
@@ -228,7 +228,7 @@ def stderr_to(log: Path) -> Iterator[None]:
 
 
 def _is_stderr(stream: TextIO) -> bool:
-    """Return whether a stream is the process's stderr, not a replacement by a test or a notebook."""
+    """Return True if a stream is the stderr of the process, not a replacement by a test or a notebook."""
     try:
         return stream.fileno() == _STDERR
     except (OSError, ValueError, AttributeError):
@@ -247,16 +247,16 @@ def _drain(readable: int, log: BinaryIO) -> None:
 
 
 JOBS = "windrow-prestart"
-"""The group of the jobs that only start processes."""
+"""The job group of the jobs that only start processes."""
 
 
 @lru_cache(maxsize=2)  # with state, and without
 def prestart(spark: SparkSession, *, has_state: bool) -> None:
-    """Start one Python worker per core in the background, and load the classes of the state store; once a session.
+    """Start one Python worker per core in the background, and load the classes of the state store; once per session.
 
-    The state store is loaded by a small stateful query whose result is dropped: the classes that Java loads for it, and
-    the memory that it first uses, would cost the first step half a second. Errors are ignored here: the query reports
-    them. On a cluster the check of the executors starts the workers.
+    The state store is loaded by a small stateful query whose result is dropped. Otherwise the first step would take
+    half a second longer, to load these Java classes and to allocate memory. Errors are ignored here, as the query
+    reports them. On a cluster, the check of the executors starts the workers.
     """
     if not is_one_process(spark):
         return
@@ -271,9 +271,9 @@ def prestart(spark: SparkSession, *, has_state: bool) -> None:
 
 
 def _end_thread(thread: threading.Thread, spark: SparkSession | None = None) -> None:
-    """Wait for a thread before the interpreter ends, and cancel the jobs of `spark` that it waits for.
+    """Wait for a thread before the interpreter exits, and cancel the jobs of `spark` that the thread waits for.
 
-    A daemon thread that loads or calls a C++ library while the interpreter ends aborts the process.
+    A daemon thread that loads or calls a C++ library while the interpreter exits would abort the process.
     """
     deadline = time.monotonic() + _END
     while thread.is_alive() and time.monotonic() < deadline:
@@ -310,4 +310,4 @@ def _load(spark: SparkSession, *, has_state: bool) -> None:
 
 
 _KEYS = 64
-"""Enough keys for every task."""
+"""The number of keys in the warm-up query, which is enough for every task to have some."""

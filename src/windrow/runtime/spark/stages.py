@@ -1,7 +1,7 @@
-"""Stages: the code that runs in Spark's Python workers, of streams and of batch runs.
+"""Stages: the code that runs in Spark's Python workers, for streams and for batch runs.
 
-Ingest decodes a step's records and splits them by key group; then each level of the pipeline runs in the key groups,
-with their state.
+Ingest decodes the records of a step and splits them by key group. Then each level of the pipeline runs in the key
+groups, with their state.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ def stream_ingest(
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return the function for `mapInArrow` that turns the raw records of a partition into packets.
 
-    `transport` packs the records. Those of the partition `ticks`, if there is one, are ticks: microseconds in digits.
-    `decoded_since` is that of the savepoint from which the run resumes.
+    `transport` packs the records. The records of the partition `ticks`, if given, are ticks: microseconds as decimal
+    digits. `decoded_since` is taken from the savepoint that the run resumes from.
     """
     sent, since = pickle_pipeline(graph), tuple(sorted(decoded_since.items()))
 
@@ -95,7 +95,7 @@ T = TypeVar("T")
 
 
 class _Timer:
-    """Sums the seconds that an iterator takes for its items."""
+    """Adds up the seconds that an iterator takes to produce its items."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -103,7 +103,6 @@ class _Timer:
         self._ended = self._began
 
     def each(self, items: Iterable[T]) -> Iterator[T]:
-        """Yield the items."""
         coming = iter(items)
         while True:
             since = time.monotonic()
@@ -115,7 +114,7 @@ class _Timer:
             yield item
 
     def time(self, part: str, seconds: float) -> PartTime:
-        """Return the time from the timer's beginning to the end of the items."""
+        """Return the part's time, from the creation of the timer to the end of the items."""
         return PartTime(part, seconds, self._began, self._ended)
 
 
@@ -123,7 +122,7 @@ _NO_ITEM: Any = object()
 
 
 def _ingest_times(reading: _Timer, decoding: _Timer) -> Packet:
-    """Return the times of an ingest; decoding includes reading."""
+    """Return the times of an ingest as a packet; the decoding timer includes reading, which is subtracted."""
     times = (
         reading.time("read", reading.seconds),
         decoding.time("decode", decoding.seconds - reading.seconds),
@@ -134,9 +133,9 @@ def _ingest_times(reading: _Timer, decoding: _Timer) -> Packet:
 class LevelStep:
     """Runs the steps of one level in a key group, for `KeyGroupProcessor`.
 
-    The last level passes its output to the transport; the others return packets for the next level. A key group without
-    state starts from the savepoint `start`, if there is one: in the first step, also when that runs again. (Spark's own
-    initial state would go through a frame, a row a blob.)
+    The last level passes its output to the transport; the other levels return packets for the next level. A key group
+    without state starts from the savepoint `start`, if given. This happens in its first step, including when that step
+    runs again. (Spark's own initial state would pass through a data frame, with a row for each blob.)
     """
 
     def __init__(
@@ -171,7 +170,7 @@ class LevelStep:
 
 
 def _run_timed(runner: LevelRunner, level: int, group: int, messages: Iterable[Message], state: State) -> GroupOutput:
-    """Run a step of a key group at a level; the output includes its time, for the report of the step."""
+    """Run a step of a key group at a level; its time is added to the output, for the report of the step."""
     times: list[PartTime] = []
     with timing(times, "operate", level):
         output = runner.step(group, messages, state)
@@ -182,7 +181,7 @@ def _run_timed(runner: LevelRunner, level: int, group: int, messages: Iterable[M
 
 
 def touch_state(slot: int, rows: Iterator[pd.DataFrame], state: State) -> Iterator[pd.DataFrame]:  # noqa: ARG001 - a step's
-    """Read and write state as a step does; return the rows."""
+    """Read and write state as a step does, and return the rows unchanged."""
     state.set_summary(state.summary() or b"")
     state.set("none", 0, state.get("none", 0) or b"")
     yield from rows
@@ -195,9 +194,10 @@ _CONTROL = (Tick, PartitionIdle, EndOfInput)
 
 
 def batch_ingest(graph: m.Graph, bounds: WatermarkBounds, cut: StepPlan) -> Stage:
-    """Return the function that turns the raw records of a partition into packets with the number of their step.
+    """Return a function that turns the raw records of a partition into packets with the number of their step.
 
-    All steps are read before the first one is computed, and the times of reading are in the partition's first step.
+    All steps are read before the first is computed, and the times of reading are attributed to the partition's first
+    step.
     """
     sent = pickle_pipeline(graph)
 
@@ -222,7 +222,7 @@ def batch_ingest(graph: m.Graph, bounds: WatermarkBounds, cut: StepPlan) -> Stag
 
 
 def _pieces(batches: Iterable[pa.RecordBatch], cut: StepPlan) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Cut a partition's batches where its steps end; yield each piece with the number of its step."""
+    """Divide a partition's batches where its steps end; yield each piece with the number of its step."""
     for batch in batches:
         if batch.num_rows == 0:
             continue
@@ -244,10 +244,10 @@ def batch_level(
     transport: TableTransport,
     keeps_state: bool,
 ) -> Stage:
-    """Return the function of a key group at a level: packets to packets, or at the last level to results.
+    """Return the function of a key group at a level, which maps packets to packets or, at the last level, to results.
 
-    A result is a row for each step, whose tables go to the transport. With `keeps_state` the state of the key group at
-    all levels follows, at the position of the number of steps plus that of the key group.
+    A result is a row for each step and sink, whose tables go to the transport. With `keeps_state`, the state of the key
+    group at all levels follows, at the number of steps plus the number of the key group.
     """
     sent = pickle_pipeline(graph)
 
@@ -279,7 +279,7 @@ def batch_level(
 
 
 def _key_group() -> int:
-    """Return the number of the task, which is that of its key group."""
+    """Return the number of the current task, which is the number of its key group."""
     context = TaskContext.get()
     if context is None:
         msg = "this code only runs in Spark's workers"
@@ -302,15 +302,15 @@ def _steps(batches: Iterable[pa.RecordBatch], cut: StepPlan) -> Iterator[tuple[i
 
 _SEED = 42
 _TASKS = 5040
-"""The groups are spread evenly over this number of tasks, and over any divisor: all up to 10, 12, 14 to 16."""
+"""Groups are spread evenly over this number of tasks and any of its divisors: 1 to 10, 12, 14 to 16 and more."""
 
 
 @lru_cache(maxsize=8)
 def balanced_key_groups(groups: int) -> tuple[int, ...]:
-    """Return a distinct number for each key group, such that Spark's hash spreads the groups evenly over tasks.
+    """Return a distinct number for each key group, such that Spark's hash distributes the groups evenly over tasks.
 
-    With the groups' own numbers, five of eight may be in one task and three in the other, and a step takes as long as
-    the five. The numbers are the same everywhere, since the state of a group is stored under its number.
+    With the groups' own numbers, five of eight groups might be in one task and three in another, and a step would take
+    as long as the five. The numbers are the same everywhere, because the state of a group is stored under its number.
     """
     found: dict[int, int] = {}
     seen = [0] * _TASKS
@@ -327,7 +327,7 @@ def balanced_key_groups(groups: int) -> tuple[int, ...]:
 
 
 def _places(numbers: npt.NDArray[np.uint32]) -> npt.NDArray[np.int64]:
-    """Return the hash that Spark partitions by (Murmur3 of a 32-bit number) modulo `_TASKS`."""
+    """Return the hash that Spark partitions by (Murmur3 of a 32-bit number), modulo `_TASKS`."""
     with np.errstate(over="ignore"):
         mixed = _rotate(numbers * np.uint32(0xCC9E2D51), 15) * np.uint32(0x1B873593)
         hashed = _rotate(np.uint32(_SEED) ^ mixed, 13) * np.uint32(5) + np.uint32(0xE6546B64)

@@ -31,20 +31,21 @@ from windrow.runtime.settings import runs_in_driver
 from windrow.telemetry.folders import Folder, fetch, folder_of, remove
 
 _CHUNK = 1 << 16
-"""Rows of a batch in a file."""
+"""Maximum number of rows of a batch in a file."""
 _IS_FILE = re.compile(rb"/|\w+://")
-"""The beginning of a path or URL, which no Arrow stream has."""
+"""The beginning of a path or URL; no Arrow stream begins like this."""
 _LEAST = 1 << 16
-"""Minimum bytes of a table for which a file is worth it."""
+"""Minimum size in bytes of a table that is worth a file."""
 
 
 @dataclass(frozen=True)
 class TableTransport:
-    """Transports tables through Spark; large ones in files, if both sides share a folder.
+    """Transports tables through Spark, and large tables in files if both sides share a folder.
 
-    Spark copies a table several times, which costs up to half as much as computing it, and all that it brings to the
-    driver must fit into its memory. Records are written to `folder`, if all tasks are on this machine, and outputs to
-    it or to `shared`, which on a cluster the driver shares with the executors. With `drops`, output is dropped.
+    Spark copies a table several times, which takes up to half as long as computing it, and everything that Spark sends
+    to the driver must fit in the driver's memory. Records are written to `folder` if all tasks run on this machine.
+    Outputs are written to `folder` or to `shared`, which the driver of a cluster shares with the executors. With
+    `drops`, output is dropped.
     """
 
     folder: Path | None = None
@@ -52,13 +53,13 @@ class TableTransport:
     shared: str | None = None
 
     def put(self, table: pa.Table) -> bytes | None:
-        """Return the bytes from which `read_table` restores a table of an output; None if it has no rows."""
+        """Return bytes from which `read_table` restores a table of an output, or None if the table has no rows."""
         if self.drops or not table.num_rows:
             return None
         return _pack(table, folder_of(self.shared) if self.folder is None and self.shared else self.folder)
 
     def pack(self, table: pa.Table) -> bytes:
-        """Return the bytes from which `read_stream` restores an Arrow stream."""
+        """Return bytes from which `read_stream` restores the table as an Arrow stream."""
         return _pack(table, self.folder)
 
 
@@ -76,12 +77,12 @@ def _pack(table: pa.Table, folder: Folder | None) -> bytes:
 
 
 def read_table(blob: bytes) -> pa.Table:
-    """Return the table that `TableTransport.put` packed; call it once, as it deletes the file."""
+    """Return the table that `TableTransport.put` packed; call this once, as it deletes the file."""
     return unpack(read_stream(blob))
 
 
 def read_stream(blob: bytes) -> Blob:
-    """Return the Arrow stream of a packed table; call it once, as it deletes the file."""
+    """Return the Arrow stream of a packed table; call this once, as it deletes the file."""
     if not _IS_FILE.match(blob):
         return blob
     path = fetch(folder_of(os.fsdecode(blob)))
@@ -92,7 +93,7 @@ def read_stream(blob: bytes) -> Blob:
 
 @contextmanager
 def carrying(spark: SparkSession, *, drops: bool, shared: Folder | None = None) -> Iterator[TableTransport]:
-    """Yield a transport for the tasks of this context; on a cluster with the folder `shared`, if that is given.
+    """Yield a transport for the tasks started in the block; on a cluster, it uses the folder `shared` if given.
 
     The folder is emptied first, and removed at the end.
     """
@@ -110,9 +111,9 @@ def carrying(spark: SparkSession, *, drops: bool, shared: Folder | None = None) 
 
 
 def pickle_pipeline(graph: m.Graph) -> bytes:
-    """Pickle a pipeline, with the functions in it that a worker cannot import.
+    """Pickle a pipeline, including any of its functions that a worker cannot import.
 
-    Raise PipelineError if a function holds something that cannot be sent, such as an open file.
+    Raise PipelineError if a function holds an object that cannot be sent, such as an open file.
     """
     with ExitStack() as stack:
         # modules that the user has registered stay registered
@@ -124,30 +125,30 @@ def pickle_pipeline(graph: m.Graph) -> bytes:
             return cloudpickle.dumps(graph)  # type: ignore[no-any-return, no-untyped-call]
         except Exception as exc:
             msg = (
-                f"the functions of the pipeline {graph.name!r} cannot be sent to Spark's workers ({exc}); let them "
-                "use nothing that lives in one process only, such as an open file, a lock or a connection"
+                f"the functions of the pipeline {graph.name!r} cannot be sent to Spark's workers ({exc}); they must "
+                "not use what exists in one process only, such as an open file, a lock or a connection"
             )
             raise PipelineError(msg) from exc
 
 
 @lru_cache(maxsize=4)
 def unpickle_pipeline(sent: bytes) -> m.Graph:
-    """Unpickle a pipeline, once in a process: the same bytes give the same object.
+    """Unpickle a pipeline, once per process: the same bytes return the same object.
 
-    A pipeline may hold Python functions. If each task unpickled it, the functions would be new objects that differ from
-    the earlier ones, and a worker would rebuild the operators that it caches for the pipeline.
+    A pipeline may contain Python functions. If each task unpickled it, the functions would be new objects that differ
+    from the earlier ones, and a worker would rebuild the operators that it caches for the pipeline.
 
     Raise RunError if the code of a function fails while it is loaded.
     """
     try:
         pipeline: m.Graph = pickle.loads(sent)  # noqa: S301 - the driver of this run pickled it
     except BaseException as exc:  # noqa: BLE001 - raised again, with what failed
-        raise_user_code_error(exc, "the functions of the pipeline cannot be loaded in a Python process of Spark's")
+        raise_user_code_error(exc, "the functions of the pipeline cannot be loaded in one of Spark's Python processes")
     return pipeline
 
 
 def _out_of_reach() -> Iterator[ModuleType]:
-    """Yield the loaded modules that a worker would not find, such as those beside a pipeline's file."""
+    """Yield the loaded modules that a worker would not find, such as modules beside a pipeline file."""
     homes = {sys.prefix, sys.base_prefix}
     given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     # a worker does not run in this folder
@@ -163,7 +164,7 @@ def _out_of_reach() -> Iterator[ModuleType]:
 
 
 def is_one_process(spark: SparkSession) -> bool:
-    """Return whether all tasks, and so their state stores, are in this process's JVM, and none in an executor."""
+    """Return True if all tasks, and therefore their state stores, run in this process's JVM, without executors."""
     return runs_in_driver(str(spark.sparkContext.master))
 
 
@@ -172,10 +173,10 @@ _PREFIX = "windrow-scratch-"
 
 @lru_cache(maxsize=1)
 def scratch_folder() -> Path:
-    """Make a folder for the temporary files of this process and its Spark, which is removed when the process ends.
+    """Create a folder for temporary files of this process and its Spark; it is removed when the process ends.
 
     Folders of killed processes are removed first. A process holds a lock in its folder, which the kernel releases when
-    it dies; the folder gets its name only once it is locked.
+    the process dies. The folder is only renamed to its final name once it is locked.
     """
     root = Path(tempfile.gettempdir())
     for folder in root.glob(f"{_PREFIX}*"):
@@ -196,7 +197,7 @@ def _remove_own(folder: Path, owner: int) -> None:
 
 
 def _remove_stale(folder: Path) -> None:
-    """Remove the folder of a process of this user that has ended; leave any other."""
+    """Remove the folder of a process of this user that has ended; leave all other folders."""
     try:
         if folder.is_symlink() or folder.stat().st_uid != os.getuid():
             return

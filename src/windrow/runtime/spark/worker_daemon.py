@@ -1,4 +1,4 @@
-"""The process that Spark's Python workers are forked from: Spark's own daemon, with windrow's libraries loaded."""
+"""The process from which Spark's Python workers are forked: Spark's own daemon, with windrow's libraries loaded."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The stream host: Spark Structured Streaming."""
+"""The stream host, which runs on Spark Structured Streaming."""

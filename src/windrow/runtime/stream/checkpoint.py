@@ -1,6 +1,7 @@
-"""Checkpoints: their owner, the files that Spark keeps in them, their lock, and the readers of a log by them.
+"""Checkpoints: their owner, the files that Spark keeps in them, their lock, and the runs that read a log.
 
-Spark writes the offsets at which a step ends, windrow the file that names the owner; one run at a time holds the lock.
+Spark writes the offsets at which a step ends, and windrow writes the file that identifies the owner. One run at a time
+holds the lock.
 """
 
 from __future__ import annotations
@@ -33,26 +34,26 @@ if TYPE_CHECKING:
 _FILE = "windrow.json"
 _IDENTITY = "source.json"
 _BEGINNING = "beginning.json"
-"""The file with the position at which the run begins, as the source records it."""
+"""The file with the position at which the run begins, in the source's own form."""
 _LISTS = "lists.json"
-"""The file with the entries of the lists of rules."""
+"""The file with the entries of the lists that rules use."""
 _PLANNED = "planned.json"
 """The file with the plan of a step whose predecessor must run again."""
 _START = "start"
 _BACKFILL = "backfill"
 _FORMAT = 6
 _SOURCE_LINE = 2
-"""The line of the first source in a file of Spark's offset log, after the version and the step's settings."""
+"""The line of the first source in a file of Spark's offset log, which follows the version and the settings."""
 _ORDERED = {("decode",), ("aggregate",), ("process", "state"), ("process", "returns")}
-"""Fields whose order of names matters, since it is the order of columns in the state."""
+"""Fields whose names must keep their order, because it is the order of the columns in the state."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A folder, on a disk or in an object store.
+    """The checkpoint of a run: a folder on a disk or in an object store.
 
-    `partitions` are those of the source when the pipeline was first started. A run that `follows` another begins at the
-    end of a savepoint of that run, which is in the folder `start`.
+    `partitions` are the partitions that the source had when the pipeline was first started. A run that `follows`
+    another run begins at the end of a savepoint of that run, which is in the folder `start`.
     """
 
     folder: Folder
@@ -63,9 +64,9 @@ class Checkpoint:
 
     @staticmethod
     def read(folder: Folder) -> Checkpoint | None:
-        """Return the checkpoint in a folder, of any pipeline, None if there is none yet.
+        """Return the checkpoint in a folder, whichever pipeline it belongs to, or None if there is none yet.
 
-        Raise CheckpointError if the folder is something else, or damaged.
+        Raise CheckpointError if the folder holds something else, or if the checkpoint is damaged.
         """
         Checkpoint.refuse_foreign(folder)
         path = folder / _FILE
@@ -90,18 +91,18 @@ class Checkpoint:
 
     @staticmethod
     def open(folder: Folder, graph: m.Graph) -> Checkpoint | None:
-        """Return the checkpoint in a folder, None if there is none yet.
+        """Return the checkpoint of a pipeline in a folder, or None if there is none yet.
 
-        Before the first step it takes the pipeline's settings as they are now. Raise CheckpointError if it is another
-        pipeline's, or as `read` does.
+        Before its first step, the checkpoint takes on the pipeline's current settings. Raise CheckpointError if it
+        belongs to a different pipeline or is damaged, or if the folder holds something else.
         """
         checkpoint = Checkpoint.read(folder)
         if checkpoint is not None and (differences := checkpoint.differences(graph)):
             listed = "\n  ".join(differences)
             msg = (
-                f"the checkpoint {folder} is of another pipeline; it differs in\n  {listed}\n"
-                "name another --checkpoint, or start over with --fresh; many changes can resume from a savepoint "
-                "(run --from-savepoint)"
+                f"the checkpoint {folder} belongs to a different pipeline; it differs in\n  {listed}\n"
+                "choose another --checkpoint, or start over with --fresh; after many changes, a run can still resume "
+                "from a savepoint (run --from-savepoint)"
             )
             raise CheckpointError(msg)
         if checkpoint is not None and checkpoint.has_no_rows:
@@ -109,7 +110,7 @@ class Checkpoint:
         return checkpoint
 
     def differences(self, graph: m.Graph) -> list[str]:
-        """Return how a pipeline differs from that of the checkpoint, as far as its state is concerned, as text."""
+        """Describe how a pipeline differs from that of the checkpoint, as far as state is concerned, one line each."""
         tables = () if self.has_no_rows else other_tables(self.meaning, graph)
         return [
             *_differences(self.meaning, fingerprint(graph)),
@@ -118,7 +119,7 @@ class Checkpoint:
         ]
 
     def renamed(self, graph: m.Graph) -> list[RenamedLog]:
-        """Return the sources of a pipeline whose new rows would have another `source` than the existing ones."""
+        """Return the sources of a pipeline whose new rows would get a different `source` than existing rows."""
         return [] if self.has_no_rows else list(renamed_logs(self.meaning, fingerprint(graph)))
 
     @staticmethod
@@ -127,7 +128,7 @@ class Checkpoint:
         return Checkpoint(folder, Run.new(graph.name), tuple(partitions), fingerprint(graph), follows)
 
     def write(self) -> None:
-        """Write the owner of the checkpoint, unless it is recorded and its tables may have rows."""
+        """Write the owner of the checkpoint, unless it is already recorded and its tables may have rows."""
         if (self.folder / _FILE).exists() and not self.has_no_rows:
             return
         body = {
@@ -142,9 +143,9 @@ class Checkpoint:
             write_whole(self.folder / _FILE, json.dumps({**body, "sha256": _digest(body)}, indent=2))
 
     def keep_lists(self, graph: m.Graph) -> tuple[m.Graph, list[str]]:
-        """Return a pipeline with the first entries of its lists, and the names of the lists that have changed since.
+        """Return a pipeline with the entries its lists had at first, and the names of lists that have changed since.
 
-        A step that runs again is judged alike, so entries change with a savepoint only, which is between two steps.
+        A step that runs again must reach the same verdicts, so entries only change with a savepoint, between two steps.
         """
         graph = with_entries(graph)
         path, lists = self.folder / _LISTS, lists_of(graph)
@@ -152,7 +153,7 @@ class Checkpoint:
             return graph, []
         if not path.exists():
             if self.has_steps:
-                msg = f"{path} is gone, by whose entries the steps were judged; restore it, or start over with --fresh"
+                msg = f"{path} is gone, with the list entries of earlier steps; restore it, or start over with --fresh"
                 raise CheckpointError(msg)
             with writing(self.folder):
                 write_whole(path, json.dumps({rule_list.name: rule_list.entries for rule_list in lists}))
@@ -166,9 +167,9 @@ class Checkpoint:
 
     @staticmethod
     def refuse_foreign(folder: Folder) -> None:
-        """Raise CheckpointError if a folder is neither a checkpoint, of any pipeline, nor empty."""
+        """Raise CheckpointError if a folder is neither empty nor a checkpoint of some pipeline."""
         if folder.exists() and not (folder / _FILE).is_file() and not _is_unused(folder):
-            msg = f"{folder} is not a checkpoint of windrow: there is no {_FILE} in it; name another folder"
+            msg = f"{folder} is not a checkpoint of windrow: there is no {_FILE} in it; choose another folder"
             raise CheckpointError(msg)
 
     @staticmethod
@@ -184,22 +185,22 @@ class Checkpoint:
 
     @property
     def step_size(self) -> Path:
-        """The file with the maximum number of records of the next step, if that can change."""
+        """The file with the maximum number of records of the next step, for runs in which this can change."""
         return on_this_machine(self.folder) / "step_size"
 
     @property
     def rows(self) -> Folder:
-        """The folder in which executors of a cluster write the rows of a step for the driver."""
+        """The folder in which the executors of a cluster write the rows of a step for the driver."""
         return self.folder / "rows"
 
     @property
     def log(self) -> Path:
-        """The log file of Spark."""
+        """Spark's log file."""
         return log_of(self.folder)
 
     @property
     def start(self) -> Folder:
-        """The savepoint that the run begins with, if it follows another run."""
+        """The folder of the savepoint from which the run begins, if it follows another run."""
         return self.folder / _START
 
     @property
@@ -209,57 +210,57 @@ class Checkpoint:
 
     @property
     def committed(self) -> int | None:
-        """The last epoch that Spark noted as done."""
+        """The last epoch that Spark recorded as done, or None."""
         batch = self.batch
         return None if batch is None else self.first_epoch + batch
 
     @property
     def batch(self) -> int | None:
-        """Spark's number, from 0, of the last batch that it noted as done."""
+        """Spark's number, from 0, of the last batch that it recorded as done, or None."""
         return last_noted(self.spark / "commits")
 
     def clear_start(self) -> None:
-        """Remove the files of a start from a savepoint that ended before the checkpoint was written."""
+        """Remove what is left of a start from a savepoint that was interrupted before the checkpoint was written."""
         for path in self.folder.glob(f"*{_START}*"):
             remove(path)
 
     def carried(self) -> Savepoint | None:
-        """Return the savepoint that the run begins with, None if there is none."""
+        """Return the savepoint from which the run begins, or None."""
         return None if self.follows is None else Savepoint.read(self.start)
 
     def sync(self) -> None:
-        """Sync the checkpoint to its disk; raise CheckpointError if that fails."""
+        """Sync the checkpoint to disk; raise CheckpointError if that fails. In an object store this does nothing."""
         if isinstance(self.folder, Path):
             with writing(self.folder):
                 _sync_file_system(self.folder)
 
     @property
     def has_beginning(self) -> bool:
-        """Whether the beginning of the run is recorded."""
+        """True if the position at which the run begins is recorded."""
         return (self.folder / _BEGINNING).exists()
 
     @property
     def has_steps(self) -> bool:
-        """Whether a step was planned."""
+        """True if at least one step has been planned."""
         return last_noted(self.spark / "offsets") is not None
 
     @property
     def has_no_rows(self) -> bool:
-        """Whether no step of this run, or of a run that it follows, can be in the tables."""
+        """True if the tables cannot contain a step of this run or of a run that it follows."""
         return self.follows is None and not self.has_steps
 
     def note_beginning(self, note: StepOffsets) -> None:
-        """Write the beginning of the run; raise CheckpointError if that fails."""
+        """Record the position at which the run begins; raise CheckpointError if that fails."""
         with writing(self.folder):
             write_whole(self.folder / _BEGINNING, json.dumps(note.to_json()))
 
     def note_step_size(self, records: int) -> None:
-        """Write the maximum number of records of the next step; raise CheckpointError if that fails."""
+        """Record the maximum number of records of the next step; raise CheckpointError if that fails."""
         with writing(self.folder):
             write_whole(self.step_size, f"{records}\n")
 
     def place(self, batch: int | None) -> tuple[Folder, int]:
-        """Return the file and the line with the offsets of a batch, or of the beginning."""
+        """Return the file, and the line in it, with the offsets of a batch or of the beginning of the run."""
         if batch is None or batch < 0:
             return self.folder / _BEGINNING, 0
         return self.spark / "offsets" / str(batch), _SOURCE_LINE
@@ -274,10 +275,10 @@ class Checkpoint:
             raise _unreadable(path, exc) from exc
 
     def keep_plan(self, batch: int) -> None:
-        """Record the plan of a batch before it is removed; raise CheckpointError if it cannot be written.
+        """Record the plan of a batch before Spark's file is removed; raise CheckpointError if that fails.
 
-        The batch must be planned alike once more, as executors of a cluster may still write the states that follow from
-        it. The end of the input is planned anew, since the next run may not emit one.
+        The batch must be planned the same way again, because executors of a cluster may still be writing the states
+        that result from it. A plan with the end of the input is not kept, because the next run may not emit one.
         """
         begins, ends = self.ends_of(batch - 1), self.ends_of(batch)
         if begins[0]["ends"] == ends[0]["ends"]:
@@ -290,7 +291,7 @@ class Checkpoint:
 
     @property
     def kept_plan(self) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-        """The start and end of the recorded step in each source of the query; empty if none is recorded."""
+        """The start and end of the recorded step in each source of the query; empty if no step is recorded."""
         path = self.folder / _PLANNED
         if not path.exists():
             return []
@@ -306,10 +307,10 @@ class Checkpoint:
         return [json.loads(line) for line in lines[_SOURCE_LINE:]]
 
     def offsets(self, batch: int | None = None) -> dict[int, int]:
-        """Return the next offset of each partition after a batch, by default the last that Spark noted as done.
+        """Return the next offset of each partition after a batch (default: the last that Spark recorded as done).
 
-        For batch -1 they are the offsets at which the run begins. A partition without records read may be missing.
-        Raise CheckpointError if Spark's file, or the savepoint that the run begins with, cannot be read.
+        For batch -1, these are the offsets at which the run begins. A partition may be missing if no record of it has
+        been read. Raise CheckpointError if Spark's file, or the savepoint from which the run begins, cannot be read.
         """
         done = self.batch if batch is None else batch
         if (done is None or done < 0) and not self.has_beginning:
@@ -322,7 +323,7 @@ class Checkpoint:
 
     @property
     def identity(self) -> str | None:
-        """The id of the log that was read, which another log of the same name does not have, or None if unknown."""
+        """The ID that distinguishes the log that was read from another log of the same name; None if unknown."""
         path = self.folder / _IDENTITY
         if not path.exists():
             return None
@@ -333,7 +334,7 @@ class Checkpoint:
         return identity
 
     def note_identity(self, identity: str | None) -> None:
-        """Write the log's identity if it has changed."""
+        """Record the log's identity if it has changed."""
         if identity is not None and identity != self.identity:
             write_whole(self.folder / _IDENTITY, json.dumps({"identity": identity}) + "\n")
 
@@ -341,8 +342,8 @@ class Checkpoint:
 def _sync_file_system(folder: Path) -> None:
     """Sync the file system of a folder.
 
-    Spark syncs none of its files. A step writes a dozen small files or more: one call for all of them takes a quarter
-    of the time of a call for each, and misses none.
+    Spark does not sync any of its files. A step writes a dozen or more small files: a single call for all of them takes
+    a quarter of the time of one call per file, and cannot miss any.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     if not hasattr(libc, "syncfs"):  # Linux alone has it
@@ -368,7 +369,7 @@ def writing(folder: Folder) -> Iterator[None]:
 
 
 def log_of(folder: Folder) -> Path:
-    """Return Spark's log file of a run with the checkpoint in a folder."""
+    """Return the path of Spark's log for a run with its checkpoint in a folder."""
     return on_this_machine(folder) / "spark.log"
 
 
@@ -377,14 +378,15 @@ def _unreadable(path: Folder, exc: Exception) -> CheckpointError:
 
 
 def offsets_of(at: Offset) -> dict[int, int]:
-    """Return the next offset of each partition at an offset, as Spark keeps it."""
+    """Return the next offset of each partition in an offset as Spark stores it."""
     return dict(sorted(_next_offsets(at)))
 
 
 def _next_offsets(kept: Any) -> Iterator[tuple[int, int]]:  # noqa: ANN401 - plain JSON
-    """Read an offset as Spark keeps it: {partition: {"line": n, ...}} of an embedded log, {topic: {partition: n}}.
+    """Yield (partition, next offset) pairs of an offset as Spark stores it.
 
-    Of several sources, it is {"sources": [...]} with the offset of each.
+    It is {partition: {"line": n, ...}} for an embedded log, {topic: {partition: n}} for Kafka, and {"sources": [...]}
+    with the offset of each source if there are several.
     """
     if isinstance(kept.get("sources"), list):
         for source, at in enumerate(kept["sources"]):
@@ -398,13 +400,13 @@ def _next_offsets(kept: Any) -> Iterator[tuple[int, int]]:  # noqa: ANN401 - pla
 
 
 def last_noted(log: Folder) -> int | None:
-    """Return the last batch in a log of Spark's, None if it is empty."""
+    """Return the last batch in one of Spark's logs, or None if the log is empty."""
     batches = [int(path.name) for path in log.iterdir() if path.name.isdigit()] if log.is_dir() else []
     return max(batches, default=None)
 
 
 def _is_unused(folder: Folder) -> bool:
-    """Whether a folder only has files of a run that ended before its first step."""
+    """Return True if a folder only has files of a run that ended before its first step."""
     beginnings = {"spark.log", *HISTORY, LOCK, draft_of(Path(_FILE)).name, _START, _BACKFILL, f"{_BACKFILL}.json"}
     drafts = (f".{_START}.draft-", f".{_BACKFILL}.draft-", f".{_BACKFILL}.json.draft")
     return folder.is_dir() and all(path.name in beginnings or path.name.startswith(drafts) for path in folder.iterdir())
@@ -438,12 +440,13 @@ LOCK = "lock"
 
 @contextmanager
 def locked(checkpoint: Folder) -> Iterator[None]:
-    """Lock a checkpoint, and create its folder; the kernel releases the lock of a killed run.
+    """Lock a checkpoint, creating its folder; the kernel releases the lock of a killed run.
 
-    An object store has no locks: there the lock only excludes runs on this machine, and the sink all others.
+    An object store has no locks. There, this lock only excludes other runs on this machine; the sink excludes all
+    others.
 
-    If the body raises, remove the lock file and the folder that this call created. Raise CheckpointError if another run
-    holds the lock, or it cannot be written.
+    If the block raises, remove the lock file and the folder that this call created. Raise CheckpointError if another
+    run holds the lock, or if the lock file cannot be written.
     """
     folder = on_this_machine(checkpoint)
     path = folder / LOCK
@@ -457,7 +460,7 @@ def locked(checkpoint: Folder) -> Iterator[None]:
     with file:
         # if the file is no longer there, another run has just ended or removed the checkpoint
         if not (_lock(file) and _is_at(path, file)):
-            msg = f"another run is using the checkpoint {checkpoint}: end that one, or name another --checkpoint"
+            msg = f"another run is using the checkpoint {checkpoint}: stop that run, or choose another --checkpoint"
             raise CheckpointError(msg)
         try:
             yield
@@ -488,9 +491,10 @@ DEFAULT = Path(".windrow")
 
 
 def readers_of(log: LogFolder, named: Sequence[Folder]) -> dict[str, dict[int, int]]:
-    """Return the next offsets of runs over an embedded log, by their checkpoints: those named, and those in `DEFAULT`.
+    """Map the checkpoint of each run over an embedded log to the next offsets that the run reads.
 
-    Raise InputError if a named one is not a checkpoint of a run over the log, CheckpointError if it is damaged.
+    The runs are those of the checkpoints `named`, and those found in `DEFAULT`. Raise InputError if a named folder is
+    not the checkpoint of a run over the log, or CheckpointError if it is damaged.
     """
     found = {}
     for folder in named:
@@ -512,21 +516,24 @@ def readers_of(log: LogFolder, named: Sequence[Folder]) -> dict[str, dict[int, i
 
 
 def refuse_unread(readers: Mapping[str, Mapping[int, int]], changes: Sequence[Change], log: str) -> None:
-    """Raise InputError if a change removes records that a run has not read."""
+    """Raise InputError if a change removes records that a run has not read yet."""
     for folder, offsets in readers.items():
         for change in changes:
             at = offsets.get(change.partition, change.before.first.line)
             if at < change.upto:
                 msg = (
-                    f"the run of the checkpoint {folder} has read partition {change.partition} of {log} up to offset "
-                    f"{at:,} only, and records before {change.upto:,} would go: let it catch up first, remove less, or "
-                    "give --force"
+                    f"the run of the checkpoint {folder} has read partition {change.partition} of {log} only up to "
+                    f"offset {at:,}, and records before {change.upto:,} would be removed: let it catch up first, "
+                    "remove less, or use --force"
                 )
                 raise InputError(msg)
 
 
 def _offsets_in(checkpoint: Checkpoint, log: LogFolder) -> dict[int, int] | None:
-    """Return the offsets of a run in a log, the smallest if it reads the log more than once; None if it does not."""
+    """Return the offsets of a run in a log, or None if the run does not read the log.
+
+    If the run reads the log more than once, return the smallest offset of each partition.
+    """
     if "source" in checkpoint.meaning:
         numbers = [0] if _is_log(checkpoint.meaning["source"], log) else []
     else:
@@ -542,13 +549,16 @@ def _offsets_in(checkpoint: Checkpoint, log: LogFolder) -> dict[int, int] | None
 
 
 def _begins_as(part: Mapping[str, Any], log: LogFolder) -> bool:
-    """Return whether the files of a log begin as those that a source has read: a graph's checkpoint has no paths."""
+    """Return True if a log's files begin like the files that a source has read.
+
+    The checkpoint of a graph has no paths to compare.
+    """
     marks = {name: at["head"] for name, at in part.items() if isinstance(at, dict) and "head" in at}
     there = {str(partition) for partition in log.partitions()}
     return bool(marks) and all(name in there and log.head(int(name)) == mark for name, mark in marks.items())
 
 
 def _is_log(source: Mapping[str, Any], log: LogFolder) -> bool:
-    """Return whether a source is this log; a relative path starts in the current folder, as for the run."""
+    """Return True if a source is this log; a relative path starts in the current folder, as it does for the run."""
     path = source.get("log", {}).get("path") or source.get("file", {}).get("log")
     return path is not None and Path(path).resolve() == log.path.resolve()

@@ -1,10 +1,10 @@
 """Control sources of a stream: ticks of processing time, lost records, and the end of the input.
 
 Spark plans the steps of each source in a Python process that it starts for the query. That process loads this module,
-so the libraries that only tasks use (Arrow, pandas, DuckDB) are imported where they are used.
+so libraries that only tasks need (Arrow, pandas, DuckDB) are imported where they are used.
 
-A tick is an offset: Spark records it before the step that reads it, so a step that runs again after a crash reads the
-same tick, whether the run that resumes is live or bounded.
+A tick is an offset: Spark records it before the step that reads it. A step that runs again after a crash therefore
+reads the same tick, whether the run that resumes is live or bounded.
 """
 
 from __future__ import annotations
@@ -33,17 +33,18 @@ Planned = tuple[dict[str, Any], dict[str, Any]] | None
 """The start and end of a planned step."""
 
 REST = 1.1
-"""The last step of a bounded run takes up to this multiple of the limit, so that no small step remains."""
+"""The last step of a bounded run may exceed the limit by this factor, so that no small step remains."""
 
 
 class ControlReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads a source from a given offset, and adds control messages: lost records, and the end of a bounded input.
 
-    Given the number of `ends` that the run emitted before, it emits the end of the input once: with the last of the
-    records that the log held when the query started, or in a step of its own if there are none, if a loss is reported
-    first, or if steps are prescribed (`ends_apart`). If such a step was planned already and runs again, it counts as
-    that end, unless records have arrived since. The file `size`, if given, has the maximum number of records of the
-    next step. `planned` is the start and end of a step that was planned before. A live run has a `trigger`.
+    If `ends`, the number of ends of the input that earlier runs emitted, is given, the reader emits the end of the
+    input once. It does so with the last of the records that the log held when the query started, or in a separate step
+    if there are none, if a loss is reported first, or if steps are prescribed (`ends_apart`). If such a step was
+    already planned and runs again, it counts as this end, unless records have arrived since. The file `size`, if given,
+    contains the maximum number of records of the next step. `planned` is the start and end of a step that was planned
+    before. A live run has a `trigger`.
     """
 
     def __init__(
@@ -69,11 +70,11 @@ class ControlReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._size = size
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Return the beginning of the run."""
+        """Return the offset at which the run begins."""
         return self._begin.to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """Return the limit of the source."""
+        """Return the read limit of the source."""
         return self._reader.getDefaultReadLimit()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
@@ -81,7 +82,7 @@ class ControlReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._reader.prepareForTriggerAvailableNow()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Return the end of the next step, or `start` if there are no records and no control messages."""
+        """Return the end of the next step, or `start` if there are neither records nor control messages."""
         if self._planned is not None and start == self._planned[0]:
             (_, end), self._planned = self._planned, None  # once: the source may have no records in that step
             return end
@@ -109,14 +110,14 @@ class ControlReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return StepOffsets(at, ends).to_json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Return an input partition for each task, and one for control messages."""
+        """Return the input partitions of a step: those of the source, and one for control messages if there are any."""
         begins, ends = StepOffsets.of(start), StepOffsets.of(end)
         parts = self._reader.partitions(dict(begins.at), dict(ends.at))
         control = ControlSource(begins.lost, is_end=ends.ends > begins.ends)
         return [*parts, control] if control.lost or control.is_end else parts
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read a task's share of a step, or its control messages, a packet for each key group."""
+        """Read a task's share of a step, or the control messages of the step as a packet for each key group."""
         return self._control(partition) if isinstance(partition, ControlSource) else self._reader.read(partition)
 
     def _control(self, control: ControlSource) -> Iterator[pa.RecordBatch]:
@@ -147,7 +148,7 @@ Offset = dict[str, int]
 
 
 class TickDataSource(DataSource):
-    """Source of ticks; options: the number of `key_groups`, a `planned` step as JSON, `every` of a live trigger."""
+    """Source of ticks; options: the number of `key_groups`, a `planned` step as JSON, and the trigger's `every`."""
 
     @classmethod
     def name(cls) -> str:
@@ -161,7 +162,7 @@ class TickDataSource(DataSource):
         return PACKET_DDL
 
     def streamReader(self, schema: StructType) -> TickStreamReader:  # noqa: ARG002, N802 - Spark's name and parameter
-        """Return the reader."""
+        """Return the reader that the options describe."""
         every = self.options.get("every")
         return TickStreamReader(
             int(self.options["key_groups"]),
@@ -181,8 +182,8 @@ class TickPartition(InputPartition):
 class TickStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Emits the time at which a step is planned to every key group; a bounded run has no ticks.
 
-    `planned` is the start and end of a step that was planned before. A live run has a `trigger`: a tick begins a step,
-    so there is one a turn.
+    `planned` is the start and end of a step that was planned before. A live run has a `trigger`. As a tick begins a
+    step, there is one tick in each interval of the trigger.
     """
 
     def __init__(self, key_groups: int, planned: Planned = None, trigger: Trigger | None = None) -> None:
@@ -193,15 +194,15 @@ class TickStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._bounded = False
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
-        """Return the tick before all others."""
+        """Return the offset before the first tick."""
         return {"tick": 0}
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Emit no more ticks: the input is bounded."""
+        """Stop emitting ticks, because the input is bounded."""
         self._bounded = True
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: ARG002, N802 - Spark's name and parameter
-        """Return the time, or `start` if no tick is due."""
+        """Return the current time as a tick, or `start` if no tick is due."""
         if self._planned is not None and start == self._planned[0]:
             (_, end), self._planned = self._planned, None  # once: that step may have no tick
             return end
@@ -213,14 +214,14 @@ class TickStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return start if self._bounded else {"tick": max(now, start["tick"])}
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        """Return one input partition, as only the last tick of a step counts, or none if no time passed.
+        """Return one input partition with the last tick, as only that one counts, or none if no time has passed.
 
-        Spark also asks for the first step of a bounded run, which has no tick.
+        Spark also calls this for the first step of a bounded run, which has no tick.
         """
         return [TickPartition(end["tick"])] if end != start else []
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read a step's tick, a packet for each key group."""
+        """Read the tick of a step as a packet for each key group."""
         if not isinstance(partition, TickPartition):
             raise TypeError(partition)
 

@@ -1,4 +1,4 @@
-"""Follows the files and tables of sources during a run, each in a thread of its own, and decides when to retry."""
+"""Follows the files and tables of sources during a run, each in its own thread, and decides when to retry."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from windrow.telemetry.reports import Fault, OnTrouble
 _SETTLED = 10.0
 """Seconds without a fault after which the next fault counts as a new one."""
 _LEAVE = 10.0
-"""Seconds that a follower has to record its position at the end."""
+"""Seconds that a follower has at the end to record its position."""
 
 
 LIMIT, CLUSTER_LIMIT = 60.0, 600.0
-"""Seconds without a step after which a run gives up; on a cluster executors come back in tens of seconds."""
+"""Seconds without a step after which a run gives up; a cluster takes tens of seconds to replace executors."""
 
 _LEAST = 3
-"""Minimum number of retries: a single step may take longer than the limit."""
+"""Minimum number of retries, because a single step may take longer than the limit."""
 
 _FIRST, _LONGEST = 0.5, 8.0
-"""Seconds before the first retry, and the maximum; each wait is twice the last."""
+"""Initial and maximum seconds to wait before a retry; each wait is twice as long as the previous one."""
 
 
 class RetryPolicy:
-    """Decides whether and when to retry; a step that is committed between two faults resets it."""
+    """Decides whether and when to retry; a step that is committed between two faults resets the policy."""
 
     def __init__(self, limit: float = LIMIT, clock: Callable[[], float] = time.monotonic) -> None:
         self._limit = limit
@@ -45,7 +45,7 @@ class RetryPolicy:
         return self._clock() - self._since
 
     def after(self, epoch: int) -> float | None:
-        """Return the seconds to wait after a fault, None to give up; `epoch` is the last committed one."""
+        """Return the seconds to wait after a fault, or None to give up; `epoch` is the last committed epoch."""
         if epoch != self._epoch:
             self._epoch, self._since, self._tries, self._pause = epoch, self._clock(), 0, _FIRST
         if self.waited >= self._limit and self._tries >= _LEAST:
@@ -58,7 +58,7 @@ class RetryPolicy:
 class Following:
     """Runs followers until the block ends, and restarts them after a temporary fault as `retries` decides.
 
-    `on_trouble` is called with each of these faults, `warn` with problems that do not stop a follower.
+    `on_trouble` is called for each temporary fault, and `warn` for problems that do not stop a follower.
     """
 
     def __init__(
@@ -92,12 +92,12 @@ class Following:
             thread.join(_LEAVE)
 
     def raise_failure(self) -> None:
-        """Raise the error with which a follower gave up, if one did."""
+        """Raise the error that made a follower give up, if one did."""
         if self._failure is not None:
             raise self._failure
 
     def lags(self) -> Sequence[SlotLag]:
-        """Return the lag of the logs of tables."""
+        """Return the replication lag of each followed table that reports one."""
         return tuple(lag for follower in self._followers.values() if (lag := follower.lag) is not None)
 
     def _follow(self, follower: Follower) -> None:

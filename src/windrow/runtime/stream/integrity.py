@@ -1,4 +1,4 @@
-"""Integrity of the files that Spark keeps in a checkpoint."""
+"""Verifies the integrity of the files that Spark keeps in a checkpoint."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ _HEAD = len(_MAGIC) + 4
 
 _BLOCK = 512
 
-RESTORE = "restore the checkpoint, and the tables of the same time; or start over with --fresh"
+RESTORE = "restore the checkpoint and the tables from the same time, or start over with --fresh"
 
 
 def refuse_damaged(spark: Folder, levels: int = 1) -> list[Folder]:
-    """Raise CheckpointError if a file that a query with `levels` levels would resume from is damaged or missing.
+    """Raise CheckpointError if a file from which a query with `levels` levels would resume is damaged or missing.
 
-    Return the files that cannot be verified, since their checksums are missing.
+    Return the files that cannot be verified because their checksums are missing.
 
-    Hadoop's local file system writes a CRC-32 of each 512 bytes beside each file, which Spark does not verify: with a
-    flipped bit in its offsets, a step would read other records. Files of the state that the query will load are
-    verified, except RocksDB's own, whose checksums RocksDB verifies (`refuse_damaged_tables`). An object store verifies
-    its files itself.
+    Beside each file, Hadoop's local file system writes a CRC-32 for every 512 bytes, but Spark does not verify it. With
+    a flipped bit in the offsets, a step would read the wrong records. The state files that the query will load are
+    verified, except RocksDB's own files, whose checksums RocksDB verifies (`refuse_damaged_tables`). An object store
+    verifies its files itself.
     """
     planned, done = (last_noted(spark / log) for log in ("offsets", "commits"))
     if planned is None and done is None:
@@ -47,13 +47,13 @@ def refuse_damaged(spark: Folder, levels: int = 1) -> list[Folder]:
 
 
 def refuse_damaged_tables(spark: Folder) -> None:
-    """Raise CheckpointError for a damaged file of RocksDB, whose own error does not name the file."""
+    """Raise CheckpointError if a RocksDB file is damaged; RocksDB's own error does not name the file."""
     for path in matching(spark, "state/*/*/SSTs/*.sst"):
         _refuse_unfit(path)
 
 
 def write_checksum(path: Folder) -> None:
-    """Write the checksums of a file as Hadoop does, if it is on a disk: an object store verifies its files itself."""
+    """Write the checksums of a file on disk as Hadoop does; an object store verifies its files itself."""
     if not is_remote(path):
         sums = _sums(path.read_bytes(), _BLOCK)
         checksum(path).write_bytes(_MAGIC + _BLOCK.to_bytes(4, "big") + sums)
@@ -73,7 +73,7 @@ def _refuse_unfit(path: Folder) -> None:
 
 
 def is_whole(path: Folder) -> bool:
-    """Return whether a file exists, is not empty, and matches its checksum if it has one."""
+    """Return True if a file exists, is not empty, and matches its checksums if it has any."""
     if not path.is_file() or not (content := path.read_bytes()):
         return False
     sums = checksum(path)
@@ -81,7 +81,7 @@ def is_whole(path: Folder) -> bool:
 
 
 def checksum(path: Folder) -> Folder:
-    """Return the file in which Hadoop keeps the checksums of a file."""
+    """Return the path at which Hadoop stores the checksums of a file."""
     return path.with_name(f".{path.name}.crc")
 
 
@@ -108,7 +108,7 @@ def _files_to_load(spark: Folder, planned: int | None, done: int | None, levels:
 
 
 def _stores(spark: Folder, done: int) -> int:
-    """Return the number of state stores of each level, which Spark records with a step; 0 if it cannot be read."""
+    """Return the number of state stores per level, which Spark records with each step; 0 if it cannot be read."""
     try:
         settings = json.loads((spark / "offsets" / str(done)).read_text(encoding="utf-8").splitlines()[1])
         return int(settings["conf"]["spark.sql.shuffle.partitions"])
@@ -117,7 +117,7 @@ def _stores(spark: Folder, done: int) -> int:
 
 
 def _state_files(folder: Folder, version: int) -> Iterator[Folder]:
-    """Yield the files of a version of the state: the last snapshot up to it, and the changelogs since."""
+    """Yield the files of a state version: the last snapshot up to this version, and the changelogs after it."""
     snapshots = (int(path.stem) for path in folder.glob("*.zip") if path.stem.isdigit())
     snapshot = max((number for number in snapshots if number <= version), default=0)
     if snapshot:

@@ -1,4 +1,4 @@
-"""Offsets to resume from: those that Spark recorded, the beginning of a run, and lost records."""
+"""Offsets to resume from: the offsets that Spark recorded, the beginning of a run, and the effect of lost records."""
 
 from __future__ import annotations
 
@@ -22,16 +22,19 @@ from windrow.telemetry.reports import Fault, OnTrouble
 
 @dataclass(frozen=True)
 class OffsetLog:
-    """The offsets of a checkpoint's last committed step, or of its beginning."""
+    """The offsets at which the last committed step of a checkpoint ended, or at which its run begins."""
 
     checkpoint: Checkpoint
 
     def read(self) -> StepOffsets | None:
-        """Return the offsets, or None; raise CheckpointError if they cannot be read."""
+        """Return the offsets, or None if there are none yet; raise CheckpointError if they cannot be read."""
         return self._read(self.checkpoint.batch)
 
     def read_planned(self) -> StepOffsets | None:
-        """Return the offsets of the step that is planned and not committed, or None; raise as `read` does."""
+        """Return the offsets of a step that is planned but not committed, or None.
+
+        Raise CheckpointError if they cannot be read.
+        """
         done = self.checkpoint.batch
         return self._read(0 if done is None else done + 1)
 
@@ -40,10 +43,10 @@ class OffsetLog:
         return self.checkpoint.note(batch) if path.is_file() else None
 
     def take_back(self) -> None:
-        """Make the last finished step run again as it was planned; drop later plans.
+        """Make the last finished step run again as it was planned, and drop later plans.
 
-        Its states are written anew, and so are those of the next step, which must be planned as before. The record that
-        the step is done is removed last, so that an interrupted call is repeated.
+        Its states are written again, and so are the states of the next step, which must be planned as before. The
+        record that the step is done is removed last, so that an interrupted call is repeated.
         """
         done = self.checkpoint.batch
         if done is not None:
@@ -52,11 +55,11 @@ class OffsetLog:
             self._forget_after(done, done - 1)
 
     def forget_larger_plan(self, written: int, most: int) -> None:
-        """Remove the plan of a step that reads more than `most` offsets, unless the tables have it (up to `written`).
+        """Remove the plan of a step that reads more than `most` offsets, unless it is in the tables (up to `written`).
 
-        Otherwise a step that failed for its size could never run again with fewer records. No result depends on where
-        steps end, and nobody has seen a step that the tables do not have. Check for losses before, as a plan can show
-        one.
+        Otherwise a step that failed because of its size could never run again with fewer records. No result depends on
+        where steps end, and a step that is not in the tables has not been seen by anyone. Check for losses first, as a
+        plan can reveal one.
         """
         for begin, end in self.checkpoint.kept_plan[:1]:
             if _records(offsets_of(begin["at"]), offsets_of(end["at"])) > most:
@@ -68,12 +71,13 @@ class OffsetLog:
             self._forget_after(done, done)
 
     def forget_torn(self, written: int) -> None:
-        """Remove files that a power cut may have torn: those later than the batch `written`, the last in the tables.
+        """Remove files that a power cut may have left incomplete, given that `written` is the last batch in the tables.
 
-        The plan and the states of that batch, and of all before, were synced before it was committed. A later step
-        whose plan is torn is planned anew. If the record that a step is done is torn, or missing before another one, it
-        is removed: the step runs again as planned. The states after the last step that is done or in the tables are
-        removed too: they are written anew, but a torn snapshot among them might not be.
+        The plan and the states of that batch, and of all earlier batches, were synced before it was committed. A later
+        step with an incomplete plan is planned again. If the record that a step is done is incomplete, or is missing
+        while a later one exists, it is removed, and the step runs again as planned. The states after the last step that
+        is done or in the tables are removed too. They will be written again, but an incomplete snapshot among them
+        might not be overwritten.
         """
         spark = self.checkpoint.spark
         planned, done = (-1 if (last := last_noted(spark / log)) is None else last for log in ("offsets", "commits"))
@@ -89,11 +93,11 @@ class OffsetLog:
 
     @property
     def _done(self) -> int:
-        """The last batch that is done, -1 for none."""
+        """The last batch that is done, or -1."""
         return -1 if self.checkpoint.batch is None else self.checkpoint.batch
 
     def _forget_after(self, planned: int, done: int) -> None:
-        """Remove the plans and states after a batch, and then the records that batches after `done` are done."""
+        """Remove plans and states after the batch `planned`, then the records that batches after `done` are done."""
         self._forget_states(planned)
         _forget(self.checkpoint.spark.glob("offsets/*"), planned)
         self.checkpoint.sync()
@@ -102,10 +106,10 @@ class OffsetLog:
     def move(self, offset: Offset, lost: Iterable[Loss]) -> None:
         """Make the next step begin at an offset and report losses; remove a step that was only planned.
 
-        Its state is removed too: the step runs with other records, and Spark may not write every file anew. Losses that
-        the failed step had to report are reported as well, once.
+        The state of the removed step is removed too, because the step will run with different records and Spark may not
+        rewrite every file. Losses that the failed step was going to report are also reported, once.
 
-        The plan is removed last: if this call is interrupted, a loss that shows only in the plan is found again.
+        The plan is removed last: if this call is interrupted, a loss that only the plan reveals is found again.
         """
         note = self.read()
         before = StepOffsets(offset) if note is None else note
@@ -123,7 +127,7 @@ class OffsetLog:
         _forget(self.checkpoint.spark.glob("offsets/*"), self._done)
 
     def _forget_states(self, batch: int) -> None:
-        """Remove the states of the batches after a batch."""
+        """Remove the states of all batches after a batch."""
         for kind in ("zip", "changelog"):
             # the state after a batch has the number that follows the batch's
             _forget(self.checkpoint.spark.glob(f"state/*/*/*.{kind}"), batch + 1)
@@ -143,18 +147,18 @@ def _forget(paths: Iterable[Folder], last: int) -> None:
 
 
 def agree(checkpoint: Checkpoint, written: int | None) -> int:
-    """Return the last epoch in the tables, `written`, or -1 for none; the next step is the one after it.
+    """Return the last epoch in the tables (`written`), or the one before the first epoch if they are empty.
 
-    Spark records that a step is done while it is being written, so its last record may be one ahead: then that step
-    runs again. It may be one behind, too. Raise SinkError or CheckpointError if tables and checkpoint are of different
-    times.
+    The next step is the one after it. Spark records that a step is done while the step is still being written, so
+    Spark's record may be one step ahead. That step then runs again. Spark's record may also be one step behind. Raise
+    SinkError or CheckpointError if tables and checkpoint are from different times.
     """
     folder, done = checkpoint.folder, checkpoint.committed
     nothing = checkpoint.first_epoch - 1
     if written is None and done is not None and done > checkpoint.first_epoch:
         msg = (
             f"the checkpoint {folder} is at epoch {done}, but the tables hold nothing of it: they were dropped or "
-            "emptied, or the sink is another one; restore them, or start over with --fresh"
+            "emptied, or this is a different sink; restore them, or start over with --fresh"
         )
         raise SinkError(msg)
     known, last = (nothing if epoch is None else epoch for epoch in (done, written))
@@ -176,11 +180,11 @@ def agree(checkpoint: Checkpoint, written: int | None) -> int:
 
 
 def begin_from(folder: Folder, graph: m.Graph, given: Folder, sinks: SinkGroup | None = None) -> None:
-    """Create the checkpoint of a run that resumes from a savepoint, if it is missing, in a locked folder.
+    """Create the checkpoint of a run that resumes from a savepoint, unless it exists, in a locked folder.
 
-    Raise CheckpointError if an existing one began otherwise, or if the pipeline cannot resume from the savepoint, and
-    SinkError if the run cannot take over `sinks`: then no checkpoint is created. An interrupted call is repeated by the
-    next one.
+    Raise CheckpointError if an existing checkpoint began from something else, or if the pipeline cannot resume from the
+    savepoint. Raise SinkError if the run cannot take over `sinks`; no checkpoint is created then. The next call repeats
+    an interrupted one.
     """
     savepoint = Savepoint.read(given)
     follows = Follows(savepoint.run, savepoint.epoch)
@@ -188,7 +192,7 @@ def begin_from(folder: Folder, graph: m.Graph, given: Folder, sinks: SinkGroup |
     if checkpoint is not None:
         if checkpoint.follows != follows:
             msg = (
-                f"the checkpoint {folder} did not begin from the savepoint {given}: name a new --checkpoint, or leave "
+                f"the checkpoint {folder} did not begin from the savepoint {given}: use a new --checkpoint, or leave "
                 "out --from-savepoint to resume from this one"
             )
             raise CheckpointError(msg)
@@ -203,10 +207,10 @@ def begin_from(folder: Folder, graph: m.Graph, given: Folder, sinks: SinkGroup |
 
 
 def note_beginning(checkpoint: Checkpoint, source: Source) -> None:
-    """Record the beginning of a run: the end of the savepoint that it resumes from, else that of the source.
+    """Record where a run begins: at the end of the savepoint that it resumes from, or at the beginning of the source.
 
     The identity of the savepoint's log is recorded too, so that another log of the same name is detected. Raise
-    CheckpointError if writing fails, and as `Source.partitions`.
+    CheckpointError if writing fails, and any error of `Source.partitions`.
     """
     savepoint = checkpoint.carried()
     if savepoint is None or savepoint.at is None:
@@ -218,12 +222,12 @@ def note_beginning(checkpoint: Checkpoint, source: Source) -> None:
 
 
 _PROMPT = 0.5
-"""Seconds that a step waits for the identity of the log, which usually takes some ms."""
+"""Seconds that a step waits for the identity of the log, which usually takes a few milliseconds."""
 
 
 @dataclass(frozen=True)
 class LossGuard:
-    """Compares a checkpoint's offsets with the log; `policy` applies if records were lost."""
+    """Compares the offsets of a checkpoint with the log; `policy` decides what happens if records were lost."""
 
     source: Source
     checkpoint: Checkpoint
@@ -231,10 +235,10 @@ class LossGuard:
     on_loss: OnTrouble
 
     def look(self, written: int) -> bool:
-        """Return whether records were lost and the checkpoint was moved to the first available ones.
+        """Return True if records were lost and the checkpoint was moved to the first available records.
 
-        `written` is the last epoch in the tables, -1 for none. Raise SourceError if the policy is to stop,
-        CheckpointError if the tables would have records that the state does not have, and as `Source.partitions` does.
+        `written` is the last epoch in the tables, or -1. Raise SourceError if the policy is to stop, CheckpointError if
+        the tables would have records that the state does not have, and any error of `Source.partitions`.
         """
         stands, identity = OffsetLog(self.checkpoint), self.source.identity()
         note = stands.read()
@@ -246,8 +250,8 @@ class LossGuard:
         if self.policy == "stop":
             choices = (
                 *restoring(found.losses),
-                "resume from what is there, and have the loss in the clock journal, with --on-data-loss continue",
-                "or start over with what is there, with --fresh",
+                "resume from the remaining records, and record the loss in the clock journal (--on-data-loss continue)",
+                "or start over from the remaining records (--fresh)",
             )
             msg = f"{lost}. What was committed stays. Choose: {'; '.join(choices)}"
             raise SourceError(msg)
@@ -266,7 +270,7 @@ class LossGuard:
         return True
 
     def _find(self, offset: Offset, planned: StepOffsets | None) -> FoundLosses:
-        """Return the losses after an offset, and those in the step planned from there, which is to be planned again."""
+        """Return the losses after an offset, including losses in the step that was planned from this offset."""
         found = self.source.find_losses(offset, self.checkpoint.identity)
         if planned is None:
             return found
@@ -279,7 +283,7 @@ class LossGuard:
         return FoundLosses((*found.losses, *ahead), found.offset)
 
     def check_identity(self) -> None:
-        """Raise SourceError if the log was replaced; if its identity is unavailable, a later step checks it."""
+        """Raise RecordsLostError if the log was replaced; if its identity is unavailable, a later step checks it."""
         try:
             identity = self.source.identity(_PROMPT)
         except SourceError:

@@ -1,4 +1,4 @@
-"""The streaming query: its sink, the guard of its plans, and its state stores."""
+"""The streaming query: its sink, the guard against conflicting plans, and its state stores."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from windrow.telemetry.reports import NOTHING_REFUSED, OnStep, StepReport
 
 
 class PlanGuard:
-    """Refuses a step if its plan in the checkpoint is not this query's; call it with the batch.
+    """Refuses a step if the plan in the checkpoint is not the one that this query made; call it with the batch.
 
     Two drivers that plan a step at the same moment can overwrite each other's plan in an object store.
     """
@@ -38,19 +38,19 @@ class PlanGuard:
         self._own: dict[int, list[str]] = {}
 
     def __call__(self, batch: int) -> None:
-        """Compare the plans, first before the step is computed; raise EngineError if they differ."""
+        """Compare the plans, for the first time before the step is computed; raise EngineError if they differ."""
         if batch not in self._own:
             recent = {number: ends for number, ends in self._own.items() if number >= batch - 1}
             self._own = recent | {batch: self._planned()}
         if sorted(map(json.dumps, self._checkpoint.ends_of(batch))) != self._own[batch]:
             msg = (
                 f"another process has planned step {batch} of the checkpoint {self._checkpoint.folder} at the same "
-                "moment; what was committed stays: let one of the two run, and start it again"
+                "moment; what was committed stays: let only one of the two run, and start it again"
             )
             raise EngineError(msg)
 
     def _planned(self) -> list[str]:
-        """Return the end of the current step in each source, as Spark has it in memory."""
+        """Return the end of the current step in each source, as Spark holds it in memory."""
         running = _running(self._spark, self._checkpoint)
         if running is None:
             return []
@@ -68,7 +68,7 @@ def _running(spark: SparkSession, checkpoint: Checkpoint) -> Any:  # noqa: ANN40
 
 
 class QueryWatch:
-    """Asks Spark about the query that runs on a checkpoint; unknown values are left out."""
+    """Gets metrics of the query that runs on a checkpoint from Spark; unknown values are left out."""
 
     def __init__(self, spark: SparkSession, checkpoint: Checkpoint) -> None:
         self._spark = spark
@@ -76,7 +76,7 @@ class QueryWatch:
         self._query: Any = None
 
     def planned(self) -> list[PartTime]:
-        """Return the time since the current step began, in which Spark has planned it."""
+        """Return the time that Spark spent on planning the current step, measured from the beginning of the step."""
         with suppress(*SPARK_ERRORS):
             if self._query is None:
                 self._query = _running(self._spark, self._checkpoint)
@@ -86,7 +86,7 @@ class QueryWatch:
         return []
 
     def state(self) -> list[tuple[int, int]]:
-        """Return the rows and bytes of the state store by level after the last step that Spark reports."""
+        """Return the rows and bytes of the state store of each level after the last step that Spark reports."""
         with suppress(*SPARK_ERRORS):
             last = None if self._query is None else self._query.lastProgress()
             if last is not None:
@@ -105,16 +105,16 @@ BUSY = "another process was still finishing its last step of this checkpoint whe
 
 
 class SinkWriter:
-    """Computes a step when it is called, and commits it in a thread of its own, in the order of the steps.
+    """Computes a step when it is called, and commits it in a background thread, in the order of the steps.
 
-    A computed step waits until the one before is committed, so the tables are at most one step behind Spark's records
-    (see `agree`). `failure` is the error of a step that was not committed, or None; `unsure` is the report of a step
-    whose commit failed but may be in the tables, as the answer to a COMMIT can be lost.
+    A computed step waits until the previous one is committed, so the tables are at most one step behind Spark's records
+    (see `agree`). `failure` is the error of a step that was not committed, or None. `unsure` is the report of a step
+    whose commit failed but which may still be in the tables, as the answer to a COMMIT can be lost.
 
-    `begin` is the next batch of the tables: if a later one comes first, another process has recorded one since the
-    tables were opened, which raises CheckpointBusyError. `check` is called when the records of a step were read, and
-    raises a WindrowError if they must not be committed. The checkpoint is synced before each commit, when Spark has
-    written the step's offsets and states: after a power cut it must have every step of the tables.
+    `begin` is the next batch of the tables. If a later batch comes first, another process has recorded one since the
+    tables were opened, and CheckpointBusyError is raised. `check` is called when the records of a step have been read,
+    and raises a WindrowError if they must not be committed. The checkpoint is synced before each commit, when Spark has
+    written the offsets and states of the step, because it must contain every step of the tables even after a power cut.
     """
 
     def __init__(
@@ -176,14 +176,14 @@ class SinkWriter:
                 raise
 
     def settle(self) -> None:
-        """Wait until all computed steps are committed; raise the WindrowError of a failed commit."""
+        """Wait until all computed steps are committed; raise a WindrowError if a commit failed."""
         if self._writing is not None:
             self._writing.result()
         if self.failure is not None:
             raise self.failure
 
     def close(self, seconds: float) -> bool:
-        """Wait for the commit of the current step, and accept no other; return whether it was committed in time."""
+        """Wait for the commit of the current step, and accept no further steps; return True if it was in time."""
         watch = Stopwatch()
         if not self._step.acquire(timeout=seconds):
             return False
@@ -221,15 +221,15 @@ class SinkWriter:
 def close_stores(spark: SparkSession, query: StreamingQuery, checkpoint: Folder) -> None:
     """Close the state stores of a query that has ended.
 
-    Spark keeps them open for a while, and its maintenance could still write the snapshot of a step that the next query
-    runs differently.
+    Otherwise Spark would keep them open for a while, and its maintenance could still write the snapshot of a step that
+    the next query runs differently.
     """
     for store in stores_of(spark, query, checkpoint):
         state_package(spark).StateStore.removeFromLoadedProvidersAndClose(store)
 
 
 def stores_of(spark: SparkSession, query: StreamingQuery, checkpoint: Folder) -> Iterator[Any]:
-    """Yield Spark's ids of the state stores of a query."""
+    """Yield Spark's IDs of a query's state stores."""
     execution = query._jsq.streamingQuery().lastExecution()  # noqa: SLF001 - no other way
     if execution is None:
         return

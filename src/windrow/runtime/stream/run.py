@@ -1,4 +1,4 @@
-"""A stream run: live until it is asked to stop, or to the end of the input."""
+"""A stream run: either live, until it is asked to stop, or bounded, to the end of the input."""
 
 from __future__ import annotations
 
@@ -58,16 +58,16 @@ from windrow.telemetry.lag import LagWatch
 from windrow.telemetry.reports import Fault, OnStep, StepReport, counted
 
 _POLL = 1
-"""Seconds between checks whether to stop and whether a follower of a file or table has failed."""
+"""Seconds between two checks whether to stop and whether a follower of a file or table has failed."""
 
 _ROOM = 1 << 20
-"""Free bytes on the checkpoint's disk, below which a failed step is reported as a full disk."""
+"""Free bytes on the checkpoint's disk below which the failure of a step is reported as a full disk."""
 
 _STEP = 120.0
 """Seconds in which a step must finish when the run is asked to stop."""
 
 _LEAVE = 1.0
-"""Seconds in which a step must finish when the run has failed: later writes are not committed."""
+"""Seconds in which a step must finish when the run has failed; writes after this time are not committed."""
 
 
 LIVE_MAX_RECORDS = 500_000
@@ -76,7 +76,7 @@ LIVE_MAX_RECORDS = 500_000
 
 @dataclass(frozen=True)
 class PrescribedSteps:
-    """Steps of a run over an embedded log: the `cuts` where they end, and the partition `ticks` of processing times."""
+    """The steps of a run over an embedded log: the `cuts` at which they end, and the partition that holds `ticks`."""
 
     cuts: Sequence[Cut]
     ticks: int
@@ -90,7 +90,7 @@ def largest_step(settings: RunSettings) -> int:
 class StreamRun:
     """One run of a pipeline on Spark.
 
-    `steps` prescribes its steps; `bounds` are watermarks from the clock journal of another run, which this one repeats.
+    `steps` prescribes its steps. `bounds` are watermarks from the clock journal of a run to repeat.
     """
 
     def __init__(
@@ -120,11 +120,11 @@ class StreamRun:
             self._pace = StepSizeController(self._max_records, settings.step_time / 1_000_000)
 
     def stop(self) -> None:
-        """Ask the run to finish its step and return; from any thread."""
+        """Ask the run to finish its current step and return; can be called from any thread."""
         self._stop.set()
 
     def run(self, on_step: OnStep) -> Literal["end", "asked"]:
-        """Run; return why it ended. Raise a WindrowError if it failed; committed steps stay."""
+        """Run, and return why the run ended. Raise a WindrowError if it fails; steps already committed remain."""
         with ExitStack() as stack:
             checkpoint = self._prepare(stack)
             # only now: problems of the source, the sink and the checkpoint are reported before Spark starts
@@ -199,7 +199,7 @@ class StreamRun:
         return report_once
 
     def _prepare(self, stack: ExitStack) -> Checkpoint:
-        """Lock and open the checkpoint, or create it, open the sink's tables, and check that they belong together."""
+        """Lock and open the checkpoint, or create it; open the sink's tables, and check that they belong together."""
         folder = self._settings.checkpoint
         Checkpoint.refuse_foreign(folder)
         stack.enter_context(locked(folder))  # before the sink, whose tables may be all that records which run owns them
@@ -209,8 +209,8 @@ class StreamRun:
             self._settings.on_resume()
             for renamed in checkpoint.renamed(self._pipeline):
                 self._settings.on_warning(
-                    f"the source of rows is {renamed.here!r} from here on, and was {renamed.there!r}: to keep it, give "
-                    "the folder of the log that name, or a link to it"
+                    f"the source of rows is {renamed.here!r} from here on, but was {renamed.there!r}: to keep the old "
+                    "name, give it to the folder of the log or to a link to that folder"
                 )
         ticks = None if self._steps is None else self._steps.ticks
         partitions = tuple(number for number in self._source.partitions() if number != ticks)
@@ -227,8 +227,8 @@ class StreamRun:
         self._pipeline, changed = checkpoint.keep_lists(self._pipeline)
         for name in changed:
             self._settings.on_warning(
-                f"the list {name!r} is another one now, and this run keeps it as it was when its checkpoint was made: "
-                "to change it, take a savepoint and resume from that (run --from-savepoint)"
+                f"the list {name!r} has changed, but this run keeps the entries from when its checkpoint was created: "
+                "to change them, take a savepoint and resume from it (run --from-savepoint)"
             )
         if not checkpoint.has_beginning and not checkpoint.has_steps:
             note_beginning(checkpoint, self._source)
@@ -239,7 +239,7 @@ class StreamRun:
         return checkpoint
 
     def _open(self, checkpoint: Checkpoint) -> int:
-        """Open the sink's tables and check that they fit the checkpoint; return the last epoch in them."""
+        """Open the sink's tables and check that they match the checkpoint; return the last epoch in the tables."""
         written = agree(checkpoint, self._sinks.open(checkpoint.run, checkpoint.follows))
         # only now: the tables show what a power cut may have damaged
         self._unverified = refuse_damaged(checkpoint.spark, number_of_levels(self._pipeline))
@@ -247,30 +247,30 @@ class StreamRun:
         return written
 
     def _warn_of_unverified(self, checkpoint: Checkpoint) -> None:
-        """Warn about missing checksums and a missing log id: the run works, but cannot detect damage without them."""
+        """Warn about missing checksums and a missing log ID: without them, the run works but cannot detect damage."""
         if self._unverified:
             first, number = checksum(self._unverified[0]), len(self._unverified)
             self._settings.on_warning(
                 f"{counted(number, 'file')} of the checkpoint {checkpoint.folder} cannot be verified, as the checksums "
-                f"are gone (such as {first}): whether they are damaged is not known. A copy without hidden files lacks "
-                "them: copy the checkpoint again with all its files (cp -a), or take a savepoint and resume from that "
+                f"are missing (such as {first}), so damage would go unnoticed. A copy without hidden files lacks them: "
+                "copy the checkpoint again with all its files (cp -a), or take a savepoint and resume from it "
                 "(run --from-savepoint)"
             )
         if checkpoint.has_steps and checkpoint.identity is None and self._source.identity() is not None:
             self._settings.on_warning(
-                f"the checkpoint {checkpoint.folder} does not have the id of {self._source.name} (its source.json is "
-                "gone): whether that was deleted and created again since the last run is not known"
+                f"the checkpoint {checkpoint.folder} does not have the ID of {self._source.name} (its source.json is "
+                "missing), so windrow cannot tell whether it was deleted and recreated since the last run"
             )
 
     def _begun(self, written: int) -> int:
-        """Return the last epoch in any of the tables, if all have `written`: its step must run again as planned."""
+        """Return the last epoch in any of the tables, given that all have `written`; it must run again as planned."""
         return written if self._sinks.is_even else written + 1
 
     def _losses(self, checkpoint: Checkpoint) -> LossGuard:
         return LossGuard(self._source, checkpoint, self._settings.on_data_loss, self._settings.on_trouble)
 
     def _explain(self, exc: RunError, checkpoint: Checkpoint) -> RunError:
-        """Return the source's error if it can no longer be read, else the error with the place of Spark's log.
+        """Return the source's own error if it can no longer be read, else the error with the path of Spark's log.
 
         Raise CheckpointError if the checkpoint is damaged.
         """
@@ -279,8 +279,8 @@ class StreamRun:
                 self._begun(self._open(checkpoint))
             ):
                 return SourceUnavailableError(
-                    f"a task of Spark does not find what this process finds in the log: {exc}; on a cluster, let all "
-                    "hosts have that folder"
+                    f"a Spark task does not find what this process finds in the log: {exc}; on a cluster, share that "
+                    "folder with all hosts"
                 )
             if not isinstance(exc, EngineError):
                 return exc
@@ -299,7 +299,7 @@ class StreamRun:
         return type(exc)(f"{exc}; Spark's log is in {checkpoint.log}") if checkpoint.log.exists() else exc
 
     def _query(self, spark: SparkSession, checkpoint: Checkpoint, ends: int | None, on_step: OnStep) -> bool:
-        """Run one query; return whether it ended by itself. If `ends` is given, it emits the end of the input."""
+        """Run one query; return True if it ended by itself. If `ends` is given, it emits the end of the input."""
         check = self._losses(checkpoint).check_identity
         writer = SinkWriter(self._pipeline, self._sinks, on_step, spark, checkpoint, begin=self._begin, check=check)
         try:
@@ -328,7 +328,7 @@ class StreamRun:
         ends: int | None,
         writer: SinkWriter,
     ) -> Iterator[StreamingQuery]:
-        """Start a query; at the end stop it and close its stores."""
+        """Start a query; when the block ends, stop the query and close its stores."""
         try:
             frame = self._outputs(spark, checkpoint, transport, ends)
             # absolute, as Spark's process stays in the folder where it started and this one may have changed its own
@@ -355,7 +355,7 @@ class StreamRun:
     def _outputs(
         self, spark: SparkSession, checkpoint: Checkpoint, transport: TableTransport, ends: int | None
     ) -> DataFrame:
-        """Return the streaming frame of the key groups' output, one row a group and step (`OUTPUT_DDL`).
+        """Return the streaming data frame of the output, with rows for each key group and step (`OUTPUT_DDL`).
 
         With `ends`, the number of ends of the input before the run, the query emits the end of the input.
         """
@@ -419,10 +419,10 @@ class StreamRun:
 def play(
     graph: m.Graph, steps: Sequence[PlayStep | Crash], at_end: Literal["fire", "hold"]
 ) -> list[dict[str, StepOutput]]:
-    """Run a log given in steps; return the output of each step by sink, and last that of the end.
+    """Run a log given as steps; return the output by sink of each step and of the end of the input.
 
-    All partitions exist from the start. The log is written to a folder and cut where the steps end; ticks are in a
-    partition of their own.
+    All partitions exist from the start. The log is written to a folder and divided where the steps end. Ticks are in a
+    separate partition.
     """
     fed = [step for step in steps if not isinstance(step, Crash)]
     last = max((partition for step in fed if not isinstance(step, Tick) for partition, _ in step), default=-1)
@@ -455,7 +455,7 @@ def play(
 
 
 def _lose_last_step(checkpoint: Path, sinks: Iterable[CollectSink], crash: Crash) -> None:
-    """Make a checkpoint look as if its process was killed before it noted the last step as committed."""
+    """Make a checkpoint look as if its process had been killed before recording the last step as committed."""
     commits = checkpoint / "spark" / "commits"
     epoch = max(int(path.name) for path in commits.glob("[0-9]*"))
     for name in (str(epoch), f".{epoch}.crc"):

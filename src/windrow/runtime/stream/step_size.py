@@ -1,4 +1,4 @@
-"""Step size: the number of records with which a step takes about its target time."""
+"""Step size: the number of records for which a step takes about its target time."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ LEAST = 1_000
 
 SLOW = 1.25
 QUICK = 0.8
-"""A step is too long beyond SLOW times the target, and grows only if it would stay within QUICK times the target:
-between the two nothing changes, so that sizes do not oscillate."""
+"""A step is too long if it takes more than SLOW times the target. The size grows only if a step would still take at
+most QUICK times the target. Between the two nothing changes, so that sizes do not oscillate."""
 
 _FULL = 0.8
-"""A step that reads at least this part of its size was limited by it: there is more to read."""
+"""A step that reads at least this fraction of its size was limited by it, as there is more to read."""
 _OLD = 1.5
 """A step that reads more than this multiple of the size was planned with an earlier, larger size."""
 _RUNS = {"slow": 2, "quick": 3, "unknown": 6}
-"""Number of consecutive steps that must agree: a single step may have waited for something else."""
+"""Number of consecutive steps that must agree, because a single step may have waited for something else."""
 _FAR = 6.0
-"""A single step that takes this multiple of the target is enough."""
+"""A single step that takes this multiple of the target is enough to change the size."""
 _TYPICAL = 3
-"""Number of steps of one size whose median counts."""
+"""Number of steps of the same size whose median is used."""
 _LIKE = 1.4
-"""Largest ratio of the cost of a record between two step sizes while the sink is unchanged."""
+"""Largest ratio between the costs of a record at two step sizes, as long as the sink is unchanged."""
 
 Timing = tuple[float, float]
 """Records and seconds of a step."""
@@ -36,24 +36,24 @@ Timing = tuple[float, float]
 
 @dataclass(frozen=True)
 class _Cost:
-    """Fixed seconds of a step, and seconds of each record; a guess if only one size was measured."""
+    """The fixed seconds of a step, and the seconds for each record; a guess if only one step size was measured."""
 
     fixed: float
     each: float
     is_guess: bool = False
 
     def records(self, seconds: float) -> float:
-        """Return the records of a step that takes `seconds`, but at least those that take the fixed time again."""
+        """Return the records of a step that takes `seconds`, but no fewer than take as long as the fixed part."""
         return max(seconds - self.fixed, self.fixed) / self.each if self.each else inf
 
 
 class StepSizeController:
     """Chooses the size of steps: `most`, halved until a step takes about `target` seconds.
 
-    A step has a fixed cost and a cost of each record. Halving saves only the latter, so a step never becomes so small
-    that the fixed cost is the greater part: the backlog would grow for nothing. Comparing two sizes tells the two costs
-    apart; if the other size was measured too long ago, a larger one is tried. The controller reads no clock: the same
-    steps give the same sizes.
+    A step has a fixed cost and a cost for each record. Halving reduces only the latter, so a step never becomes so
+    small that the fixed cost is the greater part, as the backlog would grow for nothing. Comparing two sizes separates
+    the two costs; if the other size was measured too long ago, a larger one is tried. The controller reads no clock:
+    the same steps always result in the same sizes.
     """
 
     def __init__(self, most: int, target: float) -> None:
@@ -67,11 +67,11 @@ class StepSizeController:
         self._usual: float | None = None
 
     def after(self, records: int, seconds: float) -> bool:
-        """Record a step; return whether `size` has changed for the following steps.
+        """Record a step; return True if `size` has changed for the following steps.
 
-        Only steps that were limited by their size count: a smaller size would not shorten others. The first step of a
-        size warms up, and counts only if it is far too long. Steps that were planned before the size shrank do not
-        count.
+        Only steps that were limited by their size count, because a smaller size would not shorten other steps. The
+        first step of each size is a warm-up, and counts only if it is far too long. Steps that were planned before the
+        size was reduced do not count.
         """
         if records > _OLD * self.size:
             return False
@@ -110,7 +110,7 @@ class StepSizeController:
         return True
 
     def _forget_what_was(self) -> None:
-        """Forget the other size if the time of steps of this size has changed: the sink behaves differently now."""
+        """Forget the other size if steps of this size take a different time now, as the sink has changed."""
         if len(self._seen) < _TYPICAL:
             return
         _, seconds = self._now
@@ -137,7 +137,7 @@ class StepSizeController:
 class StepSizeFile:
     """Writes the maximum number of records of a step to a file, which is read before each step is planned.
 
-    No result depends on where steps end, and a step that is planned already runs as planned.
+    No result depends on where steps end, and a step that is already planned runs as planned.
     """
 
     def __init__(self, pace: StepSizeController, checkpoint: Checkpoint) -> None:
@@ -150,7 +150,7 @@ class StepSizeFile:
         self._checkpoint.note_step_size(self._pace.size)
 
     def noting(self, on_step: OnStep) -> OnStep:
-        """Wrap `on_step` so that each step is measured."""
+        """Wrap `on_step` so that each step is measured and the step size adjusted."""
 
         def note(report: StepReport) -> None:
             on_step(report)

@@ -1,11 +1,11 @@
-"""Steps of a stream: the offsets at which a step ends, as a checkpoint has them, and when the next step begins.
+"""Steps of a stream: the offsets at which a step ends, as stored in a checkpoint, and when the next step begins.
 
-A room of its own, as the process in which Spark plans the steps of a query loads it, and should load little.
+This module is separate because the process in which Spark plans the steps of a query loads it, and should load little.
 
-A step has a fixed cost (0.2 s of processor time), whatever it reads. So while few records come, a step begins with each
-new multiple of `every` and reads the records since the last one; when `WORTH` records wait, which cost more than that,
-the next step begins at once. Latency falls as the load rises, and the fixed cost is never the greater part. Spark polls
-every `poll` microseconds; a poll asks the source for its end, and starts no step.
+A step has a fixed cost (0.2 s of processor time), however much it reads. While few records arrive, a step therefore
+begins at each new multiple of `every` and reads the records since the last one. When `WORTH` records are waiting, which
+cost more than that, the next step begins immediately. Latency falls as the load rises, and the fixed cost is never the
+greater part. Spark polls every `poll` microseconds; a poll asks the source for its end, and does not start a step.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from windrow.connectors.cuts import Offset
 from windrow.connectors.source import Loss
 
 WORTH: Final = 8_000
-"""Records that are worth a step of their own."""
+"""Number of records that are worth a step of their own."""
 _POLLS: Final = 4
 _LEAST, _MOST = 100_000, 1_000_000
 """Minimum and maximum microseconds between two polls."""
@@ -27,9 +27,9 @@ _LEAST, _MOST = 100_000, 1_000_000
 
 @dataclass(frozen=True)
 class StepOffsets:
-    """The end of a step, as Spark records it: an offset of the source, after a number of ends of the input.
+    """The end of a step, as Spark records it: an offset of the source, and the number of ends of the input before it.
 
-    `lost` is added later if the records that follow were lost: the next step reports it.
+    `lost` is added later if the records that follow were lost. The next step reports them.
     """
 
     at: Offset
@@ -38,17 +38,17 @@ class StepOffsets:
 
     @staticmethod
     def of(kept: Any) -> StepOffsets:  # noqa: ANN401 - plain JSON
-        """Read it from plain JSON."""
+        """Read the offsets from plain JSON."""
         return StepOffsets(dict(kept["at"]), int(kept["ends"]), tuple(Loss(**loss) for loss in kept["lost"]))
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as plain JSON."""
+        """Return the offsets as plain JSON."""
         return {"at": dict(self.at), "ends": self.ends, "lost": [vars(loss) for loss in self.lost]}
 
 
 @dataclass(frozen=True)
 class Trigger:
-    """Begins a step every `every` microseconds if there is input, and earlier if there is much.
+    """Begins a step every `every` microseconds if there is input, or earlier if there is a lot of it.
 
     `clock` returns nanoseconds since the epoch.
     """
@@ -62,13 +62,13 @@ class Trigger:
         return min(self.every, max(self.every // _POLLS, _LEAST), _MOST)
 
     def turn(self) -> int:
-        """Return the number of the last multiple of `every`; a second step in the same turn must be worth it."""
+        """Return the number of the current interval; a second step in the same interval must be worth its cost."""
         return self.clock() // (1_000 * max(self.every, 1))
 
     def intervals(self, rate: float) -> list[float]:
-        """Return the possible seconds between two starts at `rate` records a second, the shortest first.
+        """Return the possible seconds between the starts of two steps at `rate` records a second, shortest first.
 
-        The first is that of short steps; longer steps begin at a later poll.
+        The first applies to short steps; after a longer step, the next one begins at a later poll.
         """
         polls, most = WORTH * 1_000_000 / max(rate, 1.0) // max(self.poll, 1) + 1, self.every // max(self.poll, 1)
         shorter = range(int(min(polls, most)), most)

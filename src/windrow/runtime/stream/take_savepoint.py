@@ -1,4 +1,4 @@
-"""Savepoints of a stopped run: the states of its key groups are read from Spark's state store."""
+"""Takes savepoints of a stopped run by reading the states of its key groups from Spark's state store."""
 
 from __future__ import annotations
 
@@ -31,10 +31,11 @@ from windrow.telemetry.folders import Folder
 def take_savepoint(
     graph: m.Graph, sink: Sink | SinkGroup, checkpoint: Folder, to: Folder | None, spark: SparkOptions
 ) -> Folder:
-    """Write the state of a run after the last step in its tables; return the folder.
+    """Write the state of a run after the last step in its tables, and return the folder of the savepoint.
 
-    The folder is `to`, or stands beside the checkpoint with its name and the epoch. Raise CheckpointError if a run is
-    using the checkpoint, or it is missing or of another pipeline; InputError if the run has no state yet.
+    The folder is `to`, or by default a folder beside the checkpoint with its name and the epoch. Raise CheckpointError
+    if a run is using the checkpoint, or if the checkpoint is missing or belongs to another pipeline. Raise InputError
+    if the run has no state yet.
     """
     known = _open(graph, checkpoint)
     if to is not None:
@@ -51,7 +52,7 @@ def take_savepoint(
         note = OffsetLog(known).read()
         if note is not None and note.lost and epoch == _last_epoch(known):
             msg = (
-                f"the run of the checkpoint {known.folder} has yet to record in its tables that records are lost "
+                f"the run of the checkpoint {known.folder} has yet to record in its tables that records were lost "
                 f"({listed(note.lost)}): run the pipeline once more, then take the savepoint"
             )
             raise CheckpointError(msg)
@@ -76,7 +77,10 @@ def take_savepoint(
 
 
 def look(graph: m.Graph, checkpoint: Folder, spark: SparkOptions) -> tuple[int, Iterator[tuple[int, MemoryState]]]:
-    """Return the last epoch that Spark recorded as done, and the states after it; raise as `take_savepoint` does."""
+    """Return the last epoch that Spark recorded as done, and the states after it.
+
+    Raise CheckpointError or InputError as `take_savepoint` does.
+    """
     known = _open(graph, checkpoint)
     with locked(checkpoint):
         epoch = _last_epoch(known)
@@ -87,20 +91,23 @@ def look(graph: m.Graph, checkpoint: Folder, spark: SparkOptions) -> tuple[int, 
 def _open(graph: m.Graph, checkpoint: Folder) -> Checkpoint:
     known = Checkpoint.open(checkpoint, graph)
     if known is None:
-        msg = f"there is no checkpoint in {checkpoint}: run the pipeline first, or name another --checkpoint"
+        msg = f"there is no checkpoint in {checkpoint}: run the pipeline first, or choose another --checkpoint"
         raise CheckpointError(msg)
     return known
 
 
 def _last_epoch(known: Checkpoint) -> int:
-    """Return the last epoch that Spark recorded as done, or the epoch from which the run resumes."""
+    """Return the last epoch that Spark recorded as done, or else the epoch from which the run resumes."""
     return known.first_epoch - 1 if known.committed is None else known.committed
 
 
 def _batch(known: Checkpoint, epoch: int) -> int:
-    """Return Spark's number of an epoch, -1 for that from which the run resumes; raise InputError if it has none."""
+    """Return Spark's number of an epoch, or -1 for the epoch from which the run resumes.
+
+    Raise InputError if the run has not committed a step and does not resume from another run.
+    """
     if epoch < known.first_epoch and known.follows is None:
-        msg = f"the run of the checkpoint {known.folder} has committed no step yet: it holds nothing of its own"
+        msg = f"the run of the checkpoint {known.folder} has not committed a step yet, so it has no state of its own"
         raise InputError(msg)
     return epoch - known.first_epoch
 
@@ -108,7 +115,8 @@ def _batch(known: Checkpoint, epoch: int) -> int:
 def _states(graph: m.Graph, known: Checkpoint, epoch: int, spark: SparkOptions) -> Iterator[tuple[int, MemoryState]]:
     """Yield the state of each key group after an epoch.
 
-    Spark has no state for a key group that no step has reached; it still has the state with which the run began.
+    Spark has no state for a key group that no step has reached; such a group still has the state with which the run
+    began.
     """
     groups, batch = known.meaning["key_groups"], _batch(known, epoch)
     missing = set(range(groups))
@@ -127,9 +135,9 @@ def _states(graph: m.Graph, known: Checkpoint, epoch: int, spark: SparkOptions) 
 def read_states(
     spark: SparkSession, checkpoint: Folder, batch: int, groups: int, level: int = 0
 ) -> Iterator[tuple[int, MemoryState]]:
-    """Yield the states of key groups after a batch at a level, in no order.
+    """Yield the states of key groups after a batch at a level, in no particular order.
 
-    Levels are counted from the last, which is 0, as Spark counts its stateful operators. The state must exist, and no
+    Levels are counted from the last, which is 0, as Spark numbers its stateful operators. The state must exist, and no
     run may be writing it. Raise EngineError if Spark cannot read it.
     """
     numbers = balanced_key_groups(groups)
@@ -187,7 +195,7 @@ def _committed(checkpoint: Folder, batch: int) -> Iterator[Folder]:
         yield checkpoint.absolute()
         return
     if not isinstance(checkpoint, Path):
-        msg = f"{note} is not there yet: run the pipeline once more, then try again"
+        msg = f"{note} does not exist yet: run the pipeline once more, then try again"
         raise CheckpointError(msg)
     # beside the checkpoint: executors of a cluster read the links too
     with tempfile.TemporaryDirectory(prefix="reading-", dir=checkpoint.parent) as temporary:
