@@ -99,7 +99,7 @@ def test_the_windows_of_a_key() -> None:
 
 def test_what_cannot_be_plotted(monkeypatch: pytest.MonkeyPatch) -> None:
     Path("data/spend/partition-0.jsonl").write_text("no JSON\n")
-    with pytest.raises(InputError, match="has no good records"):
+    with pytest.raises(InputError, match="has no valid records"):
         wr.plot.event_time(spend())
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(SetupError, match=r"windrow\[plot\]"):

@@ -34,7 +34,7 @@ class Hopping:
 
     @property
     def slice(self) -> int:
-        """The length of the slices that windows share: the greatest length of which every window is a multiple."""
+        """The length of the slices that windows share: the greatest that divides every window."""
         return gcd(self.size, self.slide)
 
 
@@ -51,7 +51,7 @@ class Cumulate:
 
     @property
     def slice(self) -> int:
-        """The length of the slices that windows share: the greatest length of which every window is a multiple."""
+        """The length of the slices that windows share: the greatest that divides every window."""
         return self.step
 
 
