@@ -740,12 +740,18 @@ def test_problems_of_elements_have_their_lines(change: tuple[str, str], expected
             "10: sources.orders.decode.tags: 'strng' is not a type; did you mean",
         ),
         (("array<string?>?\n", "array<string\n"), "'array<string': a '>' or a comma is missing at the end"),
-        (("array<string?>?\n", "array<\n"), "'array<': it ends too early"),
+        (("array<string?>?\n", "array<\n"), "'array<': the text ends too early"),
         (("array<string?>?\n", "array<struct<>>\n"), "'>' is not the name of a field; put it in `backquotes`"),
-        (("array<string?>?\n", "array<struct<a:string>>\n"), "there is no colon between a field and its type: a TYPE"),
-        (("array<string?>?\n", "array<array<string>>\n"), "an array has no arrays as elements"),
-        (("array<string?>?\n", "struct<a long>\n"), "a struct is the element of an array; a field in an object has"),
-        (("array<string?>?\n", "array<string> long\n"), "'long' is too much"),
+        (
+            ("array<string?>?\n", "array<struct<a:string>>\n"),
+            "a field and its type are not separated by a colon: write a TYPE",
+        ),
+        (("array<string?>?\n", "array<array<string>>\n"), "the elements of an array cannot be arrays"),
+        (
+            ("array<string?>?\n", "struct<a long>\n"),
+            "a struct can only be the element of an array; a field in an object has",
+        ),
+        (("array<string?>?\n", "array<string> long\n"), "'long' is not expected here"),
         (("array<string?>?\n", "array<struct<a struct<b long>>>\n"), "'a' is a struct in a struct"),
     ],
 )

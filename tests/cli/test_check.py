@@ -241,7 +241,7 @@ def test_only_a_pipeline_without_errors_is_tried() -> None:
     result = check("wrong.yaml", "--connect", "--json")
     assert (result.exit_code, json.loads(result.stdout)["pipelines"][0]["connections"]) == (2, [])
     result = check("good.yaml", "--host", "memory")
-    assert (result.exit_code, "--host is an option of --connect: add --connect" in result.stderr) == (2, True)
+    assert (result.exit_code, "--host is used only with --connect: add --connect" in result.stderr) == (2, True)
 
 
 def test_a_registry_is_asked() -> None:

@@ -91,7 +91,7 @@ def test_a_folder_that_holds_something_else_is_left_alone(name: str, tmp_path: P
     (tmp_path / name).write_text("years of work")
     result = CliRunner().invoke(main, ["demo", "--events", "1000", "--folder", str(tmp_path)])
     assert result.exit_code == 2
-    assert result.stderr == f"windrow: {tmp_path} is not empty and is not an earlier demo: name another --folder\n"
+    assert result.stderr == f"windrow: {tmp_path} is not empty and is not an earlier demo: choose another --folder\n"
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
@@ -106,8 +106,8 @@ def test_a_file_is_no_folder(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_created_is_wrong_input() -> None:
     result = CliRunner().invoke(main, ["demo", "--events", "1000", "--folder", "/proc/windrow-demo"])
     assert result.exit_code == 2
-    assert result.stderr.startswith("windrow: /proc/windrow-demo cannot be created, or cannot be replaced: ")
-    assert result.stderr.endswith("; name another --folder\n")
+    assert result.stderr.startswith("windrow: /proc/windrow-demo cannot be created or replaced: ")
+    assert result.stderr.endswith("; choose another --folder\n")
 
 
 @pytest.mark.parametrize("option", ["--json", "--host=memory"])

@@ -110,7 +110,7 @@ def test_a_graph_that_reads_the_log_is_known_by_its_first_lines(monkeypatch: pyt
 
 
 def test_a_key_has_names_and_a_damaged_checkpoint_holds_back() -> None:
-    assert "--key 'user,': name the fields of the key" in log("compact", "spend", "--key", "user,", code=2).stderr
+    assert "--key 'user,': give the fields of the key" in log("compact", "spend", "--key", "user,", code=2).stderr
     Path(".windrow/spend/spark").mkdir(parents=True)
     Path(".windrow/spend/windrow.json").write_text("{")
     assert "windrow.json" in log("trim", "spend", "--before", "0=5", code=2).stderr

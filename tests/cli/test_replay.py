@@ -311,7 +311,7 @@ def test_a_savepoint_that_cannot_be_written_is_refused_before_the_replay() -> No
 )
 def test_an_empty_folder_or_table_is_wrong_input(command: str, option: str) -> None:
     refused = windrow(command, option, "", code=2)
-    assert f"Invalid value for '{option}': it must not be empty; name a " in refused.stderr
+    assert f"Invalid value for '{option}': it must not be empty; give a " in refused.stderr
 
 
 def test_the_live_table_is_never_written() -> None:

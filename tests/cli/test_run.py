@@ -427,7 +427,7 @@ def test_a_last_line_without_a_newline_is_named(folder: Path) -> None:
     (folder / "spend" / "partition-2.jsonl").write_bytes(b"")
     (folder / "p.yaml").write_text(PIPELINE.format(source=LOG, sink=SQLITE))
     path = Path("spend") / file.name
-    warning = f"the last line of {path} has no newline, so it was not read; end it with one if it is whole"
+    warning = f"the last line of {path} has no newline, so it was not read; add one if the line is complete"
     args = ["run", "p.yaml", "--until-end", "--host", "memory", "--fresh"]
     told = CliRunner().invoke(main, args)
     assert (told.exit_code, told.stderr.splitlines()[-1]) == (0, f"user-spend: warning: {warning}")

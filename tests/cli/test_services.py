@@ -106,7 +106,7 @@ def test_what_is_missing_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_a_folder_that_is_none_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     result = CliRunner().invoke(main, ["services", "--keep", str(tmp_path / "file")])
-    assert (result.exit_code, "name another folder" in result.stderr) == (2, True)
+    assert (result.exit_code, "choose another folder" in result.stderr) == (2, True)
     (tmp_path / "services.json").write_text("[]")
     result = CliRunner().invoke(main, ["services", "--keep", str(tmp_path)])
-    assert (result.exit_code, "does not have the ports" in result.stderr) == (2, True)
+    assert (result.exit_code, "does not hold the ports" in result.stderr) == (2, True)

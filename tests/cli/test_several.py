@@ -121,9 +121,9 @@ def test_the_results_of_a_pipeline_are_printed_if_a_later_one_fails_or_several_e
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--listen", ":0"), "--listen goes with one pipeline, and two.yaml has 2: choose one with --only"),
+        (("--listen", ":0"), "--listen can be used with only one pipeline, but two.yaml has 2: choose one with --only"),
         (("--host", "memory"), "windrow: the memory host reads to the end of the input: add --until-end"),
-        (("--host", "realtime"), "the realtime host goes with one pipeline"),
+        (("--host", "realtime"), "the realtime host can be used with only one pipeline"),
         (("--var", "SIZE"), "--var 'SIZE' is not a variable: write --var NAME=VALUE"),
         (("--var", "SIZ=1h"), "${SIZ} is given a value, but two.yaml does not use it; did you mean SIZE?"),
         (("--profile", "prod"), "there is no profile 'prod'"),
@@ -143,7 +143,7 @@ def test_a_run_with_too_many_dead_letters_or_expired_records_ends_with_3_and_kee
     result = _windrow(*run, "--fail-if-dead", "1%")
     assert result.exit_code == 3
     assert "records of this run are dead letters (`windrow show PIPELINE dead` says why): 1.7" in result.stderr
-    assert "where --fail-if-dead allows 1%; what was committed stays" in result.stderr
+    assert "but --fail-if-dead allows 1%; committed steps are kept" in result.stderr
     assert _count("spend") > 0
     result = _windrow(*run, "--fail-if-expired", "0%", "--json")
     assert result.exit_code == (3 if json.loads(result.stdout)["expired"] else 0)

@@ -22,7 +22,7 @@ def test_a_live_run_stops_at_the_first_step_after_enough_records_that_exceeds_a_
         limits.on_step(step)
     # 50 of 150 are too few records to tell; 50 of 999 still are; 50 of 9,999 are fewer than 1%; 90 are; 101 are not
     assert stops == [10 * LEAST + 50]
-    with pytest.raises(LimitError, match=r"^spend: 101 of 10,050 records .* 1\.005%, where --fail-if-dead allows 1%"):
+    with pytest.raises(LimitError, match=r"^spend: 101 of 10,050 records .* 1\.005%, but --fail-if-dead allows 1%"):
         ShareLimits.check({"spend": limits})
 
 

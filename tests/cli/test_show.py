@@ -139,7 +139,7 @@ def test_rows_are_chosen_and_ordered() -> None:
     assert [row["total"] for row in rows("--where", "user=ann", "--order", "window_start:desc")] == ["0.10", "1.50"]
     # a time zone, and what would be SQL
     assert len(rows("--where", "window_start=2026-03-02T12:00+02:00", "--where", "events=1")) == 3
-    assert show("--where", "user=' OR 1=1 --").stdout == "spend has no such rows\n"
+    assert show("--where", "user=' OR 1=1 --").stdout == "spend has no matching rows\n"
     # nulls are the last in either direction, then the key decides
     assert [row["user"] for row in rows("--order", "last", "--order", "user:desc")][-1] == "zoë"
     assert [row["user"] for row in rows("--order", "last:desc")][-1] == "zoë"
@@ -170,7 +170,7 @@ def test_rows_are_chosen_by_key_window_time_and_reason() -> None:
     assert [row["total"] for row in rows("--key", "user=ann", "--since", "2026-03-02T10:05")] == ["0.10"]
     assert len(rows("changes", "--window", "2026-03-02T10:00")) == 3
     assert len(rows("late", "--key", "user=late", "--key", "amount=9.00", "--reason", "exp")) == 1
-    assert show("late", "--key", "user=ann").stdout == "spend_late has no such rows\n"
+    assert show("late", "--key", "user=ann").stdout == "spend_late has no matching rows\n"
     assert len(rows("late", "--since", "2026-03-02T10:01")) == 1
     assert rows("late", "--since", "2026-03-02T10:01:00.000001") == []
     assert len(rows("dead", "--reason", "malformed")) == 1
@@ -201,7 +201,7 @@ def test_rows_are_chosen_by_key_window_time_and_reason() -> None:
         (["--where", "user=\udcff"], "column 'user' is text in UTF-8"),
         (["dead", "--where", "raw=x"], "column 'raw' holds bytes, which are not compared"),
         (["--json", "--csv"], "give --json or --csv, not both"),
-        (["nothing"], "the pipeline writes no table 'nothing': name one of spend, spend_changes, spend_late"),
+        (["nothing"], "the pipeline writes no table 'nothing': choose one of spend, spend_changes, spend_late"),
     ],
 )
 def test_what_is_refused(words: list[str], said: str) -> None:
@@ -231,7 +231,7 @@ def test_columns_that_no_run_has_written_yet_are_left_out() -> None:
 
 def test_several_sinks() -> None:
     ran("graph.yaml")
-    assert "the pipeline writes 3 tables: name one of spend, spend, late" in show(file="graph.yaml", code=2).stderr
+    assert "the pipeline writes 3 tables: choose one of spend, spend, late" in show(file="graph.yaml", code=2).stderr
     # `spend` is a sink, too, and the table of another
     with closing(sqlite3.connect("again.db")) as db, db:
         db.execute("DELETE FROM spend WHERE user = 'bob'")
@@ -239,7 +239,10 @@ def test_several_sinks() -> None:
     assert [len(rows(f"{name}_dead", file="graph.yaml")) for name in ("spend", "again", "third", "late")] == [1] * 4
     Path("graph.yaml").write_text(GRAPH.replace("  spend: {from: bought", "  first: {from: bought"))
     refused = show("spend", file="graph.yaml", code=2).stderr
-    assert "several databases have a table 'spend': name one of the sinks first, again, third instead" in refused
+    assert (
+        "several databases have a table 'spend': give the name of its sink instead, one of first, again, third"
+        in refused
+    )
     assert len(rows("first", file="graph.yaml")) == 5
 
 

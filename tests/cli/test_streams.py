@@ -115,7 +115,7 @@ def test_promote_is_all_or_nothing() -> None:
     ("command", "options", "said"),
     [
         ("replay", ["--into", "other"], "--into names one table, but there are 5"),
-        ("diff", ["--against", "other"], "--against names one table, but there are 5"),
+        ("diff", ["--against", "other"], "--against is a single table, but there are 5"),
         ("promote", ["--from", "other"], "--from names one table, but there are 5"),
         ("replay", ["--from", "purchases/0=1"], "'purchases/0' is not a partition here; write the first one as 0"),
         ("diff", [str(EXAMPLE)], "the sinks have different names"),

@@ -185,7 +185,7 @@ TYPED: Mapping[str, tuple[Callable[..., Any], tuple[Any, ...], str]] = {
     "Pipeline": (wr.Pipeline, ("x",), r"Pipeline\(\): `graph` must be .*\.to\(sink\).*; it is the text 'x'"),
     "load": (wr.load, (PIPELINE,), r"`path` must be text or a path, as in load\(path\); it is a Pipeline"),
     "too many": (wr.count, ("a",), r"count\(\): too many positional arguments; the call is count\(\)"),
-    "an item": (wr.csv, (["a", 3],), "`columns` must be a list, each of it text, .*; it has 3"),
+    "an item": (wr.csv, (["a", 3],), "`columns` must be a list, each item text, .*; it has 3"),
     "text": (wr.sum, (7,), r"`of` must be text, as in sum\(of\); it is 7"),
 }
 

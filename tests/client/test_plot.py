@@ -89,7 +89,7 @@ def test_the_windows_of_a_key() -> None:
     assert len({bar.get_y() for bar in bars_of(axes)}) == 2
     assert sorted(text.get_text() for text in axes.texts) == ["8.00", "8.00"]
     assert {text.get_text() for text in wr.plot.windows(result, {"user_id": "A"}, value="events").texts} == {"3"}
-    with pytest.raises(InputError, match="has no such rows"):
+    with pytest.raises(InputError, match="has no rows with this key"):
         wr.plot.windows(result, {"user_id": "nobody"})
     with pytest.raises(InputError, match="has no windows"):
         wr.plot.windows(result, table="dead")
@@ -99,7 +99,7 @@ def test_the_windows_of_a_key() -> None:
 
 def test_what_cannot_be_plotted(monkeypatch: pytest.MonkeyPatch) -> None:
     Path("data/spend/partition-0.jsonl").write_text("no JSON\n")
-    with pytest.raises(InputError, match="has no good records"):
+    with pytest.raises(InputError, match="has no valid records"):
         wr.plot.event_time(spend())
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(SetupError, match=r"windrow\[plot\]"):

@@ -52,7 +52,7 @@ def test_status_says_how_far_it_is(kafka: Kafka, pipeline: Pipeline, tmp_path: P
     before = invoke("status", pipeline, tmp_path).output.splitlines()
     assert before[:2] == [
         f"{pipeline.name}: 200 offsets behind in 2 partitions",
-        "  partition 0: nothing committed of 100, 100 behind; it never ran",
+        "  partition 0: nothing committed of 100, 100 behind; it has never run",
     ]
     jobs = open_jobs(pipeline)
     serve(jobs, until_read(jobs, ends_of(pipeline)))
@@ -97,7 +97,7 @@ def test_a_run_that_is_starting_is_shown_and_can_be_stopped(kafka: Kafka, pipeli
     with StopRequests(as_graph(pipeline), "first") as requests:
         wait_until(requests.is_asked, "the request to stop")
     announce(as_graph(pipeline), replace(run, ended=True))
-    assert invoke("status", pipeline, tmp_path).output.splitlines()[1].endswith("it never ran")
+    assert invoke("status", pipeline, tmp_path).output.splitlines()[1].endswith("it has never run")
     with pytest.raises(RunError, match="is active: it never ran"):
         stop_run(as_graph(pipeline), 0)
     # one that has committed is not starting

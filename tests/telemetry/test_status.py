@@ -220,7 +220,7 @@ def test_a_run_that_failed_is_exit_code_1(tmp_path: Path) -> None:
     said = status(tmp_path, "--checkpoint", "there")
     assert said.returncode == 1
     assert said.stdout.splitlines()[1] == "  error: the topic was made anew"
-    assert "no run has left a checkpoint" in status(tmp_path).stderr
+    assert "there is no checkpoint of a run" in status(tmp_path).stderr
 
 
 def test_the_low_watermark_stands_since_the_step_that_moved_it() -> None:

@@ -128,7 +128,7 @@ def test_other_rules_are_compared_over_the_log() -> None:
     [
         (("--rules", "windows.yaml"), "pipeline 'w' has no rules"),
         (("--rules", "new.yaml", "--into", "x", "--fresh"), "leave out --into and --fresh"),
-        (("--labels", "purchases/labels.jsonl"), "--labels is an option of a back-test: add --rules"),
+        (("--labels", "purchases/labels.jsonl"), "--labels is used only in a back-test: add --rules"),
         (("--rules", "new.yaml", "--labels", "none.csv"), "the labels none.csv cannot be read"),
     ],
 )

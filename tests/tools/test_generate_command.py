@@ -37,7 +37,7 @@ def test_a_log(tmp_path: Path) -> None:
 def test_an_empty_target_is_wrong_input() -> None:
     refused = generate("")
     assert refused.exit_code == 2
-    assert "TARGET is empty: name a folder" in refused.stderr
+    assert "TARGET is empty: give a folder" in refused.stderr
 
 
 def test_a_duration_that_is_too_short_is_told_with_its_unit(tmp_path: Path) -> None:

@@ -109,7 +109,7 @@ def test_errors_say_what_is_there(words: list[str], message: str) -> None:
 
 def test_a_checkpoint_is_for_why_alone() -> None:
     result = CliRunner().invoke(main, ["show", "spend.yaml", "--checkpoint", "there"])
-    assert (result.exit_code, result.stderr) == (2, "windrow: --checkpoint goes with --why\n")
+    assert (result.exit_code, result.stderr) == (2, "windrow: --checkpoint is used only with --why: leave it out\n")
 
 
 def test_control_characters_of_a_dead_letter_are_spelt() -> None:

@@ -1,7 +1,8 @@
 """The `windrow` command.
 
-Commands are imported when they run, and every error is reported here. Exit codes: 0 success, 1 the command found a
-difference or a failure, 2 the input is invalid, 3 the records of a run exceed a limit, 130 stopped by Ctrl-C.
+The module of a command is imported when the command runs, and all errors are reported here. The exit code is 0 for
+success, 1 if the command has found a difference or has failed, 2 for invalid input, 3 if the dead letters or expired
+records of a run exceed a limit, and 130 after Ctrl-C.
 """
 
 from __future__ import annotations
@@ -23,22 +24,23 @@ from click.shell_completion import CompletionItem
 from windrow.terminal import common
 
 _IS_COMMAND = getattr(signal.getsignal(signal.SIGINT), "__module__", None) == "windrow"
-"""Whether this process is the command, which Ctrl-C ends at once before `main` (`windrow/__init__.py`)."""
+"""Whether this process runs the `windrow` command; `windrow/__init__.py` then lets Ctrl-C end it before `main`."""
 
 
 @dataclass(frozen=True)
 class CommandEntry:
-    """A command: the module that defines it as `command`, and its line in the group's help."""
+    """The module that defines a command, under the name `command`, and the command's line in the help of `windrow`."""
 
     module: str
     help: str
 
 
 class LazyGroup(click.Group):
-    """Commands by name; the group's help imports none of their modules.
+    """A group of commands that imports the module of a command only when the command is used.
 
-    A command returns its exit code (None is 0) or raises. As a program (``standalone_mode``), the group always raises
-    SystemExit: 130 after Ctrl-C, an error's own `exit_code`, and 1 for an unexpected exception.
+    A command returns its exit code (None means 0) or raises an error. In ``standalone_mode`` the group always raises
+    SystemExit, with the command's exit code, 130 after Ctrl-C, the `exit_code` of an error, or 1 for an unexpected
+    exception.
     """
 
     def __init__(self, *args: Any, entries: Mapping[str, CommandEntry] | None = None, **kwargs: Any) -> None:  # noqa: ANN401 click's own parameters
@@ -46,11 +48,11 @@ class LazyGroup(click.Group):
         self.entries = dict(entries or {})
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 click's own parameter
-        """Return the names in the order of the registry."""
+        """Return the names of the commands, in the order in which help lists them."""
         return list(self.entries)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 as above
-        """Import a command; raise ClickException if its module is missing."""
+        """Import a command; return None for an unknown name, and raise ClickException if its module is missing."""
         entry = self.entries.get(cmd_name)
         if entry is None:
             return None
@@ -68,13 +70,13 @@ class LazyGroup(click.Group):
         return command
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Return the commands and options that begin with a text."""
+        """Return the commands and options that begin with `incomplete`."""
         commands = [CompletionItem(name, help=entry.help) for name, entry in self.entries.items()]
         options = click.Command.shell_complete(self, ctx, incomplete)
         return [item for item in commands if item.value.startswith(incomplete)] + options
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 as above
-        """Write the list of commands from the registry."""
+        """Write the list of commands without importing them."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, entry.help) for name, entry in self.entries.items()])
 
@@ -111,7 +113,7 @@ class LazyGroup(click.Group):
 
 
 def _is_interruption(error: BaseException | None) -> bool:
-    """Return whether an error is DuckDB's for Ctrl-C within a query, or was caused by it."""
+    """Return True if an error is DuckDB's report of Ctrl-C during a query, or was caused by one."""
     while error is not None:
         if isinstance(error, RuntimeError) and str(error) == "Query interrupted":
             return True
@@ -120,10 +122,10 @@ def _is_interruption(error: BaseException | None) -> bool:
 
 
 def _ending(code: int) -> int:
-    """Return an exit code; in the command, exit here with it, once threads have ended, unless it was interrupted.
+    """Return an exit code; if this process runs the `windrow` command, exit with it here instead.
 
-    Remaining threads are in C++ libraries: there the interpreter's exit can abort the process, or let a library write
-    its buffers.
+    Unless the command was interrupted, first wait for its threads. Any threads that remain belong to C++ libraries:
+    during a normal exit of the interpreter, they could abort the process, or a library could write its buffers.
     """
     if not _IS_COMMAND:
         return code
@@ -138,7 +140,7 @@ def _ending(code: int) -> int:
 
 
 COMMANDS = {
-    "demo": CommandEntry("windrow.cli.demo", "Generate a day of events, run a pipeline over it, and replay it."),
+    "demo": CommandEntry("windrow.cli.demo", "Generate a day of events, run a pipeline over them, and replay them."),
     "init": CommandEntry("windrow.tools.scaffold.command", "Create a project, or a pipeline for the records of a log."),
     "services": CommandEntry("windrow.cli.services", "Start a Kafka broker and a PostgreSQL server for development."),
     "run": CommandEntry("windrow.cli.run", "Run a pipeline, live or to the end of its input."),
@@ -147,8 +149,8 @@ COMMANDS = {
     "savepoint": CommandEntry("windrow.cli.savepoint", "Write a savepoint of a stopped run."),
     "state": CommandEntry("windrow.cli.state", "Show the state of a stopped run or a savepoint."),
     "status": CommandEntry("windrow.cli.status", "Show the progress of a run, and what holds it back."),
-    "dashboard": CommandEntry("windrow.tools.dashboard.command", "Show runs on a page, live."),
-    "stop": CommandEntry("windrow.cli.stop", "Stop a realtime run, from anywhere."),
+    "dashboard": CommandEntry("windrow.tools.dashboard.command", "Show runs live on a web page."),
+    "stop": CommandEntry("windrow.cli.stop", "Stop a realtime run from any machine."),
     "tune": CommandEntry("windrow.tools.tune.command", "Choose delay and lateness by the disorder of the records."),
     "monitoring": CommandEntry(
         "windrow.tools.monitoring.command", "Print alerts for Prometheus, or a dashboard for Grafana."
@@ -172,7 +174,7 @@ COMMANDS = {
         "windrow.tools.generate.command", "Generate events into an embedded log or a Kafka topic."
     ),
 }
-"""The commands; their modules are imported when they run."""
+"""The commands, whose modules are imported when they run."""
 
 
 def _print_versions(context: click.Context, _parameter: click.Parameter, is_given: bool) -> None:  # noqa: FBT001 click calls so

@@ -1,4 +1,4 @@
-"""`windrow check`: errors and warnings of pipelines, and tests of the systems that a run needs."""
+"""`windrow check`: report errors and likely mistakes in pipelines, and test the systems that a run needs."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
     from windrow.tools.doctor import Finding
 
 _HELP: Final = {
-    "connect": "Also test what a run needs: logs, brokers, registry, database, checkpoint, Java and Spark; nothing is "
+    "connect": "Also test what a run needs: logs, brokers, registry, database, checkpoint, Java and Spark. Nothing is "
     "changed.",
     "checkpoint": "Checkpoint directory to test with --connect, or its URL.  [default: .windrow/NAME]",
-    "host": "Host to test with --connect; memory needs neither Java nor a checkpoint.  [default: by the mode]",
+    "host": "Host to test with --connect; memory needs neither Java nor a checkpoint.  [default: the mode's host]",
 }
 _WORDS: Final = {"fine": "ok", "advice": "warning", "serious": "FAILED", "unknown": "not known"}
-"""Words for the severity of a finding of `--connect`."""
+"""The word that `--connect` prints for each severity."""
 
 
 @dataclass(frozen=True)
 class _FileFinding:
-    """A finding in a file; `where` is a path in the pipeline, empty if the file cannot be read."""
+    """A finding in a pipeline file. `where` is the path of a setting, or empty if the file cannot be read."""
 
     level: str
     place: Place | None
@@ -71,15 +71,15 @@ def command(
 ) -> int:
     """Report errors in pipelines, and warn of likely mistakes.
 
-    PIPELINE is YAML or SQL, or FILE.py[:VARIABLE] for a pipeline written in Python. All pipelines of a file are
-    checked, or that of --only. Findings are printed as `file:line: error|warning: message`. The exit code is 2 if there
-    is an error.
+    PIPELINE is YAML or SQL, or FILE.py[:VARIABLE] for a pipeline written in Python. By default, all pipelines of a file
+    are checked; --only chooses one of them. Findings are printed as `file:line: error|warning: message`. The exit code
+    is 2 if there are errors.
 
-    With --connect, everything that a run of the pipeline needs is tested, with a line for each test. The exit code is 1
-    if a test fails. A pipeline with errors is not tested.
+    With --connect, the command also tests everything that a run of the pipeline needs, and prints a line for each test.
+    The exit code is 1 if a test fails. Pipelines with errors are not tested.
     """
     if not connect and (given := [name for name in ("checkpoint", "host", "master", "conf") if common.is_given(name)]):
-        msg = f"--{given[0]} is an option of --connect: add --connect, or leave it out"
+        msg = f"--{given[0]} is used only with --connect: add --connect, or leave it out"
         raise InputError(msg)
     opened, found = dict[str, list[OpenedPipeline]](), dict[str, list[_FileFinding]]()
     for file in pipelines:
@@ -124,12 +124,14 @@ def _lines(
 
 
 def _notes(opened: Sequence[OpenedPipeline], lines: list[_FileFinding]) -> list[str]:
-    """Return the notes about valid pipelines."""
     return [] if _has_errors(lines) else [words for pipeline in opened for words in file_words(pipeline.pipeline)]
 
 
 def _check(spec: str) -> tuple[list[OpenedPipeline], list[_FileFinding]]:
-    """Return the pipelines of a file, none if it cannot be read, with their findings by line."""
+    """Read and check the pipelines of a file; return them with their findings, sorted by line within each pipeline.
+
+    If the file cannot be read, return no pipelines, and the errors as findings.
+    """
     try:
         opened = open_pipelines(spec)
     except PipelineError as exc:

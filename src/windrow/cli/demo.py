@@ -1,4 +1,4 @@
-"""`windrow demo`: a day of events, a pipeline over it, and replays that give the same results."""
+"""`windrow demo`: generate a day of events, run a pipeline over them, and show that replays give the same results."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ emit: {{lateness: 1h, late: each, mode: retract}}
 sink: {{sqlite: {{path: {database}, table: user_spend_5m}}}}
 """
 _STEPS = 4
-"""Steps of the first run; the replays read the log in one and in twelve steps."""
+"""Number of steps of the first run; the replays take one step and twelve steps."""
 _WATCHED = 200
-"""Steps of a run with `--watch`."""
+"""Number of steps of a run with `--watch`."""
 _MARK = ".windrow-demo"
 _HELP = {
     "folder": "Folder for the log, the pipeline and the tables; an earlier demo in it is replaced.",
     "host": "Run on Spark, or in this process.",
-    "watch": f"Run the day in {_WATCHED} steps with the dashboard open, without replays; Ctrl-C ends it.",
+    "watch": f"Run the day in {_WATCHED} steps with the dashboard open, until Ctrl-C; nothing is replayed.",
 }
 
 
@@ -63,12 +63,12 @@ _HELP = {
 @click.option("--watch", is_flag=True, help=_HELP["watch"])
 @common.json_option
 def command(*, folder: Path, events: int, host: HostName, watch: bool, as_json: bool) -> int:
-    """Generate a day of events, run a pipeline over it, and replay it with other step sizes.
+    """Generate a day of events, run a pipeline over them, and replay them with other step sizes.
 
-    The exit code is 1 if a replay gives other results.
+    The exit code is 1 if a replay gives different results.
     """
     if watch and (host != "stream" or as_json):
-        msg = f"--watch shows a run of the stream host: leave out {'--json' if as_json else f'--host {host}'}"
+        msg = f"--watch shows a run on the stream host: leave out {'--json' if as_json else f'--host {host}'}"
         raise InputError(msg)
     began = time.monotonic()
     console = Console(quiet=as_json, highlight=False, soft_wrap=True)
@@ -93,16 +93,16 @@ def command(*, folder: Path, events: int, host: HostName, watch: bool, as_json: 
             page = f"{folder / 'pipeline.yaml'} --checkpoint {folder / 'checkpoint'} --open"
             console.print(f"See the run:   windrow dashboard {page}")
     else:
-        console.print("\nA replay gave different results: that is a defect of windrow, please report it.")
+        console.print("\nA replay gave different results. This is a bug in windrow; please report it.")
     return common.OK if same else common.DIFFERENT
 
 
 def _prepare(console: Console, folder: Path, events: int) -> m.Graph:
-    """Generate the log and write the pipeline file, in an empty folder."""
+    """Empty the folder, generate the log in it, and write the pipeline file."""
     try:
         _empty_folder(folder)
     except OSError as exc:
-        msg = f"{folder} cannot be created, or cannot be replaced: {exc.strerror}; name another --folder"
+        msg = f"{folder} cannot be created or replaced: {exc.strerror}; choose another --folder"
         raise InputError(msg) from exc
     began = time.monotonic()
     spec = LogSpec(events=events)
@@ -121,12 +121,12 @@ def _prepare(console: Console, folder: Path, events: int) -> m.Graph:
 
 
 def _empty_folder(folder: Path) -> None:
-    """Create the folder, in place of an earlier demo; raise InputError if it has any other files."""
+    """Create an empty folder, replacing an earlier demo; raise InputError if the path is a file or has other files."""
     if folder.exists() and not folder.is_dir():
-        msg = f"{folder} is a file: name another --folder"
+        msg = f"{folder} is a file: choose another --folder"
         raise InputError(msg)
     if folder.exists() and any(folder.iterdir()) and not (folder / _MARK).exists():
-        msg = f"{folder} is not empty and is not an earlier demo: name another --folder"
+        msg = f"{folder} is not empty and is not an earlier demo: choose another --folder"
         raise InputError(msg)
     if folder.exists():
         shutil.rmtree(folder)
@@ -135,17 +135,17 @@ def _empty_folder(folder: Path) -> None:
 
 
 def _watch(console: Console, pipeline: m.Graph, folder: Path, events: int) -> None:
-    """Run the day in many steps while the page shows it, and keep the page open until Ctrl-C."""
+    """Run the day in many steps with the dashboard open, and keep the dashboard open until Ctrl-C."""
     checkpoint = folder / "checkpoint"
     with (
         suppress(KeyboardInterrupt),
         common.interruptible(),
         dashboard_beside(pipeline, folder / "pipeline.yaml", checkpoint) as address,
     ):
-        console.print(f"The page: {address} (Ctrl-C ends it)\n")
+        console.print(f"The dashboard: {address} (Ctrl-C stops it)\n")
         webbrowser.open(address)
         _run(pipeline, checkpoint, "stream", -(-events // _WATCHED), quiet=False)
-        console.print("The day is over; the page stays open until Ctrl-C.")
+        console.print("The day is over; the dashboard stays open until Ctrl-C.")
         _wait_for_interrupt()
 
 
@@ -162,7 +162,7 @@ def _run(pipeline: m.Graph, checkpoint: Path, host: HostName, step: int, *, quie
 
 
 def _replay(console: Console, pipeline: m.Graph, database: Path, host: HostName, step: int) -> dict[str, Any]:
-    """Run the same log with another step size into a database of its own, and compare the results."""
+    """Run the pipeline over the same log with another step size, into a new database, and compare the results."""
     replayed, checkpoint = (database.with_name(name) for name in (f"replay-{step}.db", f"checkpoint-{step}"))
     other = pipeline.into(m.SqliteSink(str(replayed), pipeline.sinks[0].sink.table))
     totals = _run(other, checkpoint, host, step, quiet=console.quiet)

@@ -1,4 +1,4 @@
-"""`windrow diff`: compares result tables row by row."""
+"""`windrow diff`: compare result tables row by row."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _HELP = {
     "against": "Table to compare with.  [default: TABLE_shadow, or the table of OTHER]",
     "begin": "Only windows that end after this time, such as 2026-01-31T10:05 (UTC).",
     "end": "Only windows that begin before this time.",
-    "panes": "Compare the columns pane and revision too, which depend on how a row came about.",
-    "limit": "Number of differences to show.",
+    "panes": "Also compare the columns pane and revision, which depend on the history of a row.",
+    "limit": "Maximum number of differences to show.",
 }
 
 
@@ -42,8 +42,8 @@ def command(
 ) -> int:
     """Compare a pipeline's table with its replay, window by window and key by key.
 
-    With OTHER, another pipeline, its table is compared instead, possibly in another database. The command counts rows,
-    sums each aggregate, and shows the first differences. The exit code is 1 if there are any.
+    With OTHER, the table is compared with the table of another pipeline instead, which can be in another database. The
+    command counts rows, sums each aggregate, and shows the first differences. The exit code is 1 if the tables differ.
     """
     graph = open_pipeline(pipeline).runnable()
     there = None if other is None else open_pipeline(other).runnable()

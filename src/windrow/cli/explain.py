@@ -1,4 +1,4 @@
-"""`windrow explain`: prints a pipeline."""
+"""`windrow explain`: print a pipeline."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ _FORMATS = {"text": to_text, "yaml": to_yaml, "json": to_json, "mermaid": to_mer
 def command(pipeline: str, format_: str, *, as_json: bool) -> int:
     """Print a pipeline as text, YAML, JSON, Python or a Mermaid chart.
 
-    PIPELINE is YAML or SQL, or FILE.py[:VARIABLE] for a pipeline written in Python. Passwords are printed as ***. All
-    pipelines of a file are printed, or that of --only.
+    PIPELINE is YAML or SQL, or FILE.py[:VARIABLE] for a pipeline written in Python. Passwords are printed as ***. By
+    default, all pipelines of a file are printed; --only chooses one of them.
     """
     form = "json" if as_json else format_
     texts = [_FORMATS[form](opened.runnable()) for opened in open_pipelines(pipeline)]

@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 _STEP_SECONDS: Final = 1.0
-"""Minimum time between two lines about steps; the counts of steps in between are summed."""
+"""Minimum seconds between two lines about steps; the counts of the steps in between are summed."""
 
 
 class JsonLog:
     """Writes the events of a run as JSON lines, each with `time`, `level`, `event` and `pipeline`.
 
-    Events are `step` (at most one a second: the counts of the steps in between, whose number is `steps`, are summed),
-    `fault`, `warning`, `alert`, `message`, `ready`, and at the end `ended` or `failed`. Steps are written before the
-    next event, or after a second without one. Methods can be called from any thread.
+    The events are `step`, `fault`, `warning`, `alert`, `message` and `ready`, and at the end `ended` or `failed`. At
+    most one `step` is written per second; it holds the summed counts of all steps since the previous one, and their
+    number as `steps`. Steps that wait are written before any other event. Methods can be called from any thread.
     """
 
     def __init__(self, pipeline: str) -> None:
@@ -48,29 +48,29 @@ class JsonLog:
             self.write("error", "failed", kind=type(value).__name__, message=str(value))
 
     def on_ready(self) -> None:
-        """Write that the run takes steps, for the first time or after a fault."""
+        """Log that the run has started to take steps, or takes them again after a fault."""
         self.write("info", "ready")
 
     def on_trouble(self, message: str) -> None:
-        """Write a fault after which the run continues."""
+        """Log a fault after which the run continues."""
         self.write("warning", "fault", message=message)
 
     def on_warning(self, message: str) -> None:
-        """Write a problem that does not stop the run."""
+        """Log a problem that does not stop the run."""
         self.write("warning", "warning", message=message)
 
     def on_alert(self, alert: Alert) -> None:
-        """Write an alert that was raised or resolved, with its name and figures."""
+        """Log an alert that was raised or resolved, with its name and figures."""
         level: Literal["info", "warning"] = "warning" if alert.is_active else "info"
         fields = {name: value for name, value in alert.plain().items() if name != "pipeline"}
         self.write(level, "alert", **fields)
 
     def message(self, text: str) -> None:
-        """Write a message for people."""
+        """Log a message that is meant to be read, such as that Spark is starting."""
         self.write("info", "message", message=text)
 
     def on_step(self, report: StepReport) -> None:
-        """Write a step, or hold it until the next one if one was just written."""
+        """Log a step; if a line about steps has just been written, add the step to the next line instead."""
         with self._lock:
             self.totals.add(report)
             self._held = report if self._held is None else self._held + report
@@ -84,7 +84,7 @@ class JsonLog:
                 self._timer.start()
 
     def _flush(self) -> None:
-        """Write the held steps."""
+        """Write a line about the steps that wait, if any."""
         with self._lock:
             if self._timer is not None:
                 self._timer.cancel()
@@ -96,7 +96,7 @@ class JsonLog:
                 self._echo("info", "step", fields)
 
     def write(self, level: Literal["info", "warning", "error"], event: str, **values: Any) -> None:  # noqa: ANN401 - JSON
-        """Write a line, after the held steps."""
+        """Write the steps that wait, and then a line about another event."""
         with self._lock:
             self._flush()
             self._echo(level, event, values)
@@ -109,7 +109,7 @@ class JsonLog:
 
 
 def _fields(report: StepReport) -> dict[str, Any]:
-    """Return the fields of a line about steps: times in microseconds, durations in seconds."""
+    """Return the fields of a `step` line; times are in microseconds, durations in seconds."""
     counts = {name: getattr(report, name) for name in ("epoch", "records", "seconds", "took")}
     if not report.only_offsets:
         names = ("late", "expired", "dead", "rejected", "duplicates", "inserts", "revisions", "open_windows")

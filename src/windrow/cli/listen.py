@@ -1,4 +1,4 @@
-"""HTTP endpoints of a run: metrics for Prometheus, liveness and readiness for Kubernetes and load balancers."""
+"""HTTP endpoints of a run: metrics for Prometheus, and liveness and readiness for Kubernetes and load balancers."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _PATHS = ["/metrics", "/healthz", "/readyz"]
 
 
 class RunServer:
-    """Serves ``/metrics``, ``/healthz`` and ``/readyz`` at an address, in threads of its own, until the block ends.
+    """Serves ``/metrics``, ``/healthz`` and ``/readyz`` over HTTP, in its own threads, until the block ends.
 
-    ``/metrics`` has the metrics of the run of `pipeline` (`windrow.telemetry.metrics`). ``/healthz`` is 200 while the
-    process answers at all. ``/readyz`` is 200 once the run takes steps, and 503 before that, while a fault is retried,
-    and when records have waited for `stalled_after` seconds without a commit. These two return JSON: the state, the
-    last epoch, the seconds since its commit, the lag in offsets, and the last fault. Live steps begin every `every`
-    microseconds.
+    ``/metrics`` returns the metrics of the run of `pipeline` (`windrow.telemetry.metrics`). ``/healthz`` returns 200 as
+    long as the process responds. ``/readyz`` returns 200 once the run takes steps. It returns 503 before that, while
+    the run retries after a fault, and when records have waited for `stalled_after` seconds without a commit. The two
+    probes return JSON: the state, the last epoch, the seconds since its commit, the lag in offsets, and the last fault.
+    `every` is the time between the starts of two live steps, in microseconds.
     """
 
     def __init__(self, host: str, port: int, pipeline: str, stalled_after: float, every: int | None = None) -> None:
@@ -54,7 +54,7 @@ class RunServer:
 
     @property
     def port(self) -> int:
-        """The port of the server."""
+        """The port on which the server listens."""
         return int(self._server.server_address[1])
 
     @property
@@ -63,19 +63,19 @@ class RunServer:
         return Observer(self.on_step, self.on_trouble, self.on_ready, self.on_lag)
 
     def on_ready(self) -> None:
-        """Note that the run takes steps, for the first time or after a fault."""
+        """Record that the run has started to take steps, or takes them again after a fault."""
         with self._lock:
             self._since, self._trouble = time.monotonic(), None
         self.metrics.on_ready()
 
     def on_trouble(self, fault: Fault) -> None:
-        """Note a fault."""
+        """Record a fault."""
         with self._lock:
             self._trouble = fault
         self.metrics.on_trouble(fault)
 
     def on_step(self, report: StepReport) -> None:
-        """Note a step."""
+        """Record a committed step."""
         with self._lock:
             now = time.monotonic()
             self._since, self._last, self._trouble, self._behind = now, report, None, report.behind
@@ -83,14 +83,14 @@ class RunServer:
         self.metrics.on_step(report)
 
     def on_lag(self, lag: Lag) -> None:
-        """Note how far the run is behind."""
+        """Record how far the run is behind its log."""
         with self._lock:
             self._behind = lag.behind
             self._waiting = (self._waiting or time.monotonic()) if lag.behind else None
         self.metrics.on_lag(lag)
 
     def state(self) -> tuple[bool, dict[str, Any]]:
-        """Return whether the run is ready, and the JSON about it."""
+        """Return whether the run is ready, and its status as JSON values."""
         with self._lock:
             last, since, trouble, waiting = self._last, self._since, self._trouble, self._waiting
             behind = self._behind
@@ -116,18 +116,14 @@ class RunServer:
 
 def _handler(run: RunServer) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
-        """Answers a request."""
-
         def do_GET(self) -> None:
-            """Answer a probe or a scraper."""
             self.wfile.write(self._begin())
 
         def do_HEAD(self) -> None:
-            """Answer without the body."""
             self._begin()
 
         def _begin(self) -> bytes:
-            """Send the head of a response, and return its body."""
+            """Send the status and headers of the response, and return its body."""
             is_ready, status = run.state()
             code, kind, body = 200, "application/json", json.dumps(status).encode()
             match self.path.partition("?")[0]:
@@ -146,6 +142,6 @@ def _handler(run: RunServer) -> type[BaseHTTPRequestHandler]:
             return body
 
         def log_message(self, *_: object) -> None:
-            """Log nothing, as a probe comes every few seconds."""
+            """Log nothing, because probes send a request every few seconds."""
 
     return Handler

@@ -1,4 +1,4 @@
-"""`windrow log`: lists, trims and compacts an embedded log."""
+"""`windrow log`: list, trim and compact an embedded log."""
 
 from __future__ import annotations
 
@@ -24,21 +24,22 @@ F = TypeVar("F", bound=Callable[..., Any])
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _HELP = {
     "before": "Remove records before a time (by their `_log_time`, UTC), or before offsets, such as 0=100,1=250.",
-    "older_than": "Remove records that were appended longer ago, by their `_log_time`; like Kafka's retention.ms.",
-    "max_size": "Remove the oldest records beyond this size of a partition, such as 500M or 2G; like Kafka's "
-    "retention.bytes.",
+    "older_than": "Remove records that were appended longer ago than this, by their `_log_time`; like Kafka's "
+    "retention.ms.",
+    "max_size": "Remove the oldest records of each partition that is larger than this, such as 500M or 2G; like "
+    "Kafka's retention.bytes.",
     "key": "Fields of the key, as in the pipeline.",
-    "active": "Size of the newest part of a partition, which is not compacted.",
-    "tombstones": "Remove tombstones that were appended longer ago; like Kafka's delete.retention.ms.",
-    "checkpoint": "Checkpoint of a run that reads the log: records that it has not read stay; may be repeated. "
-    "Checkpoints in .windrow are found without it.",
+    "active": "Size of the newest part of each partition, which is not compacted.",
+    "tombstones": "Remove tombstones that were appended longer ago than this; like Kafka's delete.retention.ms.",
+    "checkpoint": "Checkpoint of a run that reads the log, so that records that it has not read are not removed; may "
+    "be repeated. Checkpoints in .windrow are found without this option.",
     "force": "Remove records even if a run has not read them.",
-    "dry_run": "Print the records that would be removed, and remove nothing.",
+    "dry_run": "Print how many records would be removed, and remove nothing.",
 }
 
 
 def _read_size(text: str) -> int:
-    """Read a number of bytes, with a unit of 1024 or none."""
+    """Parse a size such as ``500M`` as a number of bytes; units are powers of 1024, and the default unit is bytes."""
     size = text.lower().removesuffix("b").removesuffix("i")
     number = size.rstrip("kmgt")
     if not number.isdecimal() or size[len(number) :] not in _UNITS:
@@ -51,7 +52,7 @@ _SIZE: Final = OptionType("size", _read_size)
 
 
 def _change_options(function: F) -> F:
-    """Add the options of a command that removes records, which the function passes on to `_change`."""
+    """Add the options that commands which remove records share; the function passes them on to `_change`."""
     for option in (
         json_option,
         click.option("--dry-run", is_flag=True, help=_HELP["dry_run"]),
@@ -66,8 +67,8 @@ def _change_options(function: F) -> F:
 def command() -> None:
     """List the segments of an embedded log, trim it, or compact it.
 
-    LOG is the folder, as in `source.log` of a pipeline. Offsets never change. Runs can read and producers append
-    meanwhile.
+    LOG is the folder, as in `source.log` of a pipeline. Offsets never change. Meanwhile, runs can keep reading the log,
+    and producers can keep appending to it.
     """
 
 
@@ -77,7 +78,7 @@ def command() -> None:
 def list_(*, log: str, as_json: bool) -> int:
     """List partitions with their segments, offsets, records, bytes and log times.
 
-    The end offset is that of the next record. Log times are the `_log_time` of the first and the last record.
+    The end offset is the offset of the next record. Log times are the `_log_time` of the first and the last record.
     """
     from windrow.connectors.log.retention import describe  # noqa: PLC0415
     from windrow.connectors.log.source import LogFolder  # noqa: PLC0415 - help needs no Arrow
@@ -117,8 +118,9 @@ def trim(
 ) -> int:
     """Remove old records from the beginning of each partition.
 
-    With several limits, each is enforced. A run that has not read the removed records stops with an error, as for a
-    topic whose retention has passed; see --on-data-loss of `windrow run`.
+    If several limits are given, each of them is enforced. A run that has not read the removed records stops with an
+    error, as it does when the retention of a Kafka topic has removed unread records; see --on-data-loss of `windrow
+    run`.
     """
     if before is None and older_than is None and max_size is None:
         msg = "choose the records to remove: --before, --older-than or --max-size"
@@ -149,15 +151,16 @@ def trim(
 @click.option("--tombstones", type=DURATION, default="1d", show_default=True, help=_HELP["tombstones"])
 @_change_options
 def compact(*, log: str, key: str, active: int, tombstones: int, **options: Any) -> int:  # noqa: ANN401 - as above
-    """Keep the newest record of each key, and the active segment as it is.
+    """Remove records that a newer record with the same key replaces.
 
-    Compact only the log of a table, whose records each replace the previous record of their key. Records that have no
-    key, or are malformed, stay. A tombstone ({"_key": ..., "_value": null}, or `_deleted`) is removed some time after
-    it was appended, by its `_log_time`; a tombstone without it stays.
+    The newest part of each partition (--active) is left as it is. Compact only the log of a table, where each record
+    replaces the previous record with its key. Records that have no key or are malformed are kept. A tombstone ({"_key":
+    ..., "_value": null}, or `_deleted`) is removed once its `_log_time` is old enough (--tombstones); a tombstone
+    without a `_log_time` is kept.
     """
     fields = [name.strip() for name in key.split(",")]
     if not all(fields):
-        msg = f"--key {key!r}: name the fields of the key, such as currency or user_id,item"
+        msg = f"--key {key!r}: give the fields of the key, such as currency or user_id,item"
         raise InputError(msg)
     bound = (now_micros() - tombstones) // 1000
     from windrow.connectors.log.retention import plan_compact  # noqa: PLC0415 - help needs no Arrow
@@ -182,7 +185,7 @@ def _change(
     dry_run: bool,
     as_json: bool,
 ) -> int:
-    """Plan the changes of a log, apply them unless it is a dry run, and print them."""
+    """Plan changes to a log, apply them unless `dry_run` is set, and print them."""
     from windrow.connectors.log.append import locked  # noqa: PLC0415
     from windrow.connectors.log.retention import apply, finish  # noqa: PLC0415
     from windrow.connectors.log.source import LogFolder  # noqa: PLC0415
@@ -210,10 +213,14 @@ def _change(
         removed = f"{'would remove' if dry_run else 'removed'} {counted(change.removed, 'record')}"
         click.echo(f"{log}: partition {change.partition}: {removed} before offset {change.upto:,}")
     if not readers and changes and not force:
-        click.echo("no checkpoint of a run of this log was found, so records that a run needs may be removed", err=True)
+        click.echo(
+            "found no checkpoint of a run that reads this log, so records that a run still needs may be removed",
+            err=True,
+        )
     if not all(freed):
         click.echo(
-            "this file system cannot free parts of a file: removed records are not read, but use space", err=True
+            "this file system cannot free parts of a file: removed records are no longer read, but still use space",
+            err=True,
         )
     return OK
 

@@ -1,4 +1,4 @@
-"""`windrow pack`: packs this environment for the executors of a cluster."""
+"""`windrow pack`: pack this environment for the executors of a cluster."""
 
 from __future__ import annotations
 

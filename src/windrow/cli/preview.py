@@ -14,7 +14,7 @@ from windrow.terminal.pipelines import defer_pandas, open_pipeline, pipeline_arg
 if TYPE_CHECKING:
     from windrow.client.tables import Rows
 
-_HELP = {"limit": "Number of rows to show of each table."}
+_HELP = {"limit": "Maximum number of rows to show from each table."}
 
 
 @click.command("preview")
@@ -24,9 +24,9 @@ _HELP = {"limit": "Number of rows to show of each table."}
 def command(*, pipeline: str, limit: int, as_json: bool) -> int:
     """Show the first rows that a pipeline computes from the first records of its log.
 
-    PIPELINE is YAML or SQL, or FILE.py[:VARIABLE] for a pipeline written in Python. The first 10,000 records, the same
-    number from each partition, are read in this process as if the log ended there: all windows fire. Nothing is
-    written, and no checkpoint or sink is needed.
+    PIPELINE is YAML or SQL, or FILE.py[:VARIABLE] for a pipeline written in Python. The command reads the first 10,000
+    records, divided evenly among the partitions, and processes them as if the log ended there, so all windows fire.
+    Nothing is written, and no checkpoint, sink or Spark is needed.
     """
     opened = open_pipeline(pipeline)
     defer_pandas([opened])

@@ -1,4 +1,4 @@
-"""`windrow promote`: replaces the live table with its replay."""
+"""`windrow promote`: replace the live table with its replay."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from windrow.terminal.options import STATE_FOLDER, TABLE
 from windrow.terminal.pipelines import command_lines, open_pipeline, pipeline_argument
 
 _HELP = {
-    "shadow": "Table that replaces the live one, with its companion tables.  [default: TABLE_shadow]",
+    "shadow": "Table that replaces the live table, with its companion tables.  [default: TABLE_shadow]",
     "checkpoint": "Checkpoint of the live run, which must be stopped.  [default: .windrow/NAME]",
 }
 
@@ -31,9 +31,10 @@ _HELP = {
 def command(*, pipeline: str, shadow: str | None, checkpoint: Folder | None, as_json: bool) -> int:
     """Replace the live tables with the shadows that a replay wrote, in one transaction for each database.
 
-    Readers see either the old or the new tables. The old tables get the names of the shadows, so a second promotion
-    undoes the first. Indexes and views of the live tables are moved to the new tables. The live run no longer owns the
-    tables, so it is refused afterwards; `windrow run --from-savepoint` continues from a savepoint of the replay.
+    Readers see either the old or the new tables. The old tables take the names of the shadows, so a second promotion
+    undoes the first. Indexes and views of the live tables are moved to the new tables. The new tables do not belong to
+    the live run, so it can no longer be resumed; `windrow run --from-savepoint` continues from a savepoint of the
+    replay instead.
     """
     valid = open_pipeline(pipeline).runnable()
     tables = shadows(valid, shadow, "--from")
@@ -77,7 +78,7 @@ def command(*, pipeline: str, shadow: str | None, checkpoint: Folder | None, as_
 
 
 def _is_of_tables(run: Run, graph: m.Graph) -> bool:
-    """Return whether the live tables of a pipeline belong to a run."""
+    """Return True if the live tables of a pipeline belong to a run."""
     stands = [open_database(sink.sink).stands(sink.sink.table) for sink in graph.sinks]
     return all(found is not None and found[0] == run for found in stands)
 

@@ -1,4 +1,4 @@
-"""`windrow replay`: replays the log into a shadow of the live table."""
+"""`windrow replay`: replay the log into a shadow of the live table."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from windrow.tools.backtest.command import plain_backtest, show_backtest
 from windrow.tools.backtest.compare import back_test, read_labels
 
 _HELP = {
-    "checkpoint": "Checkpoint of the live run, which has the offsets of the live table.  [default: .windrow/NAME]",
-    "into": "Table to write, with its companion tables; only for a single table.  [default: TABLE_shadow]",
-    "begin": "beginning; a time (the whole log is read, but only windows that end after it are written); or the "
-    "offsets to read from, such as 0=100,1=250 (with several sources SOURCE/0=100).",
-    "end": "live: up to the offsets of the live table; end: the end of the log; or the offsets to read up to.",
-    "journal": "Apply the live table's clock journal, or decide by the log alone.",
+    "checkpoint": "Checkpoint of the live run, which holds the offsets of the live table.  [default: .windrow/NAME]",
+    "into": "Table to write, with its companion tables; only for a pipeline with one table.  [default: TABLE_shadow]",
+    "begin": "Where to begin: beginning; a time (the whole log is read, but only windows that end after it are "
+    "written); or offsets, such as 0=100,1=250 (with several sources SOURCE/0=100).",
+    "end": "Where to end: live, the offsets of the live table; end, the end of the log; or offsets.",
+    "journal": "Apply the live table's clock journal, or use the log alone.",
     "host": "Where to run: on Spark as one batch job, or in this process.",
     "fresh": "Delete the tables of an earlier replay first.",
     "savepoint": "Write a savepoint at the end, for `windrow run --from-savepoint`.",
     "max_records": "Approximate number of records in a step.",
     "rules": "Also run the rules of this pipeline file, and compare the alerts; no table is written.",
-    "labels": "With --rules: the true alerts, as a CSV file or JSON lines (.jsonl) with id and kind (the rule), for "
-    "precision and recall.",
+    "labels": "With --rules: a file of the true alerts, to compute precision and recall: CSV or JSON lines (.jsonl) "
+    "with the fields id and kind (the rule).",
 }
 
 
@@ -79,10 +79,10 @@ def command(
     """Replay a pipeline's log into a shadow of its table, up to the offsets of that table.
 
     The live table and its run do not change. `windrow diff PIPELINE` then compares the two tables, and `windrow promote
-    PIPELINE` replaces the live table with the shadow. Without a checkpoint the log is read to its end.
+    PIPELINE` replaces the live table with the shadow. Without a checkpoint, the log is read to its end.
 
-    With --rules it is a back-test: it prints alerts by rule and by day, alerts that only one of the two sets of rules
-    raises, and with --labels the precision and recall of both.
+    With --rules, the command runs a back-test instead. It prints the numbers of alerts by rule and by day, the alerts
+    that only one of the two sets of rules raises, and, with --labels, the precision and recall of both sets.
     """
     if host == "memory":
         common.refuse_options(["master", "conf"], host)
@@ -105,7 +105,7 @@ def command(
     if rules is not None:
         return _back_test(valid, rules, labels, options, as_json=as_json)
     if labels is not None:
-        msg = "--labels is an option of a back-test: add --rules"
+        msg = "--labels is used only in a back-test: add --rules"
         raise InputError(msg)
     replay = plan_replay(valid, options)
     shadows = [shadow for _, shadow in replay.tables]
@@ -134,7 +134,7 @@ def command(
 
 
 def _back_test(graph: m.Graph, other: str, labels: Path | None, options: ReplayOptions, *, as_json: bool) -> int:
-    """Compare the alerts of a pipeline's rules with those of another file's; return the exit code."""
+    """Compare the alerts of a pipeline's rules with those of the rules in another file; return the exit code."""
     given = [name for name in ("checkpoint", "into", "savepoint", "fresh", "journal") if common.is_given(name)]
     if given:
         msg = f"a back-test (--rules) only reads the log: leave out --{' and --'.join(given)}"

@@ -1,4 +1,4 @@
-"""`windrow run`: a pipeline, live or to the end of its input."""
+"""`windrow run`: run a pipeline, live or to the end of its input."""
 
 from __future__ import annotations
 
@@ -48,30 +48,30 @@ _HELP = {
     "until_end": "Read up to the current end of the input, fire open windows (unless at_end is hold), and stop.",
     "checkpoint": "Checkpoint directory, or s3a://BUCKET/PATH; a run resumes from it.  [default: .windrow/NAME]",
     "max_records": (
-        "Maximum number of records in a step.  [default: 500000, of a run on Spark to the end of its input 1000000]"
+        "Maximum number of records in a step.  [default: 500000, or 1000000 for a run on Spark to the end of its input]"
     ),
     "host": (
         "Where to run: on Spark as a stream, in real time or as one batch job, or in this process (the last two need "
-        "--until-end, start at the beginning and have no checkpoint).  [default: realtime or stream, by the "
-        "pipeline's mode]"
+        "--until-end, start at the beginning and have no checkpoint).  [default: realtime or stream, depending "
+        "on the pipeline's mode]"
     ),
-    "every": "Time between the starts of two steps of a live run; shorter when 8,000 records wait.",
+    "every": "Time between the starts of two steps of a live run; a step starts earlier when 8,000 records wait.",
     "step_time": (
-        "Target duration of a live run's step: after slower steps it reads fewer records a step, after faster ones "
-        "more."
+        "Target duration of a step of a live run, which reads fewer records per step after slower steps, and more "
+        "after faster ones."
     ),
     "fresh": "Delete the checkpoint and the tables first.",
     "backfill": "Start a new checkpoint with a batch job over the log so far, then continue as a stream.",
-    "retry": "How long to retry after a temporary fault without a committed step.  [default: 1m, on a cluster 10m]",
+    "retry": "How long to retry after temporary faults without committing a step.  [default: 1m, or 10m on a cluster]",
     "log": "Format of the output on stderr: a progress line, or JSON lines.",
-    "listen": "Serve /metrics, /healthz and /readyz over HTTP at this address (:PORT is on loopback only).",
+    "listen": "Serve /metrics, /healthz and /readyz over HTTP at this address (:PORT listens on loopback only).",
     "from_savepoint": "Start a new checkpoint from a savepoint.",
     "fail_if_dead": "Exit with 3 if more than this share of the run's records are dead letters, such as 1%.",
     "fail_if_expired": "Exit with 3 if more than this share of the run's good records have expired, such as 0.1%.",
     "warn_above": "Warn at the end if more than this share of the run's records have expired, or are dead letters.",
     "on_data_loss": (
-        "Action when unread records are lost (retention, a topic or file that was recreated): stop, or continue with "
-        "the remaining records and record the loss in the clock journal."
+        "Action when unread records are lost (by retention, or because a topic or file was recreated): stop, or "
+        "continue with the remaining records and record the loss in the clock journal."
     ),
 }
 
@@ -131,12 +131,13 @@ def command(
     PIPELINE is YAML or SQL, or FILE.py[:VARIABLE] for a pipeline written in Python. Ctrl-C finishes the current step
     and commits it; the next run with the same checkpoint continues from there.
 
-    If the file has several pipelines, all run in one Spark session: live runs side by side, runs to the end of their
-    input in turn; --only runs one of them. Each has its own checkpoint: with --checkpoint, DIR/NAME. If one fails, the
-    others finish their steps and stop.
+    If the file has several pipelines, all of them run in one Spark session: live runs at the same time, runs to the end
+    of their input one after another. --only chooses one pipeline. Each pipeline has its own checkpoint; with
+    --checkpoint, it is DIR/NAME. If one pipeline fails, the others finish their steps and stop.
 
-    With --fail-if-dead and --fail-if-expired the exit code is 3 if too many records of this run are dead letters or
-    have expired; committed steps are kept. A live run then stops, once it has read 1,000 records.
+    With --fail-if-dead and --fail-if-expired, the exit code is 3 if too many records of this run are dead letters or
+    have expired. Committed steps are kept. A live run checks its records once it has read 1,000, and stops if a limit
+    is exceeded.
     """
     given = open_pipelines(pipeline)
     host = _host_of(given, host)
@@ -203,7 +204,7 @@ def _report(runs: Sequence[_Run], *, as_json: bool, is_alone: bool) -> None:
 
 
 def _launch(runs: Sequence[_Run], server: RunServer | None, *, is_quiet: bool) -> None:
-    """Run the pipelines; each records why it ended."""
+    """Run the pipelines, and record in each run why it ended."""
     options, first = runs[0].options, runs[0].progress
     tell = first.message if isinstance(first, JsonLog) else echo_error
     for run in () if is_quiet else runs:
@@ -224,7 +225,7 @@ def _launch(runs: Sequence[_Run], server: RunServer | None, *, is_quiet: bool) -
 
 @dataclass(frozen=True)
 class _Run:
-    """A run of a pipeline: its options, progress display and limits, and why it has ended."""
+    """A run of a pipeline: its options, progress display and limits, and the reason why it ended."""
 
     pipeline: m.Graph
     options: RunSettings
@@ -235,11 +236,11 @@ class _Run:
 
     @cached_property
     def changes(self) -> list[str]:
-        """The changes since the savepoint that a new checkpoint starts from, each with its meaning."""
+        """The changes to the pipeline since the savepoint that a new checkpoint starts from, and their effects."""
         return _changes(self.pipeline, self.options)
 
     def job(self, server: RunServer | None) -> Job:
-        """Return the job with its observers, that of the server first."""
+        """Return the job of the run with its observers; the server, if there is one, comes first."""
         progress = self.progress
         own = Observer(progress.on_step, progress.on_trouble, progress.on_ready)
         last = Observer(self.limits.on_step)
@@ -262,7 +263,7 @@ class _Run:
         return Job(self.pipeline, options, observer.on_step, progress, self.ended.append)
 
     def result(self) -> dict[str, Any]:
-        """Write the warnings after the run, and return its result as plain JSON."""
+        """Report the warnings about the finished run, and return its result as plain JSON."""
         totals, (ended,) = self.progress.totals, self.ended
         warnings = warnings_of(self.pipeline, ended, totals, self.warn_above, self.options.commands)
         for warning in warnings:
@@ -272,7 +273,7 @@ class _Run:
 
 
 def _host_of(opened: Sequence[OpenedPipeline], host: HostName | None) -> HostName:
-    """Return the host of all pipelines; raise InputError if their modes differ."""
+    """Return the host on which all pipelines run; raise InputError if their modes differ."""
     hosts = {host or host_of(pipeline.pipeline) for pipeline in opened}
     if len(hosts) > 1:
         msg = "the pipelines of the file run in different modes: run them one by one with --only"
@@ -289,12 +290,12 @@ def _refuse_several(file: str, number: int, host: HostName) -> None:
     given = [f"--{name.replace('_', '-')}" for name in ("listen", "from_savepoint", "backfill") if is_given(name)]
     if number > 1 and (given or host == "realtime"):
         subject = " and ".join(given) or "the realtime host"
-        msg = f"{subject} goes with one pipeline, and {file} has {number}: choose one with --only"
+        msg = f"{subject} can be used with only one pipeline, but {file} has {number}: choose one with --only"
         raise InputError(msg)
 
 
 def _changes(graph: m.Graph, options: RunSettings) -> list[str]:
-    """Return the changes since the savepoint that a new checkpoint starts from, each with its meaning."""
+    """Return the changes to a pipeline since the savepoint that a new checkpoint starts from, and their effects."""
     from windrow.runtime.compatibility import changes_since  # noqa: PLC0415
     from windrow.runtime.stream.checkpoint import Checkpoint  # noqa: PLC0415 - only where there is one
 

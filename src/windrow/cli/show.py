@@ -1,4 +1,4 @@
-"""`windrow show`: rows of a pipeline's tables."""
+"""`windrow show`: show rows of a pipeline's tables."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from windrow.terminal.pipelines import open_pipeline, pipeline_argument
 
 _HELP = {
     "where": "Only rows with this value; may be repeated. A time is in UTC unless it has a zone.",
-    "key": "Only rows of this key, such as user_id=u00042, also in the late output; may be repeated.",
+    "key": "Only rows of this key, such as user_id=u00042, including those of the late output; may be repeated.",
     "window": "Only rows of windows that contain this time.",
-    "since": "Only windows that end after this time, late records by event time, dead letters by log timestamp.",
+    "since": "Only windows that end after this time, or late records by event time, or dead letters by log timestamp.",
     "reason": "Only late records and dead letters whose reason begins with this text, such as 'missing: amount'.",
     "order": "Sort by this column; may be repeated.  [default: the primary key]",
-    "limit": "Number of rows to show.",
-    "json": "Print a JSON object for each row, on a line of its own; an error is a JSON object on stderr.",
-    "csv": "Print the rows as CSV, with the names of the columns first.",
+    "limit": "Maximum number of rows to show.",
+    "json": "Print each row as a JSON object on one line; an error is a JSON object on stderr.",
+    "csv": "Print the rows as CSV, after a line with the names of the columns.",
     "why": "Explain one row, chosen by --where, --key and --window: the records, verdicts and revisions behind it.",
     "as_of": "Compute the table from the records of the log up to this event time (inclusive, UTC).",
     "checkpoint": "With --why: the checkpoint of the run that writes the table.  [default: .windrow/NAME]",
@@ -37,7 +37,10 @@ _HELP = {
 
 
 def _complete_tables(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Return the tables of the pipeline that begin with a text; none if it is invalid, or Python that would run."""
+    """Return the pipeline's tables that begin with `incomplete`.
+
+    Return no tables if the pipeline is invalid, or if it is written in Python, because reading the file would run it.
+    """
     file = context.params.get("pipeline") or ""
     try:
         specs = {} if load.split_spec(file) else sink_specs(load.open_pipeline(file).runnable())
@@ -84,17 +87,18 @@ def command(
     TABLE is a table that the pipeline writes, such as spend, or a companion table: spend_changes (the changelog),
     spend_late (expired records), spend_dead (dead letters), spend_clocks (the clock journal) or spend_outbox (rows that
     a relay has yet to send). For a pipeline with one sink, TABLE can be left out, and companion tables can be called
-    changes, late, dead, clocks and outbox. If several databases have a table of that name, write the name of the sink
-    instead. `windrow state PIPELINE --key` shows the state of a key.
+    changes, late, dead, clocks and outbox. If several databases have a table with the same name, give the name of the
+    sink instead. `windrow state PIPELINE --key` shows the state of a key.
 
-    Times are in UTC, in ISO 8601. In JSON, decimals are text, which keeps their digits.
+    Times are in UTC, in ISO 8601. In JSON, decimals are strings, so that no digits are lost.
 
     With --as-of, the log is read in this process, and the table is computed from the records up to that event time,
     including late records. The table of the run is not used, and need not exist.
 
     With --why, the log is read up to the offsets of the table, and the row chosen by --where, --key and --window is
-    explained: each record of its key and window with its place, its verdict and the watermark at that time; duplicates,
-    expired records and dead letters that may belong to it; each revision; and whether the records give this row.
+    explained: each record of its key and window with its position, its verdict and the watermark at that time;
+    duplicates, expired records and dead letters that may belong to the row; each revision; and whether the row follows
+    from these records.
     """
     if as_json and as_csv:
         msg = "give --json or --csv, not both"
@@ -110,7 +114,7 @@ def command(
             msg = "--why explains one row: choose it with --where, --key and --window alone"
             raise InputError(msg)
         if as_csv or order or named.name != spec.sink.table:
-            msg = f"--why explains a row of {spec.sink.table}: name that table, and leave out --csv and --order"
+            msg = f"--why explains a row of {spec.sink.table}: give that table, and leave out --csv and --order"
             raise InputError(msg)
         from windrow.client.explanation import explain  # noqa: PLC0415 - the same
         from windrow.tools.why.row_replay import RECORDS  # noqa: PLC0415 - it loads the operators
@@ -120,7 +124,7 @@ def command(
         click.echo(json.dumps(found.plain(), ensure_ascii=False) if as_json else found)
         return OK
     if checkpoint is not None:
-        msg = "--checkpoint goes with --why"
+        msg = "--checkpoint is used only with --why: leave it out"
         raise InputError(msg)
     if as_of is None:
         rows = read(spec.sink, named, query)
@@ -138,7 +142,6 @@ def command(
 
 
 def _print(found: Rows, *, is_part: bool, as_json: bool, as_csv: bool) -> None:
-    """Print rows."""
     columns, rows = found.schema.names, found.plain()
     if as_json:
         for row in rows:
@@ -151,7 +154,7 @@ def _print(found: Rows, *, is_part: bool, as_json: bool, as_csv: bool) -> None:
         for line in aligned(columns, rows, found.numeric):
             click.echo(line)
     else:
-        click.echo(f"{found.table} has no {'such rows' if is_part else 'rows'}")
+        click.echo(f"{found.table} has no {'matching rows' if is_part else 'rows'}")
     more = found.total - len(rows)
     if more:
         click.echo(f"... and {counted(more, 'more row')}: --limit shows more", err=as_json or as_csv)

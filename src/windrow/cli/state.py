@@ -1,4 +1,4 @@
-"""`windrow state`: the state of a stopped run or a savepoint."""
+"""`windrow state`: show the state of a stopped run or a savepoint."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 _HELP = {
     "checkpoint": "Checkpoint of a stopped run.  [default: .windrow/NAME]",
-    "savepoint": "Savepoint directory, which needs no Java.",
+    "savepoint": "Savepoint directory to read instead; this needs no Java.",
     "key": "Show the stored rows of this key, such as user_id=u00042; may be repeated.",
-    "limit": "Number of rows of a key to show.",
+    "limit": "Maximum number of rows to show for a key.",
 }
 
 
@@ -50,9 +50,9 @@ def command(
 ) -> int:
     """Show the state of a pipeline's key groups: clocks, windows, keys and bytes.
 
-    PIPELINE is YAML or SQL, or FILE.py[:VARIABLE] for a pipeline written in Python. With --key the stored rows of a key
-    are shown, each with the kind of state (panes, waiting records, sessions ...) and its window or slice. Their columns
-    are internal, and may change between versions.
+    PIPELINE is YAML or SQL, or FILE.py[:VARIABLE] for a pipeline written in Python. With --key, the command shows the
+    stored rows of one key instead, each with its kind of state (panes, waiting records, sessions ...) and its window or
+    slice. The columns of these rows are internal and can change between versions.
     """
     from windrow.engine.state.inspect import inspect_state  # noqa: PLC0415 - help needs no Arrow
 
@@ -89,7 +89,6 @@ def _show_key(
     *,
     as_json: bool,
 ) -> int:
-    """Print the stored rows of a key."""
     from windrow.connectors.database import read_value  # noqa: PLC0415 - the same
     from windrow.connectors.tables import plain_rows  # noqa: PLC0415 - the same
     from windrow.engine.state.inspect import rows_of_key  # noqa: PLC0415 - help needs no Arrow
@@ -170,7 +169,7 @@ def _text(graph: m.Graph, epoch: int, report: StateReport) -> str:
 
 
 def _bucket(kind: str, bucket: int) -> str:
-    """Return the name of a stored table: the start of its window or slice, or its bucket number."""
+    """Describe a stored table by the start of its window or slice, or by its bucket number."""
     if kind in {"panes", "waiting"} or kind.startswith("slices"):
         return f"from {format_time(bucket)}"
     return f"of bucket {bucket}"

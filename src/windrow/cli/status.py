@@ -1,4 +1,4 @@
-"""`windrow status`: whether a run is active, its progress, and what holds it back."""
+"""`windrow status`: show whether a run is active, its progress, and what holds it back."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 _MICROS = 1_000_000
 _WATCH_SECONDS = 1.0
 _NAMED = 10
-"""Maximum number of keys and partitions named."""
+"""Maximum number of keys or partitions in a list."""
 _HOT = 0.01
-"""Minimum share of the records of a key that is named."""
+"""Minimum share of the records that makes a key hot."""
 _HELP = {
-    "host": "Whether it runs as a stream or in real time.  [default: by the pipeline's mode]",
+    "host": "Whether the pipeline runs as a stream or in real time.  [default: the pipeline's mode]",
     "checkpoint": "Checkpoint directory of the run, or its URL.  [default: .windrow/NAME]",
-    "watch": "Print it again each second, until Ctrl-C.",
+    "watch": "Print the status again each second, until Ctrl-C.",
 }
 
 
@@ -56,18 +56,18 @@ _HELP = {
 def command(*, pipeline: str | None, host: str | None, checkpoint: Folder | None, watch: bool, as_json: bool) -> int:
     """Show whether a run is active, its progress, and what holds it back.
 
-    PIPELINE is YAML or SQL, or FILE.py[:VARIABLE] for a pipeline written in Python; without it, all runs with a
-    checkpoint in .windrow are shown. The status of a stream is read from the files beside its checkpoint, on the
-    machine of the run; they are at most two seconds old, or from the end of the run, and have the active alerts. The
-    exit code is 1 if a run has failed, is stalled (records wait 2 minutes or 10 triggers for a commit), or its process
-    is lost.
+    PIPELINE is YAML or SQL, or FILE.py[:VARIABLE] for a pipeline written in Python. Without PIPELINE, all runs with a
+    checkpoint in .windrow are shown. The status of a stream, with its active alerts, is read from files beside its
+    checkpoint, on the machine of the run. They are at most two seconds old, or from the end of the run. The exit code
+    is 1 if a run has failed, is stalled (records have waited for a commit for 2 minutes or 10 triggers), or has lost
+    its process.
 
-    The status of a realtime run is read from the brokers, from any machine: for each partition the committed offset of
-    the consumer group windrow-NAME, the lag, and when the task that committed it began, or that it has ended; or that a
-    run is starting, which has committed nothing yet. For each list in a topic: the number of entries, and keys that
-    cannot be entries. For each topic that is written: the latency of its last 10,000 changes by stage, in milliseconds:
-    from the event to the log, to the poll, to the decision, to the topic. Its alerts are shown only on the machine of
-    the run.
+    The status of a realtime run is read from its brokers, from any machine. For each partition, it has the committed
+    offset of the consumer group windrow-NAME, the lag, and either when the task that committed the offset began, or
+    that the task has ended, or that a run is starting and has not committed yet. For each list in a topic, it has the
+    number of entries, and the keys that cannot be entries. For each topic that is written, it has the latency of the
+    last 10,000 changes by stage, in milliseconds: from the event to the log, to the poll, to the decision, and to the
+    topic. Alerts are shown only on the machine of the run.
     """
     opened = None if pipeline is None else open_pipeline(pipeline)
     if opened is not None and (host or ("realtime" if opened.pipeline.mode == "realtime" else "stream")) == "realtime":
@@ -76,7 +76,7 @@ def command(*, pipeline: str | None, host: str | None, checkpoint: Folder | None
             raise InputError(msg)
         look = partial(_realtime, opened.in_mode("realtime").runnable())
     elif host == "realtime":
-        msg = "name the PIPELINE that runs in real time"
+        msg = "--host realtime needs a PIPELINE: give the one that runs in real time"
         raise InputError(msg)
     else:
         look = partial(_streams, opened, checkpoint)
@@ -98,7 +98,7 @@ def command(*, pipeline: str | None, host: str | None, checkpoint: Folder | None
 
 
 def _screen(lines: Sequence[str]) -> str:
-    """Return lines that replace those on a terminal, cut to its width."""
+    """Return text that replaces the previous status on a terminal, cut to its size; elsewhere, return all lines."""
     if not sys.stdout.isatty():
         return "\n".join([*lines, ""])
     import shutil  # noqa: PLC0415 - only to watch
@@ -117,7 +117,7 @@ def _streams(opened: OpenedPipeline | None, checkpoint: Folder | None) -> tuple[
         return found.plain(), list(_stream_lines(found, name)), _code(found)
     paths = sorted(Path(".windrow").glob(f"*/{FILES[0]}"))
     if not paths:
-        msg = "no run has left a checkpoint in .windrow here: name the pipeline or its --checkpoint"
+        msg = "there is no checkpoint of a run in .windrow: give a PIPELINE or a --checkpoint"
         raise InputError(msg)
     lines: list[str] = []
     runs: list[dict[str, Any]] = []
@@ -144,7 +144,7 @@ def _code(status: RunStatus) -> int:
 
 
 def _stream_lines(status: RunStatus, name: str) -> Iterator[str]:
-    """Yield the answers to a person's questions in order: does it run, where is it, why, and what has it done."""
+    """Yield the status of a run as lines: whether it is active, how far it is, what holds it back, and its counts."""
     record, last, now = status.record, status.last, status.now
     yield f"{name if record is None else record.pipeline}: {_state_text(status)}"
     if record is not None and record.error is not None:
@@ -154,7 +154,7 @@ def _stream_lines(status: RunStatus, name: str) -> Iterator[str]:
         yield f"  last fault, {ago} {_before(status)}: {first_line(record.fault)}"
     yield from _alert_lines(status.alerts)
     if last is None:
-        yield "  no step was committed"
+        yield "  no step has been committed"
         return
     if last.committed is not None:
         ago = short_duration(max(0, now - last.committed) / _MICROS)
@@ -173,7 +173,7 @@ def _stream_lines(status: RunStatus, name: str) -> Iterator[str]:
 
 
 def _alert_lines(alerts: Sequence[Alert]) -> Iterator[str]:
-    """Yield a line for each alert that is active."""
+    """Yield a line for each active alert."""
     for alert in alerts:
         if alert.is_active:
             yield f"  alert {alert.name}, raised {format_time(alert.raised)}: {alert.message} ({alert.runbook})"
@@ -182,9 +182,9 @@ def _alert_lines(alerts: Sequence[Alert]) -> Iterator[str]:
 def _state_text(status: RunStatus) -> str:
     record = status.record
     if record is None:
-        return "an older version of windrow ran it, and left only its steps"
+        return "it was run by an older version of windrow, which recorded only its steps"
     seen, ended = format_time(record.seen), f" at {format_time(record.ended or record.seen)}"
-    when = {"ended": ended, "failed": ended, "killed": f", it was seen at {seen}", "lost": f" since {seen}"}
+    when = {"ended": ended, "failed": ended, "killed": f", last seen at {seen}", "lost": f" since {seen}"}
     since = f"process {record.pid} on {record.machine}, {record.host} host, begun {format_time(record.began)}"
     return f"{STATES[status.state][1]}{when.get(status.state, '')} ({since})"
 
@@ -199,7 +199,7 @@ def _lag_lines(status: RunStatus) -> Iterator[str]:
         return
     then = " then" if status.state in OVER else ""
     if not lag.behind:
-        yield f"  lag{then}: none, all records of the log {'were' if then else 'are'} read"
+        yield f"  lag{then}: none, all records of the log {'had' if then else 'have'} been read"
         return
     seconds = "" if lag.longest is None else f", {short_duration(lag.longest)}"
     trend = ""
@@ -211,12 +211,12 @@ def _lag_lines(status: RunStatus) -> Iterator[str]:
 
 
 def _slot_lines(status: RunStatus) -> Iterator[str]:
-    """Yield the lag of each table's log behind the table."""
+    """Yield a line for each replication slot, which says how far the log is behind the table."""
     for slot in () if status.lag is None else status.lag.slots:
         if slot.bytes is None or slot.seconds is None:
             lag = "unknown, the database does not answer"
         elif not slot.bytes:
-            lag = "no lag, the log has all that is committed"
+            lag = "no lag, the log has all committed changes"
         else:
             lag = f"{short_bytes(slot.bytes)}, {short_duration(slot.seconds)} behind the table"
         yield f"  slot {slot.slot}{' then' if status.state in OVER else ''}: {lag}"
@@ -268,7 +268,7 @@ def _state_lines(last: Any) -> Iterator[str]:  # noqa: ANN401 - a report
 
 
 def _table(partitions: Sequence[PartitionStatus]) -> Iterator[str]:
-    """Yield a line for each partition, below the names of the columns."""
+    """Yield a header, and a line for each partition."""
     columns = ("partition", "offset", "lag", "records/s", "watermark", "")
     rows = []
     for partition in partitions:
@@ -288,7 +288,7 @@ def _table(partitions: Sequence[PartitionStatus]) -> Iterator[str]:
 
 
 def _realtime(valid: m.Graph) -> tuple[Any, list[str], int]:
-    """Return the status of a realtime run by its brokers, as plain JSON and as lines, and the exit code."""
+    """Read the status of a realtime run from its brokers; return it as plain JSON and as lines, with the exit code."""
     from windrow.connectors.kafka.lists import read_list  # noqa: PLC0415 - the same
     from windrow.runtime.realtime.key_sample import sample_keys  # noqa: PLC0415 - a stream needs no Kafka and no Arrow
     from windrow.runtime.realtime.progress import Positions  # noqa: PLC0415 - the same
@@ -361,7 +361,7 @@ def _owner(position: Position, last: Announced | None) -> str:
         return f"starting, begun {format_time(int(last.begun * _MICROS))}"
     owner = position.owner
     if owner is None:
-        return "it never ran"
+        return "it has never run"
     began = format_time(int(owner.begun * _MICROS))
     attempt = f", attempt {owner.attempt}" if owner.attempt else ""
     return f"{'ended' if owner.ended else 'running'}, begun {began}{attempt}"

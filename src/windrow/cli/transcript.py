@@ -1,4 +1,4 @@
-"""`windrow transcript`: runs event-time test stories, on any host and in any division into steps."""
+"""`windrow transcript`: run event-time test stories, on any host and with the log divided into steps in any way."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from windrow.testing.transcript.story import HOSTS, load_play
 _HELP = {
     "host": "Host that runs the stories.",
     "rebatch": "Also run each story N times with its log cut into random steps, once in a single step and once with "
-    "one record a step; the results must be the same.",
+    "one record per step; the results must be the same.",
 }
 
 
@@ -26,8 +26,8 @@ def command(files: tuple[str, ...], *, host: str, rebatch: int | None, seed: int
     """Run event-time test stories.
 
     FILE is a story: a log in steps, and the changes, late records, dead letters and final table that it must produce.
-    Each story has a line, `ok` or `FAILED`, followed by its differences. The exit code is 1 if there are any. If a file
-    is not a story, nothing runs and the exit code is 2.
+    The command prints `ok` or `FAILED` for each story, followed by the differences. The exit code is 1 if a story has
+    failed. If a file is not a story, nothing runs and the exit code is 2.
     """
     stories = _read(files)
     # imported here because they need pyarrow, which reading does not
@@ -47,7 +47,7 @@ def command(files: tuple[str, ...], *, host: str, rebatch: int | None, seed: int
 
 
 def _read(files: tuple[str, ...]) -> list[Story]:
-    """Read all stories; raise one TranscriptError for all files that are not stories."""
+    """Read all stories; if some files are not stories, raise one TranscriptError about all of them."""
     stories: list[Story] = []
     errors: list[TranscriptError] = []
     for file in files:

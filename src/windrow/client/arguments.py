@@ -1,9 +1,9 @@
-"""Checks of the arguments of the Python API: each must fit the annotation of its parameter.
+"""Checks of the arguments of the Python API: each argument must fit the annotation of its parameter.
 
-`checked` decorates a public function, or the methods of a public class. An argument of another type is an
-ArgumentError, which has the argument, the expected type, and the call that makes a value of it. `Unfinished` gives the
-same help for a method that a stage does not have. The meaning of a text or number (a duration, one of some words, a
-type) is left to the function.
+`checked` decorates a public function, or a class with public methods. If an argument has another type, the call raises
+an ArgumentError that describes the argument, the expected type, and a call that creates such a value. `Unfinished`
+gives similar help if a stage does not have a method. Whether the content of a text or a number is valid, for example as
+a duration, is checked by the function itself.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _KINDS: Final[Mapping[str, str]] = {
     "Recent": "recent records, wr.recent(last=10, within='1h')",
     "Records": "a number of records, wr.every_count(100)",
 }
-"""Descriptions of the API's objects, with the call that makes them, by class name."""
+"""Maps the name of a class of the API to a description with a call that makes such an object."""
 _FAMILIES: Final[Mapping[str, str]] = {
     "windrow.model.connectors": "a sink, such as wr.sqlite('PATH', table='NAME')",
     "windrow.model.nodes": _STREAM,
@@ -61,7 +61,7 @@ _FAMILIES: Final[Mapping[str, str]] = {
     "windrow.model.types": "a type of windrow.model",
     "windrow.model.windows": "a window, such as wr.tumbling('5m')",
 }
-"""Descriptions of other classes, by module."""
+"""Maps a module to the description of its classes that are not in `_KINDS`."""
 _PLAIN: Final[Mapping[Any, str]] = {
     str: "text",
     int: "a whole number",
@@ -71,15 +71,15 @@ _PLAIN: Final[Mapping[Any, str]] = {
     type(None): "None",
 }
 _LATER: Final = {"PipelineLike": "windrow.client.tables"}
-"""Names in annotations that are imported for type checkers only, with their modules; others are not checked."""
+"""Maps names in annotations that only type checkers import to their modules; other such names are not checked."""
 _METHODS: Final[dict[str, list[str]]] = {}
-"""The classes that have a public method, by its name."""
+"""Maps the name of a public method to the classes that have it."""
 
 
 def checked(target: T) -> T:
-    """Check the arguments in each call of a function, or of the public methods of a class and its `__init__`.
+    """Check the arguments of each call of a function, or of `__init__` and the public methods of a class.
 
-    Calls raise ArgumentError for arguments that are missing, have no parameter, or do not fit the annotation.
+    A call raises ArgumentError if an argument is missing, is unknown, or does not fit the annotation.
     """
     if not isinstance(target, type):
         return cast("T", _check_calls(target))
@@ -108,7 +108,10 @@ def _check_calls(function: Callable[..., Any]) -> Callable[..., Any]:
 def _arguments(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> Iterator[tuple[str, str, Any]]:
-    """Yield the arguments with their parameters and their names: those of ``**fields`` have names of their own."""
+    """Yield the parameter, the name and the value of each argument; raise ArgumentError if the call does not match.
+
+    The name differs from the parameter for arguments that ``**fields`` collects.
+    """
     parameters = _signature(function).parameters
     try:
         given = _signature(function).bind_partial(*args, **kwargs).arguments
@@ -140,7 +143,7 @@ def _signature(function: Callable[..., Any]) -> inspect.Signature:
 
 @cache
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:
-    """Return the annotations of a function; Any for those with names that only type checkers know."""
+    """Return the annotations of a function, with Any for names that only type checkers know."""
     later: dict[str, Any] = {}
     while True:
         try:
@@ -154,7 +157,7 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _fits(value: object, hint: Any) -> bool:  # noqa: ANN401, PLR0911 - an annotation; a case for each form
-    """Return whether a value can be of the type of an annotation; True if that cannot be checked."""
+    """Return True if a value fits an annotation, or if this cannot be checked."""
     origin, inner = get_origin(hint), get_args(hint)
     if timedelta in inner or origin is Literal:
         return True
@@ -178,7 +181,7 @@ def _fits(value: object, hint: Any) -> bool:  # noqa: ANN401, PLR0911 - an annot
 
 
 def _misfit(value: object, hint: Any) -> tuple[str, object]:  # noqa: ANN401 - an annotation
-    """Return the part of a value that does not fit an annotation, with its place; or the whole value."""
+    """Return the part of a value that does not fit an annotation, or the whole value, after words that introduce it."""
     for arg in (hint, *get_args(hint)):
         origin, inner = get_origin(arg), get_args(arg)
         if isinstance(origin, type) and issubclass(origin, Mapping) and isinstance(value, Mapping):
@@ -191,7 +194,7 @@ def _misfit(value: object, hint: Any) -> tuple[str, object]:  # noqa: ANN401 - a
 
 
 def _name(function: Callable[..., Any]) -> str:
-    """Return the name of a function, or of the class whose constructor it is, with brackets."""
+    """Return the name of a function, or of the class if the function is `__init__`, followed by ``()``."""
     return f"{function.__qualname__.removesuffix('.__init__')}()"
 
 
@@ -212,16 +215,16 @@ def _call(function: Callable[..., Any]) -> str:
 
 
 def _expected(function: Callable[..., Any], hint: Any) -> str:  # noqa: ANN401 - an annotation
-    """Describe the values of a parameter, with the call that makes one, or else a call of the function."""
+    """Describe the values of a parameter, with a call that creates one, or else a call of the function."""
     words = list(dict.fromkeys(_words(hint)))
-    if len(words) > 1 and "None" in words:  # the default, for leaving it out
+    if len(words) > 1 and "None" in words:  # the default, which nobody needs to pass
         words.remove("None")
     expected = " or ".join(words)
     return expected if "(" in expected else f"{expected}, as in {_call(function)}"
 
 
 def _words(hint: Any) -> list[str]:  # noqa: ANN401, PLR0911 - an annotation; a case for each form
-    """Describe the values of an annotation, each alternative on its own."""
+    """Describe the values that an annotation allows, with one item for each alternative."""
     origin, inner = get_origin(hint), get_args(hint)
     if origin in {Union, types.UnionType}:
         return [word for option in inner for word in _words(option)]
@@ -230,7 +233,7 @@ def _words(hint: Any) -> list[str]:  # noqa: ANN401, PLR0911 - an annotation; a 
     if isinstance(origin, type) and issubclass(origin, Mapping):
         return [f"a mapping to {' or '.join(dict.fromkeys(_words(inner[1])))}"]
     if origin is Sequence:
-        return [f"a list, each of it {' or '.join(dict.fromkeys(_words(inner[0])))}"]
+        return [f"a list, each item {' or '.join(dict.fromkeys(_words(inner[0])))}"]
     if origin is os.PathLike:
         return ["a path"]
     if origin is not None:
@@ -244,7 +247,7 @@ _SHORT.maxstring = 80
 
 
 def _description(value: object) -> str:
-    """Describe a value, without its content if that is long or may be secret."""
+    """Describe a value; leave out its content if it is long or may be secret."""
     if value is None or isinstance(value, bool | int | float):
         return repr(value)
     if isinstance(value, str):
@@ -260,10 +263,10 @@ def _kind(kind: type) -> str | None:
 
 
 class Unfinished:
-    """A stage, or a graph before `build`: for a method that it lacks, the error names the stage that has it."""
+    """A stage, or a graph before `build`; if it lacks a method, the error says which stage has the method."""
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - it returns nothing
-        """Raise StageError, with the stage that has the attribute."""
+        """Raise a StageError that says which stage has the attribute."""
         if name.startswith("_"):
             msg = f"{type(self).__name__!r} object has no attribute {name!r}"
             raise AttributeError(msg)

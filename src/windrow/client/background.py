@@ -1,8 +1,8 @@
-"""Runs in the background: each in a thread of its own, which stops after a step before the interpreter exits.
+"""Background runs: each has its own thread, and stops after a step before the interpreter exits.
 
-Steps are committed in pools of `concurrent.futures`, which refuse work once the interpreter begins to exit, before it
-calls the functions of `atexit`. So runs are stopped by a function that `threading` calls earlier, in reverse order of
-registration.
+Steps are committed in pools of `concurrent.futures`. These refuse work as soon as the interpreter begins to exit,
+before it calls the functions registered with `atexit`. So runs are stopped by a function that `threading` calls
+earlier; it calls such functions in reverse order of registration.
 """
 
 from __future__ import annotations
@@ -28,18 +28,19 @@ from windrow.terminal.progress import ProgressLine, progress_line
 _LOGGER = logging.getLogger("windrow")
 
 State = Literal["starting", "running", "stopping", "ended", "failed"]
-"""The state of a run: it is running from its first step on, and stopping from a call of `stop` to its end."""
+"""The state of a run. It is running once it takes steps, and stopping from a call of `stop` until it has ended."""
 
 
 class BackgroundRun:
     """A run of `pipeline` in a thread of this process, as returned by `pipeline.start`.
 
-    `launch` runs it to its end. Its arguments are called when the run begins to take steps, with each step, and with a
-    function that asks the run to stop. A prompt shows the progress of the run as its value; a notebook shows it in the
-    cell that started the run.
+    `launch` runs the pipeline and returns when the run has ended. It receives three functions, and calls the first when
+    the run begins to take steps, the second with each step, and the third with a function that asks the run to stop.
+    A Python prompt shows the progress of the run as the value of this object; a notebook shows it in the cell that
+    started the run.
 
     When the interpreter exits, the run finishes its current step and stops. Committed steps are kept, and the next run
-    with its checkpoint resumes from there, as it would after a crash. Methods can be called from any thread.
+    with the same checkpoint resumes from there, as it would after a crash. Methods can be called from any thread.
 
     As a context manager it stops the run at the end of the block:
 
@@ -169,7 +170,7 @@ class BackgroundRun:
         self._on_ready()
 
     def _on_start(self, ask: Callable[[], None]) -> None:
-        """Keep the function that stops the run, or its current part: a backfill, and then the stream."""
+        """Keep the function that stops the current part of the run: a backfill, and then the stream."""
         with self._lock:
             self._ask = ask
             is_asked = self._state == "stopping"
@@ -188,11 +189,11 @@ class BackgroundRun:
 
 _ACTIVE: set[BackgroundRun] = set()
 _QUIET = 1.0
-"""Seconds before a message about the wait for runs."""
+"""Seconds to wait for runs before a message about the wait."""
 
 
 def _stop_all() -> None:
-    """Stop all active runs and wait for them, with a message about those that take a while."""
+    """Stop all active runs and wait for them; log a message about each run that takes a while."""
     runs = list(_ACTIVE)
     for timeout in (0.0, _QUIET):
         for run in runs:

@@ -1,4 +1,4 @@
-"""Comparison of the result tables of two pipelines, or of a pipeline and its replay, and its display."""
+"""Comparison of the result tables of two pipelines, or of a pipeline and its replay."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class TableDiff:
 
     @property
     def names(self) -> tuple[str, str]:
-        """The two tables, with their databases if they have the same name."""
+        """The names of the two tables, with their databases if the names are equal."""
         if self.here.sink.table != self.there.sink.table:
             return self.here.sink.table, self.there.sink.table
         first, second = (f"{spec.sink.table} in {open_database(spec.sink).place}" for spec in (self.here, self.there))
@@ -44,7 +44,7 @@ class TableDiff:
 
     @property
     def counts(self) -> list[tuple[str, str, str]]:
-        """Numbers of rows, and sums, of both sides as text, each with its title."""
+        """The numbers of rows and the sums in both tables as text, each pair with a title."""
         found = self.compared.found
         here, there = found.here, found.there
         numbers: list[tuple[str, Number, Number]] = [
@@ -63,13 +63,13 @@ class TableDiff:
 
     @property
     def bounds(self) -> str:
-        """The windows that were compared; empty if all were."""
+        """Words for the windows that were compared; empty if all windows were."""
         given = (("that end after", self.compared.bounds.after), ("that begin before", self.compared.bounds.before))
         parts = [f"{text} {format_time(at)}" for text, at in given if at is not None]
         return f"windows {' and '.join(parts)}" if parts else ""
 
     def differences(self) -> Iterator[str]:
-        """Yield the columns of a single side, the first differences, the number of others, and the verdict."""
+        """Yield lines about columns that only one table has, repeated keys, the first differences, and the verdict."""
         found = self.compared.found
         for name, columns in zip(self.names, (self.compared.only_here, self.compared.only_there), strict=True):
             if columns:
@@ -171,16 +171,16 @@ def diff(
 
     Args:
         here: a pipeline, the path of its file, or a result of it.
-        there: the other pipeline, possibly with another database; left out, the tables ``TABLE_shadow`` of the first,
-            which a replay writes.
-        against: the table to compare with, if it is another one.
+        there: the other pipeline, which may use another database; by default, the tables ``TABLE_shadow`` of the
+            first pipeline, which a replay writes.
+        against: the table to compare with, if not the default.
         begin: only windows that end after this time.
         end: only windows that begin before this time.
-        panes: compare the columns pane and revision too, which depend on how a row came about.
+        panes: also compare the columns pane and revision, which depend on the history of a row.
         limit: the maximum number of differences to keep; all are counted.
 
     Raises:
-        InputError: there is no such table, or their keys are not the same.
+        InputError: a table does not exist, or the tables have different keys.
         SinkError: a database cannot be read.
     """
     bounds = WindowRange(*(None if time is None else micros_of(time) for time in (begin, end)))
@@ -198,7 +198,7 @@ def compare_tables(
     panes: bool = False,
     options: str = "",
 ) -> Diff:
-    """Compare tables as `diff` does; `options` is the prefix of the options' names in errors."""
+    """Compare tables as `diff` does; `options` is the prefix of option names in error messages."""
     if bounds.after is not None and bounds.before is not None and bounds.after > bounds.before:
         begin, end = (f"{options}{name}" for name in (("from", "to") if options else ("begin", "end")))
         msg = f"{begin} {format_time(bounds.after)} is after {end} {format_time(bounds.before)}: swap the two"
@@ -211,12 +211,12 @@ def compare_tables(
 
 
 def _pairs(graph: m.Graph, other: m.Graph | None, against: str | None, options: str) -> list[tuple[SinkSpec, SinkSpec]]:
-    """Return the pairs of tables to compare: those of sinks with the same name."""
+    """Pair the tables of sinks that have the same name."""
     here = sink_specs(graph)
     there = here if other is None else sink_specs(other)
     if against is not None and len(here) > 1:
         msg = (
-            f"{options}against names one table, but there are {len(here)}: leave it out, so that each is TABLE{SHADOW}"
+            f"{options}against is a single table, but there are {len(here)}: leave it out to use TABLE{SHADOW} for each"
         )
         raise InputError(msg)
     if here.keys() != there.keys():
@@ -227,7 +227,7 @@ def _pairs(graph: m.Graph, other: m.Graph | None, against: str | None, options: 
         table = against or there[name].sink.table + (SHADOW if other is None else "")
         compared = there[name].into(table)
         if spec.sink == compared.sink:
-            msg = f"{table!r} is the table itself: name another table with {options}against"
+            msg = f"{table!r} is the table itself: choose another table with {options}against"
             raise InputError(msg)
         if graph.is_short:
             require_valid(graph.into(compared.sink))

@@ -21,9 +21,9 @@ from windrow.tools.why.row_replay import DEAD, RECORDS, ExplainedRecord
 
 @dataclass(frozen=True, repr=False)
 class Why:
-    """The explanation of a row, shown as `windrow show --why` prints it.
+    """The explanation of a row, displayed as `windrow show --why` prints it.
 
-    `explanation` has the records with their verdicts, the changes of the row, and dead letters that may belong to it.
+    `explanation` has the records with their verdicts, the changes to the row, and dead letters that may belong to it.
     """
 
     explanation: Explanation
@@ -68,10 +68,10 @@ def explain_where(
     checkpoint: str | PathLike[str] | None,
     limit: int,
 ) -> Why:
-    """Explain the row of a table that has these values."""
+    """Explain the row of a table that has the values `where`."""
     sink, spec, named = find_table(graph, table)
     if named.name != spec.sink.table:
-        msg = f"only a row of {spec.sink.table} can be explained, not of {named.name}: name that table"
+        msg = f"only a row of {spec.sink.table} can be explained, not of {named.name}: choose that table"
         raise InputError(msg)
     conditions = [condition(named, option, text) for option, text in Query(conditions_of(where)).named_conditions()]
     return explain(graph, sink, conditions, None if checkpoint is None else folder_of(str(checkpoint)), most=limit)
@@ -153,7 +153,7 @@ def _time(micros: int | None) -> str:
 def _verdict(record: ExplainedRecord) -> str:
     """Return the verdict on a record, and how far the watermark was past the end of the row's window.
 
-    For a record outside a join's interval, return how far it is outside.
+    For a record outside the interval of a join, return how far outside it is.
     """
     verdict = record.verdict.replace("_", " ")
     if record.apart is not None and record.beyond is not None:
@@ -196,7 +196,7 @@ def _dead(found: Explanation) -> Iterator[str]:
 
 
 def _conclusion(found: Explanation) -> str:
-    """Return whether the records explain the row."""
+    """Return a sentence on whether the records explain the row."""
     if found.differences:
         return "\n".join(
             [

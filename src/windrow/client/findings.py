@@ -12,11 +12,11 @@ from windrow.errors import HIDDEN_VALUES
 
 
 class Findings(list[Finding]):
-    """Findings in the order of the rules; each is shown as a line, as `windrow check` prints them."""
+    """A list of findings in the order of the rules, displayed with one finding per line, as by `windrow check`."""
 
     @property
     def errors(self) -> list[Finding]:
-        """The errors: a pipeline that has one does not run."""
+        """The errors; a pipeline with an error cannot run."""
         return [finding for finding in self if finding.level == "error"]
 
     @property
@@ -26,7 +26,7 @@ class Findings(list[Finding]):
 
     @property
     def summary(self) -> str:
-        """``ok`` if there is no error, and the numbers of errors and warnings."""
+        """``ok`` if there are no errors, and the numbers of errors and warnings."""
         return summary([finding.level for finding in self])
 
     def __repr__(self) -> str:
@@ -41,14 +41,14 @@ class Findings(list[Finding]):
 
 
 def summary(levels: Sequence[str]) -> str:
-    """Return the number of findings of each level, after ``ok`` if there is no error."""
+    """Return the number of findings at each level, after ``ok`` if there are no errors."""
     counts = [(level, levels.count(level)) for level in ("error", "warning")]
     parts = [f"{number} {level}{'s' if number > 1 else ''}" for level, number in counts if number]
     return ", ".join(parts if "error" in levels else ["ok", *parts])
 
 
 def find(graph: m.Graph) -> Findings:
-    """Return the findings of the rules, and errors for lists that cannot be read on this machine."""
+    """Return the findings of all rules; if there are no errors, add errors for lists that cannot be read here."""
     found = Findings(validate(graph))
     if not found.errors:
         found.extend(Finding("error", where, message) for where, message in list_problems(graph))

@@ -1,4 +1,4 @@
-"""A pipeline in Python: the object around its graph, with methods that check, run and show it.
+"""A pipeline in Python: an object that holds a graph, with methods that check, run and show it.
 
 The modules that do the work are imported when a method is called, so that ``import windrow`` stays fast.
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 class Pipeline:
     """A pipeline of any kind, which can be checked, run and shown: `windrow.Pipeline`.
 
-    `graph` has its nodes. `windrow.ProcessPipeline` and `windrow.RulesPipeline` are other names of the class.
+    `graph` holds its nodes. `windrow.ProcessPipeline` and `windrow.RulesPipeline` are other names for this class.
     """
 
     graph: m.Graph
@@ -45,19 +45,19 @@ class Pipeline:
         return self.graph.name
 
     def check(self) -> Findings:
-        """Return errors, and warnings of likely mistakes: a list, which is shown with a line for each finding.
+        """Return errors, and warnings of likely mistakes, as a list that is displayed with one finding per line.
 
         >>> pipeline.check()
         ok
 
-        A complete pipeline has only errors that depend on this machine, such as a list that cannot be read.
+        The only errors that a complete pipeline can have depend on this machine, such as a list that cannot be read.
         """
         from windrow.client.findings import find  # noqa: PLC0415 - see the module
 
         return find(self.graph)
 
     def explain(self) -> Text:
-        """Describe the pipeline in words, as `windrow explain` prints it; secrets are ``***``.
+        """Describe the pipeline in words, as `windrow explain` prints it; secrets are replaced by ``***``.
 
         >>> pipeline.explain().splitlines()[0]
         'spend'
@@ -79,7 +79,7 @@ class Pipeline:
         Args:
             n: the number of rows.
             table: the name of a table; see `windrow.read_table`.
-            records: the approximate number of records to read, divided among the partitions; left out, 10,000.
+            records: the approximate number of records to read, divided among the partitions; by default, 10,000.
 
         Raises:
             WindrowError: the pipeline is invalid, or its log cannot be read.
@@ -108,9 +108,9 @@ class Pipeline:
     ) -> Result:
         """Run the pipeline into its sink, and return its result when the run has ended.
 
-        Unlike `windrow run`, it ends at the end of the input, unless `until_end` is false. Ctrl-C, or the interrupt of
-        a notebook, finishes the current step; a second one ends the run at once. An active Spark session is used as it
-        is.
+        Unlike `windrow run`, it stops at the end of the input, unless `until_end` is False. After Ctrl-C, or an
+        interrupt in a notebook, the run finishes the current step and stops; a second interrupt ends it at once. If a
+        Spark session is active, the run uses it unchanged.
 
         >>> result = pipeline.run("memory", fresh=True)
         >>> result.ended, result.totals.events, result.totals.late
@@ -119,19 +119,20 @@ class Pipeline:
         [Decimal('8.00'), Decimal('3.00'), Decimal('1.00')]
 
         Args:
-            host: on Spark ``"stream"`` or ``"realtime"`` (the default is by the pipeline's mode) or ``"batch"``; or
-                ``"memory"``, in this process from the beginning of the log.
+            host: ``"stream"``, ``"realtime"`` or ``"batch"`` on Spark; or ``"memory"``, in this process from the
+                beginning of the log. By default, ``"stream"`` or ``"realtime"``, depending on the pipeline's mode.
             until_end: read up to the current end of the input, fire open windows, and stop; without it, the hosts
                 ``"stream"`` and ``"realtime"`` run live.
-            max_records: the number of records in a step; left out, 1,000,000 (500,000 if it is live or in memory).
+            max_records: the maximum number of records in a step; by default, 1,000,000 (500,000 if the run is live or
+                in memory).
             fresh: delete the checkpoint and the tables first.
-            checkpoint: the folder from which the run resumes; left out, ``.windrow/NAME``.
-            every: the time between the starts of two steps of a live run; left out, ``"1s"``.
+            checkpoint: the folder from which the run resumes; by default, ``.windrow/NAME``.
+            every: the time between the starts of two steps of a live run; by default, ``"1s"``.
             backfill: start a new checkpoint with a batch job over the log so far.
             from_savepoint: start a new checkpoint from a savepoint.
             on_data_loss: if unread records are lost, ``"stop"`` (the default) or ``"continue"``.
-            master: Spark's master URL, if Spark is started.
-            conf: settings of Spark, if Spark is started.
+            master: the URL of Spark's master, used if the run starts Spark.
+            conf: settings of Spark, used if the run starts Spark.
             on_step: called with the report of each committed step.
             progress: whether to draw a line of progress, on a terminal or in a notebook.
             warn_above: the share of records that may expire, or be dead letters, without a warning in the result.
@@ -170,8 +171,9 @@ class Pipeline:
         ('ended', False, None)
 
         With ``until_end=False`` it is live (on the hosts ``"stream"`` and ``"realtime"``), and runs until `stop` is
-        called or the interpreter exits; both finish the current step. `run.totals` has the counts up to the last step,
-        and `run.result` the current tables. Results and checkpoints are the same as those of a run in the foreground.
+        called or the interpreter exits; in both cases it finishes the current step. `run.totals` has the counts up to
+        the last step, and `run.result` the current tables. Results and checkpoints are the same as those of a run in
+        the foreground.
 
         Args:
             host: as for `run`.
@@ -199,7 +201,7 @@ class Pipeline:
         on_step: Callable[[StepReport], None] | None = None,
         progress: bool = True,
     ) -> Result:
-        """Replay the log into a shadow of the table, and return the result there, for a comparison by `diff`.
+        """Replay the log into a shadow of the table, and return the shadow as a result, to be compared with `diff`.
 
         The table and its run do not change.
 
@@ -208,12 +210,12 @@ class Pipeline:
 
         Args:
             host: on Spark as one batch job, or in this process.
-            into: the table to write; left out, ``TABLE_shadow``.
-            journal: apply the clock journal of the table, or decide by the log alone.
-            to_end: read to the end of the log; left out, up to where the table is, if its run has a checkpoint.
+            into: the table to write; by default, ``TABLE_shadow``.
+            journal: whether to apply the clock journal of the table, or use the log alone.
+            to_end: read to the end of the log; by default, up to the table's offsets, if its run has a checkpoint.
             fresh: delete the tables of an earlier replay first.
-            checkpoint: the checkpoint of the run that writes the table; left out, ``.windrow/NAME``.
-            max_records: the approximate number of records in a step; left out, 1,000,000.
+            checkpoint: the checkpoint of the run that writes the table; by default, ``.windrow/NAME``.
+            max_records: the approximate number of records in a step; by default, 1,000,000.
             on_step: called with the report of each committed step.
             progress: whether to draw a line of progress, on a terminal or in a notebook.
 
@@ -269,7 +271,7 @@ class Pipeline:
         Args:
             where: the values of columns that identify the row.
             table: the name of the table, if there are several; see `windrow.read_table`.
-            checkpoint: the checkpoint of the run that writes the table; left out, ``.windrow/NAME``.
+            checkpoint: the checkpoint of the run that writes the table; by default, ``.windrow/NAME``.
             limit: the maximum number of records to list; all are counted.
 
         Raises:

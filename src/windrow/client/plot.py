@@ -1,4 +1,4 @@
-"""Plots of logs and results with matplotlib (``pip install 'windrow[plot]'``); each returns its axes.
+"""Plots of logs and results with matplotlib (``pip install 'windrow[plot]'``); each function returns its axes.
 
 `event_time` and `lateness` read the log of a pipeline in this process, `windows` reads a table that a run has written.
 """
@@ -37,7 +37,7 @@ __all__ = ["event_time", "lateness", "windows"]
 _PANES: Final = {"on_time": "tab:blue", "late": "tab:orange", "early": "tab:gray"}
 _SECOND: Final = 1_000_000
 _UPRIGHT: Final = 10
-"""More windows than this have no room for horizontal values."""
+"""Maximum number of windows with room for horizontal values."""
 
 
 @checked
@@ -45,16 +45,16 @@ def event_time(pipeline: PipelineLike, *, records: int = 20_000, ax: Axes | None
     """Plot the event time of records against processing time, with the watermark.
 
     Processing time is the log timestamp of a record, or its offset if the log has no timestamps. The watermark is the
-    low watermark of all partitions, or without timestamps that of each. Records behind the watermark of their partition
-    have a colour of their own: they are late for a window that ends there.
+    low watermark of all partitions; if there are no timestamps, each partition's watermark is drawn instead. Records
+    behind the watermark of their partition have a different colour, because they can be late for their window.
 
     Args:
         pipeline: the pipeline, the path of its file, or a result of it.
-        records: the approximate number of first records to read, divided among the partitions.
-        ax: the axes to draw on; left out, new axes.
+        records: the approximate number of records to read from the beginning, divided among the partitions.
+        ax: the axes to draw on; by default, new axes.
 
     Raises:
-        InputError: the log has no good record.
+        InputError: the log has no valid record.
         SetupError: matplotlib is not installed.
     """
     axes = _axes(ax)
@@ -86,13 +86,13 @@ def event_time(pipeline: PipelineLike, *, records: int = 20_000, ax: Axes | None
 def lateness(pipeline: PipelineLike, *, bins: int = 50, ax: Axes | None = None) -> Axes:
     """Plot a histogram of how far records are behind the greatest event time before them in their partition.
 
-    The whole log is read. The title has the number of records in order. A line marks each delay: records beyond it are
-    behind the watermark. In a graph, a record that several operators read counts once for each.
+    The whole log is read. The title says how many records are in order. A line marks each delay; records beyond it are
+    behind the watermark. In a graph, a record that several operators read is counted once for each operator.
 
     Args:
         pipeline: the pipeline, the path of its file, or a result of it.
         bins: the number of bars, whose widths grow with the lateness.
-        ax: the axes to draw on; left out, new axes.
+        ax: the axes to draw on; by default, new axes.
 
     Raises:
         SetupError: matplotlib is not installed.
@@ -132,29 +132,29 @@ def windows(
     value: str | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Plot the windows of a key on a time line, coloured by the pane of their rows: on time, late or early.
+    """Plot the windows of a key on a timeline, coloured by the pane of their rows: on time, late or early.
 
     Overlapping windows are drawn above each other.
 
     Args:
         pipeline: the pipeline, the path of its file, or a result of it.
-        key: the values of columns that rows must have: ``{"user_id": "A"}``.
+        key: the values that columns of the rows must have: ``{"user_id": "A"}``.
         table: the name of a result table, if there are several; see `windrow.read_table`.
-        value: the column whose value is written into each window; left out, the first result.
-        ax: the axes to draw on; left out, new axes.
+        value: the column whose value is written into each window; by default, the first result.
+        ax: the axes to draw on; by default, new axes.
 
     Raises:
-        InputError: the table has no windows, or no such rows or column.
+        InputError: the table has no windows, no rows with this key, or no such column.
         SetupError: matplotlib is not installed.
     """
     axes = _axes(ax)
     rows = read_table(pipeline, table, where=key)
     columns = rows.schema.names
     if "window_start" not in columns or "pane" not in columns:
-        msg = f"table {rows.table!r} has no windows: name a table of windows, it has {', '.join(columns)}"
+        msg = f"table {rows.table!r} has no windows: choose a table of windows; this one has {', '.join(columns)}"
         raise InputError(msg)
     if not len(rows):
-        msg = f"table {rows.table!r} has no such rows: name another key"
+        msg = f"table {rows.table!r} has no rows with this key: choose another key"
         raise InputError(msg)
     about = {"window_start", "window_end", "pane", "revision", *(key or {})}
     shown = value or next((name for name in columns if name not in about), "revision")
@@ -168,7 +168,7 @@ def windows(
     for pane, colour in _PANES.items():
         own = [number for number, other in enumerate(panes) if other == pane]
         if own:
-            widths: Any = ends[own] - starts[own]  # matplotlib accepts time spans, though its types do not tell
+            widths: Any = ends[own] - starts[own]  # matplotlib accepts time spans, though its types do not say so
             lefts: Any = starts[own]
             axes.barh(
                 [lanes[number] for number in own], widths, left=lefts, color=colour, edgecolor="white", label=pane
@@ -200,17 +200,20 @@ def _axes(given: Axes | None) -> Axes:
 
 
 def _moments(micros: npt.NDArray[np.int64]) -> Times:
-    """Return microseconds as numpy's times, which matplotlib draws as dates."""
+    """Return microseconds as datetime64, which matplotlib draws as dates."""
     return micros.astype("datetime64[us]")
 
 
 def _records(graph: m.Graph, most: int) -> pa.Table:
-    """Return the first good records with their place, event time, watermark and log timestamp, in log order."""
+    """Return the first valid records, in log order.
+
+    The columns are the partition, the offset, the event time, the watermark and the log timestamp.
+    """
     batches = list(read_first(open_sources(graph), most))
     packets = Ingest(with_lists(graph, lambda _: None)).run(batches)
     found = [unpack(packet.message.blob) for packet in packets if isinstance(packet.message, Records)]
     if not found:
-        msg = f"the log of {graph.name!r} has no good records to plot; see `check` and the table of dead letters"
+        msg = f"the log of {graph.name!r} has no valid records to plot; see `check` and the table of dead letters"
         raise InputError(msg)
     columns = [PARTITION, OFFSET, TIME, WATERMARK]
     # several operators may read a record
@@ -229,7 +232,7 @@ def _records(graph: m.Graph, most: int) -> pa.Table:
 
 
 def _low_watermark(lines: Mapping[int, tuple[Times, npt.NDArray[np.int64]]]) -> tuple[Times, Times]:
-    """Return the times at which the lowest watermark of all partitions changes, with its new values."""
+    """Return the times at which the low watermark of all partitions changes, and its new values."""
     at = np.unique(np.concatenate([times for times, _ in lines.values()]))
     low = np.full(len(at), np.iinfo(np.int64).max)
     for times, marks in lines.values():
@@ -241,7 +244,7 @@ def _low_watermark(lines: Mapping[int, tuple[Times, npt.NDArray[np.int64]]]) -> 
 
 
 def _lanes(starts: Times, ends: Times) -> list[int]:
-    """Return the lowest lane for each of some sorted windows in which it overlaps no other."""
+    """Put each window, sorted by start, into the lowest lane in which it overlaps no other window."""
     free: list[np.datetime64] = []
     lanes = []
     for start, end in zip(starts, ends, strict=True):

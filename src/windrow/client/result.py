@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 class Result:
     """The tables of a pipeline; a notebook shows the first rows of each, and the late, expired and dead counts.
 
-    The tables are read at each access, so they are always current. For a run, `ended` is why it ended, ``end`` or
-    ``asked``, `totals` has its counts, and `warnings` its non-fatal problems. The argument `table` of methods is as in
-    `windrow.read_table`.
+    The tables are read at each access, so they are always current. If this is the result of a run, `ended` is why the
+    run ended, ``end`` or ``asked``, `totals` holds its counts, and `warnings` its non-fatal problems. For the argument
+    `table` of methods, see `windrow.read_table`.
     """
 
     graph: m.Graph
@@ -101,7 +101,6 @@ class Result:
         return html_lines(*self._heading()) + "".join(shown)
 
     def _heading(self) -> list[str]:
-        """Return the lines above the rows."""
         name = self.graph.name
         if self.totals is None or self.ended is None:
             lines = [f"{name}: {', '.join(_counts(self))}"]
@@ -110,7 +109,7 @@ class Result:
         return [*lines, *(f"warning: {warning}" for warning in self.warnings)]
 
     def _parts(self) -> list[Rows | Text]:
-        """Return the first rows of each result table, or the error of reading them."""
+        """Return the first rows of each result table, or an error message if they cannot be read."""
         found: list[Rows | Text] = []
         for sink in self.graph.sinks:
             try:
@@ -140,7 +139,7 @@ def _counts(result: Result) -> list[str]:
 
 
 def summary(name: str, ended: Ended, totals: Totals) -> str:
-    """Return one or two lines: why and where a run ended, and its counts."""
+    """Return one or two lines that say why and where a run ended, and its counts."""
     why, last = "read to the end" if ended == "end" else "stopped on request", totals.last
     if last is None:
         return f"{name}: {why}; {'no new records' if ended == 'end' else 'no step was taken'}"

@@ -41,9 +41,9 @@ _LOGGER = logging.getLogger("windrow")
 
 EVERY = 1_000_000
 STEP_TIME = 10_000_000
-"""Microseconds between the starts of two steps of a live run, and that a step should take."""
+"""The time between the starts of two steps of a live run, and the target duration of a step, in microseconds."""
 WARN_ABOVE = 0.01
-"""Share of a run's records that may expire, or be dead letters, without a warning at its end."""
+"""The share of a run's records that may expire, or be dead letters, without a warning at the end of the run."""
 UNUSED: Mapping[HostName, tuple[str, ...]] = {
     "stream": (),
     "realtime": (
@@ -63,16 +63,16 @@ UNUSED: Mapping[HostName, tuple[str, ...]] = {
 }
 """Options that a host does not use."""
 _MODES: Mapping[HostName, m.RunMode] = {"stream": "micro-batch", "realtime": "realtime"}
-"""The mode of a pipeline that runs on a host, whatever its file says."""
+"""The mode in which a host runs a pipeline, whatever its file says."""
 
 
 def host_of(graph: m.Graph) -> HostName:
-    """Return the host of a pipeline's mode."""
+    """Return the host for a pipeline's mode."""
     return "realtime" if graph.mode == "realtime" else "stream"
 
 
 def require_host(host: HostName) -> HostName:
-    """Return a host; raise InputError for another text."""
+    """Return the name of a host; raise InputError if there is no host with this name."""
     _require_one_of("host", host, get_args(HostName))
     return host
 
@@ -89,7 +89,7 @@ def on_host(graph: m.Graph, host: HostName) -> m.Graph:
 
 
 def refuse_together(host: HostName, given: Mapping[str, Any], options: str = "") -> None:
-    """Raise InputError if options of a run exclude each other; `options` is the prefix of their names in errors."""
+    """Raise InputError if options of a run exclude each other; `options` is their prefix in error messages."""
     backfill, savepoint = (
         f"{options}{name}" for name in ("backfill", "from-savepoint" if options else "from_savepoint")
     )
@@ -110,15 +110,16 @@ def refuse_together(host: HostName, given: Mapping[str, Any], options: str = "")
 def warnings_of(
     graph: m.Graph, ended: Ended, totals: Totals, above: float, commands: CommandLines = PLACEHOLDER
 ) -> list[str]:
-    """Return the warnings after a run: a share of records above `above` that are in no result, and unread last lines.
+    """Return the warnings about a finished run.
 
-    `commands` are the commands to suggest.
+    They are about more than the share `above` of records that are in no result, and about last lines that were not
+    read. `commands` are the commands that warnings suggest.
     """
     return [*_in_no_result(graph, totals, above, commands), *(_incomplete(graph) if ended == "end" else [])]
 
 
 def _in_no_result(graph: m.Graph, totals: Totals, above: float, commands: CommandLines) -> Iterator[str]:
-    """Yield warnings of dead letters and expired records, by the counts of the run."""
+    """Yield warnings about dead letters and expired records."""
     sink, read, dead = graph.sinks[0].sink, totals.events, totals.dead + totals.rejected
     if totals.dead and totals.dead >= read:
         yield f"all records ({totals.dead:,}) are dead letters; {sink.reasons} says why"
@@ -131,7 +132,7 @@ def _in_no_result(graph: m.Graph, totals: Totals, above: float, commands: Comman
         yield (
             f"{_share(totals.expired, read)} have expired{each} and are in no result: they came later than delay and "
             f"lateness allow, as in a log that is not sorted by time. `{tune}` says which delay and lateness would "
-            f"count them, `{show}` has them"
+            f"include them, and `{show}` lists them"
         )
 
 
@@ -140,18 +141,18 @@ def _share(number: int, records: int) -> str:
 
 
 def _incomplete(graph: m.Graph) -> list[str]:
-    """Return a warning for each last line without a newline, which a run to the end of the input does not read."""
+    """Return a warning for each last line without a newline, because a run to the end of the input does not read it."""
     try:
         files = open_sources(graph).incomplete()
     except WindrowError as exc:
         return [f"cannot check for a last line without a newline: {exc}"]  # the run itself has succeeded
     return [
-        f"the last line of {file} has no newline, so it was not read; end it with one if it is whole" for file in files
+        f"the last line of {file} has no newline, so it was not read; add one if the line is complete" for file in files
     ]
 
 
 class _Watch:
-    """The progress and warnings of a run: a line of progress if it can be drawn, and warnings, which are logged."""
+    """Shows the progress of a run where a line can be drawn, and logs and keeps its warnings."""
 
     def __init__(self, label: str, on_step: OnStep | None, *, progress: bool, in_background: bool = False) -> None:
         self.line = ProgressLine(label, quiet=not progress, only_drawn=True, only_in_cell=in_background)
@@ -160,7 +161,7 @@ class _Watch:
         self._on_step = on_step
 
     def on_step(self, report: StepReport) -> None:
-        """Count and show a step, then call the function that was given."""
+        """Count and show a step, then call the user's `on_step`."""
         self.line.on_step(report)
         if self._on_step is not None:
             self._on_step(report)
@@ -176,7 +177,7 @@ class _Watch:
 
     @contextmanager
     def running(self) -> Iterator[OnStart]:
-        """Show progress, and let an interrupt stop the run; restore logging, which the interrupt may disable."""
+        """Show progress, and let an interrupt stop the run; then restore logging, which an interrupt can disable."""
         disabled = logging.root.manager.disable
         try:
             with self.line, stopping(self.trouble, passes_on=True) as on_start:
@@ -205,7 +206,7 @@ class RunOptions(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class _Prepared:
-    """A validated run: its pipeline and options, and its watch."""
+    """A run whose pipeline and options have been validated."""
 
     pipeline: m.Graph
     options: RunSettings
@@ -366,7 +367,7 @@ def preview(graph: m.Graph, n: int, table: str | None, records: int | None) -> R
         rows = read(sink_of(first.pipeline, sink), found, Query(limit=n))
     if first.share is None:
         return replace(rows, notes=first.notes)
-    part = f"from the first {first.share:,} records of each partition: windows may lack records that follow"
+    part = f"from the first {first.share:,} records of each partition: windows may lack later records"
     return replace(rows, notes=(*first.notes, part))
 
 

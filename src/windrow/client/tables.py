@@ -70,10 +70,10 @@ def micros_of(moment: Moment) -> int:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Rows:
-    """Rows of a table at one moment; a notebook shows the first rows.
+    """A snapshot of the rows of a table; a notebook shows the first of them.
 
-    `total` is the number of rows of the table that meet the conditions; `batches` are the rows that were read, Arrow
-    tables with times as timestamp[us, UTC] and exact decimals. `notes` are remarks about them.
+    `total` is the number of rows in the table that meet the conditions. `batches` holds the rows that were read as
+    Arrow tables, with times as timestamp[us, UTC] and exact decimals. `notes` are remarks about the rows.
     """
 
     table: str
@@ -107,7 +107,7 @@ class Rows:
         return polars.DataFrame(self.to_arrow())
 
     def to_spark(self, spark: SparkSession | None = None) -> DataFrame:
-        """Return the rows as a Spark DataFrame, of this session, the active one or a new one.
+        """Return the rows as a Spark DataFrame of this session, or else of the active session or a new one.
 
         The rows pass through this process.
         """
@@ -121,16 +121,16 @@ class Rows:
         return session.createDataFrame(self.to_arrow())
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """Return the rows to a library that reads Arrow's PyCapsule interface, such as polars and DuckDB."""
+        """Pass the rows to a library that reads Arrow's PyCapsule interface, such as polars or DuckDB."""
         return self.to_arrow().__arrow_c_stream__(requested_schema)
 
     def plain(self, limit: int | None = None) -> list[tuple[Any, ...]]:
-        """Return rows as values of JSON: times in ISO 8601, decimals as text."""
+        """Return at most `limit` rows as JSON values, with times in ISO 8601 and decimals as text."""
         return list(islice((row for batch in self.batches for row in plain_rows(batch)), limit))
 
     @property
     def numeric(self) -> tuple[bool, ...]:
-        """Whether each column is a number."""
+        """For each column, whether it is numeric."""
         kinds = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
         return tuple(any(is_kind(type_) for is_kind in kinds) for type_ in self.schema.types)
 
@@ -170,8 +170,8 @@ def read_table(
     >>> wr.read_table(pipeline, "changes", key={"user_id": "A"}, window="2026-01-01T10:02").total
     3
 
-    The database filters by `where`, `key`, `window` and `since`, which are the options of ``windrow show``; fields of
-    late records and `reason` are filtered in this process.
+    The arguments are the options of ``windrow show``. The database applies `where`, `key`, `window` and `since`; this
+    process applies `reason`, and `key` to the records of the late output.
 
     Args:
         pipeline: the pipeline, the path of its file, or a result of it.
@@ -182,9 +182,9 @@ def read_table(
         where: the values that columns must have.
         key: the values that fields of the key must have, also in the records of the late output.
         window: a time; only rows of windows that contain it.
-        since: a time; only windows that end after it, late records by event time, dead letters by log timestamp.
-        reason: a prefix of the reason of late records and dead letters.
-        order: columns to sort by, ``"total"`` or ``"total:desc"``; left out, the primary key.
+        since: a time; only windows that end after it, or late records by event time, or dead letters by log timestamp.
+        reason: the beginning of the reason of late records and dead letters.
+        order: columns to sort by, ``"total"`` or ``"total:desc"``; by default, the primary key.
         limit: the maximum number of rows.
         as_of: compute the table in this process from the records of the log up to this event time.
 
@@ -213,10 +213,11 @@ def read_table(
 
 
 def find_table(graph: m.Graph, name: str | None = None) -> tuple[str, SinkSpec, Table]:
-    """Return the name and rows of a sink, and its table of that name; raise InputError if none or several fit.
+    """Find a table of a pipeline by its name; return its sink's name, the sink's spec, and the table.
 
-    It is a result table or a companion table. For a pipeline with one sink, the name can be left out, and companion
-    tables can be called changes, late, dead, clocks and outbox; else the name of a sink can replace its table's.
+    The table is a result table or a companion table. For a pipeline with one sink, the name can be left out, and
+    companion tables can be called changes, late, dead, clocks and outbox. With several sinks, a sink's name can be used
+    in place of its table's name. Raise InputError unless exactly one table matches.
     """
     specs = sink_specs(graph)
     layouts = [(sink, spec, layout(spec)) for sink, spec in specs.items()]
@@ -227,7 +228,7 @@ def find_table(graph: m.Graph, name: str | None = None) -> tuple[str, SinkSpec, 
     ]
     if name is None and len(specs) > 1:
         results = ", ".join(spec.sink.table for spec in specs.values())
-        msg = f"the pipeline writes {len(specs)} tables: name one of {results}"
+        msg = f"the pipeline writes {len(specs)} tables: choose one of {results}"
         raise InputError(msg)
     name = tables[0][2].name if name is None else name
     parts = [table.name.removeprefix(spec.sink.table) for _, spec, table in tables]
@@ -241,22 +242,22 @@ def find_table(graph: m.Graph, name: str | None = None) -> tuple[str, SinkSpec, 
         if len(found) == 1:
             return found[0]
     if name in spellings[0]:
-        msg = f"several databases have a table {name!r}: name one of the sinks {', '.join(specs)} instead"
+        msg = f"several databases have a table {name!r}: give the name of its sink instead, one of {', '.join(specs)}"
     else:
         known = list(dict.fromkeys(spellings[0]))
-        msg = f"the pipeline writes no table {name!r}: name one of {', '.join(known)}{did_you_mean(name, known)}"
+        msg = f"the pipeline writes no table {name!r}: choose one of {', '.join(known)}{did_you_mean(name, known)}"
     raise InputError(msg)
 
 
 def sink_of(graph: m.Graph, name: str) -> m.Sink:
-    """Return the settings of a sink by its name."""
+    """Return the settings of the sink with this name."""
     return next(node.sink for node in graph.sinks if node.name == name)
 
 
 def require_of_log(sink: m.Sink, table: Table, option: str) -> None:
-    """Raise InputError for a table that cannot be computed from the log, as `option` does."""
+    """Raise InputError if a table cannot be computed from the log, which `option` requires."""
     if table.name not in table_names(sink.table):
-        msg = f"{option} reads the log, and {table.name} is written by steps of a run: leave out {option}"
+        msg = f"{option} reads the log, but {table.name} can only be written by the steps of a run: leave out {option}"
         raise InputError(msg)
 
 
@@ -264,10 +265,11 @@ def require_of_log(sink: m.Sink, table: Table, option: str) -> None:
 class Query:
     """A query of a table: conditions as ``COLUMN=VALUE``, the order as ``COLUMN`` or ``COLUMN:desc``, and a limit.
 
-    `options` is the prefix of the options' names in errors, two hyphens for a command line. Conditions in `key` are on
-    columns, too, but in the late output on fields of its records. Only windows that contain the time `window` are read,
-    and only windows that end after `since` (late records by event time, dead letters by log timestamp), both in
-    microseconds; only late records and dead letters whose reason begins with `reason`.
+    Conditions in `key` also apply to columns, except in the late output, where they apply to the fields of its records.
+    `window` selects the windows that contain this time. `since` selects the windows that end after this time, late
+    records by their event time, and dead letters by their log timestamp. Both are in microseconds. `reason` selects the
+    late records and dead letters whose reason begins with this text. `options` is the prefix of option names in error
+    messages: two hyphens for a command line.
     """
 
     where: Sequence[str] = ()
@@ -281,7 +283,7 @@ class Query:
 
     @property
     def is_part(self) -> bool:
-        """Whether it has conditions, so that it may leave out rows whatever the limit."""
+        """Whether the query has conditions, and so can leave out rows whatever its limit."""
         return bool(self.where or self.key or self.reason) or self.window is not None or self.since is not None
 
     def named_conditions(self) -> list[tuple[str, str]]:
@@ -289,7 +291,7 @@ class Query:
         return [(f"{self.options}{name}", text) for name in ("where", "key") for text in getattr(self, name)]
 
     def filter(self, table: Table) -> RowFilter:
-        """Return the filter for a table; raise InputError if the table lacks a column that it needs."""
+        """Return the filter for a table; raise InputError if the table lacks a column that the query needs."""
         is_late, is_dead = (set(schema.names) <= set(table.columns) for schema in (LATE, DEAD))
         times: list[Condition] = []
         if self.window is not None:
@@ -314,14 +316,14 @@ class Query:
 
 @dataclass(frozen=True)
 class RowFilter:
-    """A filter of rows: by the database's `conditions`, a prefix of `reason`, and `fields` of late records."""
+    """A filter of rows: `conditions` for the database, a prefix of the reason, and the `fields` of late records."""
 
     conditions: list[Condition]
     reason: str
     fields: Sequence[tuple[str, str]] = ()
 
     def apply(self, rows: pa.Table) -> pa.Table:
-        """Return the rows that pass, of rows that meet the conditions."""
+        """Return the rows that pass the filter; all of `rows` already meet its `conditions`."""
         if self.reason:
             rows = rows.filter(pc.starts_with(rows["reason"], pattern=self.reason))
         for name, text in self.fields:
@@ -332,7 +334,7 @@ class RowFilter:
 
 
 def conditions_of(values: Mapping[str, object] | None) -> list[str]:
-    """Return the conditions ``COLUMN=VALUE`` of a query."""
+    """Return the values of columns as conditions ``COLUMN=VALUE`` of a query."""
     return [f"{name}={_text(value)}" for name, value in (values or {}).items()]
 
 
@@ -347,9 +349,9 @@ def _text(value: object) -> str:
 
 
 def read(sink: m.Sink, table: Table, query: Query) -> Rows:
-    """Read rows of a table, in a transaction that ends before this returns.
+    """Read rows of a table, in a transaction that ends before this function returns.
 
-    Raise InputError if there is no such table or column, or a condition's value is not of the column's type.
+    Raise InputError if the table or a column does not exist, or if a condition's value does not have the column's type.
     """
     database = open_database(sink)
     with database.snapshot() as snapshot:
@@ -378,13 +380,13 @@ def read(sink: m.Sink, table: Table, query: Query) -> Rows:
 
 
 def count_rows(spec: SinkSpec) -> dict[str, int]:
-    """Return the numbers of rows of a sink's result table and companion tables, if they exist."""
+    """Return the number of rows of a sink's result table and of each companion table that exists."""
     with open_database(spec.sink).snapshot() as snapshot:
         return {table.name: snapshot.count(table) for table in layout(spec).own if snapshot.columns(table.name)}
 
 
 def condition(table: Table, option: str, text: str) -> Condition:
-    """Read ``COLUMN=VALUE``; `option` is its name in errors."""
+    """Parse ``COLUMN=VALUE``; error messages call the condition `option`."""
     # the name of a column can contain an equals sign
     name = max((name for name in table.columns if text.startswith(f"{name}=")), key=len, default=None)
     if name is None and "=" not in text:
@@ -396,7 +398,7 @@ def condition(table: Table, option: str, text: str) -> Condition:
 
 
 def _sorting(table: Table, text: str, options: str) -> tuple[str, bool]:
-    """Read ``COLUMN`` or ``COLUMN:desc``: the column, and whether it is descending."""
+    """Parse ``COLUMN`` or ``COLUMN:desc``; return the column, and whether the order is descending."""
     column, _, way = text.rpartition(":")
     if text in table.columns or way not in {"asc", "desc"}:
         column, way = text, "asc"

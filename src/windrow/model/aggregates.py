@@ -23,34 +23,34 @@ class Count:
 
 @dataclass(frozen=True)
 class _OfArgument:
-    """A function of the argument `of`."""
+    """A function of one argument, `of`."""
 
     of: str
 
 
 @dataclass(frozen=True)
 class Sum(_OfArgument):
-    """The sum of a number; exact but for doubles."""
+    """The sum of a number; exact, except for doubles."""
 
 
 @dataclass(frozen=True)
 class Min(_OfArgument):
-    """The least value."""
+    """The smallest value."""
 
 
 @dataclass(frozen=True)
 class Max(_OfArgument):
-    """The greatest value."""
+    """The largest value."""
 
 
 @dataclass(frozen=True)
 class Avg(_OfArgument):
-    """The mean: exact to six more digits than its field has, rounded half away from zero; a double for doubles."""
+    """The mean, with six more decimal digits than its field, rounded half away from zero; for doubles a double."""
 
 
 @dataclass(frozen=True)
 class CountDistinct(_OfArgument):
-    """The number of distinct values; exact, so a window's state holds each of them."""
+    """The exact number of distinct values; the state of a window holds each of them."""
 
 
 @dataclass(frozen=True)
@@ -60,56 +60,68 @@ class ApproxCountDistinct(_OfArgument):
 
 @dataclass(frozen=True)
 class Quantile(_OfArgument):
-    """The value that the fraction `at` of a number's values do not exceed, exact; a window's state holds them all."""
+    """The exact quantile: the smallest value that the fraction `at` of the values does not exceed.
+
+    The state of a window holds all values.
+    """
 
     at: float
 
 
 @dataclass(frozen=True)
 class ApproxQuantile(_OfArgument):
-    """A quantile to within one per cent of its value, in a state of bounded size."""
+    """A quantile that is accurate to one per cent of its value, in a state of bounded size."""
 
     at: float
 
 
 @dataclass(frozen=True)
 class TopK(_OfArgument):
-    """The `k` most frequent values with their counts, as JSON; equal counts in the order of the values."""
+    """The `k` most frequent values with their counts, as JSON; values with equal counts are in ascending order."""
 
     k: int
 
 
 @dataclass(frozen=True)
 class First(_OfArgument):
-    """The value of the first record, by event time (equal times: by partition and offset), or by partition, offset."""
+    """The value of the first record, by event time or by place in the log.
+
+    Records with the same event time are ordered by partition and offset. If `by` is ``log``, all records are.
+    """
 
     by: Literal["time", "log"] = "time"
 
 
 @dataclass(frozen=True)
 class Last(_OfArgument):
-    """The value of the last record, by event time (equal times: by partition and offset), or by partition, offset."""
+    """The value of the last record, by event time or by place in the log.
+
+    Records with the same event time are ordered by partition and offset. If `by` is ``log``, all records are.
+    """
 
     by: Literal["time", "log"] = "time"
 
 
 @dataclass(frozen=True)
 class MaxBy(_OfArgument):
-    """The value of the record with the greatest `measure`; of several, the first by event time."""
+    """The value of the record with the largest `measure`; in a tie, of the record with the earliest event time."""
 
     measure: str
 
 
 @dataclass(frozen=True)
 class MinBy(_OfArgument):
-    """The value of the record with the least `measure`; of several, the first by event time."""
+    """The value of the record with the smallest `measure`; in a tie, of the record with the earliest event time."""
 
     measure: str
 
 
 @dataclass(frozen=True)
 class TopKBy(_OfArgument):
-    """The values and measures of the `k` records with the greatest `measure`, as JSON; ties by event time."""
+    """The values and measures of the `k` records with the largest `measure`, as JSON.
+
+    Records with equal measures are ordered by event time.
+    """
 
     measure: str
     k: int
@@ -117,7 +129,10 @@ class TopKBy(_OfArgument):
 
 @dataclass(frozen=True)
 class BottomKBy(_OfArgument):
-    """The values and measures of the `k` records with the least `measure`, as JSON; ties by event time."""
+    """The values and measures of the `k` records with the smallest `measure`, as JSON.
+
+    Records with equal measures are ordered by event time.
+    """
 
     measure: str
     k: int
@@ -125,7 +140,10 @@ class BottomKBy(_OfArgument):
 
 @dataclass(frozen=True)
 class CollectList(_OfArgument):
-    """The values by event time (equal times: by partition and offset), or by partition, offset, the first `most`."""
+    """The first `most` values as a JSON array, by event time or by place in the log.
+
+    Records with the same event time are ordered by partition and offset. If `by` is ``log``, all records are.
+    """
 
     most: int
     by: Literal["time", "log"] = "time"
@@ -133,7 +151,7 @@ class CollectList(_OfArgument):
 
 @dataclass(frozen=True)
 class CollectSet(_OfArgument):
-    """The least `most` of the distinct values, in order, as a JSON array."""
+    """The smallest `most` distinct values in ascending order, as a JSON array."""
 
     most: int
 
@@ -155,13 +173,14 @@ class BoolAnd(_OfArgument):
 
 @dataclass(frozen=True)
 class BoolOr(_OfArgument):
-    """Whether any value is true."""
+    """Whether at least one value is true."""
 
 
 class CustomAggregate(Protocol):
-    """A user-defined aggregate. States must merge in any order and grouping, or results depend on batch cuts.
+    """A user-defined aggregate.
 
-    A state is any plain value (numbers, texts, lists, dicts) that JSON can represent.
+    The result of merging states must not depend on their order and grouping; otherwise results depend on how the log is
+    divided into steps. A state is any value that JSON can represent: numbers, strings, lists and dicts.
     """
 
     @property
@@ -170,25 +189,25 @@ class CustomAggregate(Protocol):
         ...
 
     def zero(self) -> Any:  # noqa: ANN401 - the user's own
-        """Return the state of no records."""
+        """Return the initial state, which contains no records."""
         ...
 
     def step(self, state: Any, columns: Mapping[str, pa.Array]) -> Any:  # noqa: ANN401
-        """Return the state with the records of `columns` added, which come in no particular order."""
+        """Add the records of `columns`, which are in no particular order, to a state, and return the new state."""
         ...
 
     def merge(self, one: Any, other: Any) -> Any:  # noqa: ANN401
-        """Return the state of the records of both states."""
+        """Merge two states, and return the state of all their records."""
         ...
 
     def finish(self, state: Any) -> Any:  # noqa: ANN401
-        """Return the result."""
+        """Return the result for a state."""
         ...
 
 
 @dataclass(frozen=True)
 class Custom:
-    """An aggregate in Python over one or more arguments; only the fluent form has it."""
+    """A user-defined aggregate over one or more arguments, which is available only in the Python API."""
 
     aggregate: CustomAggregate
     of: tuple[str, ...]
@@ -196,7 +215,7 @@ class Custom:
 
 @dataclass(frozen=True)
 class Formula:
-    """An SQL expression over the other results by their names, such as ``total / events``."""
+    """An SQL expression over other results by name, such as ``total / events``."""
 
     sql: str
 
@@ -224,21 +243,21 @@ UnaryFunction = (
     | BoolAnd
     | BoolOr
 )
-"""Functions of an argument `of`."""
+"""Functions of one argument, `of`."""
 
 Function = Count | UnaryFunction | Custom | Formula
 
 
 @dataclass(frozen=True)
 class FunctionSpec:
-    """An entry of the catalogue: the function's name, its arguments, and the type of its result.
+    """An entry in the catalogue of aggregate functions: the function's class, its arguments, and its result.
 
     - `accepts`: values of any type, numbers, numbers that are summed (decimals of limited width), or booleans.
     - `result`: a count (a long, never null), a value of the argument's type, an exact sum or mean, a double, JSON
       text, or a boolean.
     - `extra`: further arguments of the call, in order: a fraction from 0 to 1, a measure (a second argument over
       fields), or a limit (a positive whole number).
-    - `by_log`: the order is by partition and offset, not by event time.
+    - `by_log`: whether records are ordered by partition and offset instead of event time.
     """
 
     kind: type[Count | UnaryFunction]
@@ -275,11 +294,11 @@ AGGREGATE_FUNCTIONS: Mapping[str, FunctionSpec] = {
     "collect_list_in_log": FunctionSpec(CollectList, "any", "text", extra=("limit",), by_log=True),
     "collect_set": FunctionSpec(CollectSet, "any", "text", extra=("limit",)),
 }
-"""The catalogue of aggregate functions by the name in a call; a call of any other name is a formula."""
+"""The catalogue of aggregate functions by name; a call of a function that is not in it is a formula."""
 
 
 def function_name(function: Count | UnaryFunction) -> str:
-    """Return the name of an aggregate function in a call."""
+    """Return the name of an aggregate function, as it is written in a call."""
     by_log = isinstance(function, First | Last | CollectList) and function.by == "log"
     return next(
         name for name, spec in AGGREGATE_FUNCTIONS.items() if spec.kind is type(function) and spec.by_log == by_log
@@ -287,13 +306,13 @@ def function_name(function: Count | UnaryFunction) -> str:
 
 
 def function_spec(function: Count | UnaryFunction) -> FunctionSpec:
-    """Return the catalogue's entry of an aggregate function."""
+    """Return the entry of an aggregate function in the catalogue."""
     return AGGREGATE_FUNCTIONS[function_name(function)]
 
 
 @dataclass(frozen=True)
 class Aggregate:
-    """A result column; with `where`, an SQL condition over a record's fields, computed from the records it selects."""
+    """A result column; `where` is an SQL condition over a record's fields that selects the records to aggregate."""
 
     name: str
     function: Function

@@ -1,4 +1,4 @@
-"""Alerts about a run: the limits at which they are raised, and their receivers. No result depends on them."""
+"""Alerts about a run: the limits at which they are raised, and where they are sent. They affect no results."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ ALERT_NAMES: Final[tuple[AlertName, ...]] = get_args(AlertName)
 ALERT_CONDITIONS: Final[Mapping[AlertName, str]] = {
     "lag": "the run is behind the end of its log, and does not catch up",
     "no-step": "records wait, and no step is committed",
-    "watermark-stuck": "the low watermark stands while records come",
+    "watermark-stuck": "the low watermark does not advance while records arrive",
     "latency": "records take too long from the log to the commit",
     "late-spike": "more records are late than before",
     "expired-share": "records expire",
     "dead-letters": "records cannot be read",
     "sink-errors": "the run retries after faults, or has failed",
     "checkpoint": "the checkpoint is unusable, or the newest savepoint is too old",
-    "backpressure": "steps take longer than the time between two of them",
-    "partition-idle": "a partition has no more records",
+    "backpressure": "steps take longer than the interval between their starts",
+    "partition-idle": "a partition has no new records",
     "hot-key": "one key has a large share of the records",
 }
 """When each alert is raised, in words."""
@@ -51,7 +51,7 @@ def field_of(name: AlertName) -> str:
 
 @dataclass(frozen=True)
 class Off:
-    """An alert that is not raised."""
+    """Marks an alert that is turned off."""
 
 
 OFF: Final = Off()
@@ -59,7 +59,10 @@ OFF: Final = Off()
 
 @dataclass(frozen=True)
 class LagLimit:
-    """The run has been `time` microseconds or more than `records` behind its log for `span`, and does not catch up."""
+    """The run has been behind its log for `span` microseconds, and does not catch up.
+
+    It is behind if it is `time` microseconds, or more than `records`, behind the end of the log.
+    """
 
     time: int = 5 * _MINUTE
     records: int | None = None
@@ -68,7 +71,7 @@ class LagLimit:
 
 @dataclass(frozen=True)
 class TimeLimit:
-    """Something has lasted for `span` microseconds; None is 2 minutes, or 10 triggers if that is longer."""
+    """A condition has lasted for `span` microseconds; None means 2 minutes, or 10 triggers if that is longer."""
 
     span: int | None
 
@@ -110,10 +113,10 @@ AlertLimit = LagLimit | TimeLimit | LatencyLimit | ShareLimit | SpikeLimit | Che
 
 @dataclass(frozen=True)
 class Alerts:
-    """The limits of each alert, and the receivers of alerts besides the log.
+    """The limits of each alert, and where alerts are sent in addition to the log.
 
-    Each alert is sent as JSON to the URL `webhook`, which may refer to secrets, and to `command`, a program with its
-    arguments, on stdin.
+    Each alert is posted as JSON to the URL `webhook`, which may refer to secrets, and passed on stdin to `command`, a
+    program with its arguments.
     """
 
     lag: LagLimit | Off = LagLimit()

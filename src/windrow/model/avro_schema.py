@@ -24,7 +24,10 @@ _NANOS: Final = {
 
 @dataclass(frozen=True)
 class AvroPrimitive:
-    """A primitive type: with `nanos` a time in units of that many nanoseconds, with `scale` bytes of a decimal."""
+    """A primitive type.
+
+    With `nanos`, it is a time in units of that many nanoseconds; with `scale`, a decimal in bytes.
+    """
 
     kind: Primitive
     nanos: int | None = None
@@ -33,7 +36,7 @@ class AvroPrimitive:
 
 @dataclass(frozen=True)
 class AvroFixed:
-    """`size` bytes; a decimal if there is a scale."""
+    """A fixed number of bytes, `size`; a decimal if there is a scale."""
 
     size: int
     scale: int | None = None
@@ -48,14 +51,14 @@ class AvroEnum:
 
 @dataclass(frozen=True)
 class AvroArray:
-    """Items in blocks."""
+    """An array, whose items are encoded in blocks."""
 
     items: AvroType
 
 
 @dataclass(frozen=True)
 class AvroMap:
-    """Texts and their values in blocks."""
+    """A map from strings to values, which are encoded in blocks."""
 
     values: AvroType
 
@@ -69,7 +72,7 @@ class AvroUnion:
 
 @dataclass(eq=False)
 class AvroRecord:
-    """Named values; `fields` are set after construction, because a record can contain itself."""
+    """Named fields. They are set after construction, because a record can contain itself."""
 
     name: str
     fields: tuple[tuple[str, AvroType], ...] = field(default=(), repr=False)
@@ -79,9 +82,9 @@ AvroType: TypeAlias = AvroPrimitive | AvroFixed | AvroEnum | AvroArray | AvroMap
 
 
 def parse_schema(text: str, called: str, references: Iterable[str] = ()) -> AvroType:
-    """Parse the JSON of a schema, which may name types of the schemas `references`.
+    """Parse the JSON of a schema, which may use types that the schemas `references` define.
 
-    Raise InputError, which calls the schema `called`, if it is not an Avro schema.
+    Raise InputError if it is not an Avro schema; the message calls it `called`.
     """
     reader = _SchemaReader()
     try:
@@ -101,7 +104,7 @@ class _SchemaError(Exception):
 
 
 class _SchemaReader:
-    """Reads a schema's JSON; a name stands for a type that was defined before it."""
+    """Reads the JSON of a schema; a name stands for a type that has been defined before."""
 
     def __init__(self) -> None:
         self._named: dict[str, AvroType] = {}

@@ -12,7 +12,7 @@ from windrow.model.formats import FilesFormat, RecordFormat, TextFormat
 
 @dataclass(frozen=True)
 class Source:
-    """A partitioned log. `section` is its kind, as a YAML key; `place` is its address for people."""
+    """A partitioned log. `section` is its kind, as a YAML key; `place` is its address, as shown to users."""
 
     section: ClassVar[str]
     if TYPE_CHECKING:
@@ -23,11 +23,11 @@ class Source:
 
         @property
         def place(self) -> str:
-            """Its address, for people."""
+            """Its address, as shown to users."""
 
     @property
     def folder(self) -> str | None:
-        """The folder of the embedded log that is read, or None."""
+        """The folder of the embedded log that is read; None if it is not an embedded log."""
         return None
 
     @property
@@ -42,19 +42,19 @@ class Source:
 
     @property
     def decoded(self) -> Source:
-        """The same source, for records that are decoded already."""
+        """The same source, with records that are already decoded."""
         found: Any = self.records
         return replace(found, format="json")  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)
 class FollowedSource(Source):
-    """A source whose changes a run appends to a log, `records`; pipelines read only that log."""
+    """A source whose changes a run appends to the log `records`; pipelines read only that log."""
 
 
 @dataclass(frozen=True)
 class LogSource(Source):
-    """An embedded log: a folder with ``partition-N.jsonl``; the offset is the line's number from 0."""
+    """An embedded log: a folder with ``partition-N.jsonl``; an offset is the number of a line, from 0."""
 
     path: str
     format: TextFormat = "json"
@@ -104,11 +104,11 @@ class KafkaSource(Source):
 
 @dataclass(frozen=True)
 class FilesSource(Source):
-    """Files that are written once: JSON lines, CSV or Parquet, whose names match glob patterns.
+    """Files that do not change once written: JSON lines, CSV or Parquet, whose names match glob patterns.
 
-    Each pattern in `path` is a partition: the records of its files, file after file in the order of their names; the
-    offset is the record's number from 0. A file is Parquet if its name ends in ``.parquet``, else text in `format`. The
-    first line of a CSV file is its `header`, if it has one.
+    Each pattern in `path` is a partition. Its records are those of its files, in the order of the files' names; an
+    offset is the number of a record, from 0. A file is Parquet if its name ends in ``.parquet``; otherwise it is text
+    in `format`. `header` says whether the first line of a CSV file has the names of its columns.
     """
 
     path: tuple[str, ...]
@@ -128,7 +128,7 @@ class FilesSource(Source):
 
     @property
     def root(self) -> str:
-        """The folder with all files of the first partition."""
+        """The folder that contains all files of the first partition."""
         return split_pattern(self.path[0])[0] if self.path else ""
 
 
@@ -141,9 +141,10 @@ def split_pattern(path: str) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class FileSource(FollowedSource):
-    """A table in a file; its changes by `key` are appended to the embedded log in the folder `log`, and read from it.
+    """A table in a CSV or JSON lines file; the extension of its name determines which.
 
-    The file is CSV or JSON lines, by the ending of its name.
+    The changes to its rows, which `key` identifies, are appended to the embedded log in the folder `log`. Pipelines
+    read that log.
     """
 
     path: str
@@ -174,7 +175,7 @@ class FileSource(FollowedSource):
 
     @property
     def decoded(self) -> FileSource:
-        """The file itself: its records in the log need no decoding."""
+        """This source, because its records in the log need no decoding."""
         return self
 
 
@@ -182,9 +183,9 @@ class FileSource(FollowedSource):
 class PostgresCdcSource(FollowedSource):
     """A table of a PostgreSQL database; its changes are appended to the embedded log or the topic `into`.
 
-    `table` may name its schema. An update that changes one of the columns `key` (empty: the primary key) is a deletion
-    and an insertion. `slot` is the replication slot and `publication` the publication with the table; windrow creates
-    them, under generated names if none are given.
+    `table` may include the schema. An update that changes one of the columns `key` (empty: the primary key) becomes a
+    deletion and an insertion. `slot` is the replication slot and `publication` the publication of the table; if they
+    are not set, windrow creates them under generated names.
     """
 
     url: str = field(repr=False)
@@ -203,7 +204,7 @@ class PostgresCdcSource(FollowedSource):
 
     @property
     def folder(self) -> str | None:
-        """The folder of the embedded log with the changes, or None for a topic."""
+        """The folder of the embedded log with the changes; None if they are in a topic."""
         return self.into.folder
 
     @property
@@ -213,7 +214,7 @@ class PostgresCdcSource(FollowedSource):
 
     @property
     def records(self) -> LogSource | KafkaSource:
-        """The embedded log or the topic with the changes, which is read."""
+        """The embedded log or the topic with the changes, from which records are read."""
         return replace(self.into, format=self.format)
 
 
@@ -223,15 +224,16 @@ LOG_TIME, DELETED, MORE = "_log_time", "_deleted", "_more"
 """Fields of an embedded log's record: its log timestamp; for a row of a file also whether the row was deleted, and
 whether more records of the same reading follow."""
 Companion = Literal["late", "dead", "clocks"]
-"""The tables or topics beside a sink's own one."""
+"""The tables or topics that accompany the table or topic of a sink."""
 
 
 @dataclass(frozen=True)
 class Sink:
     """The target of rows. `section` is its kind, as a YAML key.
 
-    The default name of a pipeline is the `table` of its sink. `system` is the software's name in OpenTelemetry's
-    conventions (``db.system.name``, ``messaging.system``). A step `is_one_transaction`, or one for each table.
+    By default, a pipeline has the name of its sink's `table`. `system` is the software's name in OpenTelemetry's
+    conventions (``db.system.name``, ``messaging.system``). `is_one_transaction` says whether a step is written in one
+    transaction, or in one for each table.
     """
 
     section: ClassVar[str]
@@ -245,7 +247,7 @@ class Sink:
 
         @property
         def key(self) -> tuple[str, ...]:
-            """The primary key of the result table, empty for the natural one."""
+            """The primary key of the result table; empty for the default key."""
 
         @property
         def changelog(self) -> bool:
@@ -253,11 +255,11 @@ class Sink:
 
         @property
         def place(self) -> str:
-            """Its address, for people."""
+            """Its address, as shown to users."""
 
     @property
     def database(self) -> Sink:
-        """The sink without the settings of a single table: equal for all tables of a database."""
+        """The sink without the settings of a single table, so that it is equal for all tables of a database."""
         return self
 
     def into(self, table: str) -> Self:
@@ -271,13 +273,13 @@ class Sink:
 
     @property
     def reasons(self) -> str:
-        """The place of the reasons of dead letters, in words."""
+        """Words that say where the reasons of dead letters are."""
         return f"the column `reason` of the table {self.companion('dead')}"
 
 
 @dataclass(frozen=True)
 class TableSink(Sink):
-    """A sink with a table of results; other sinks have changes only."""
+    """A sink with a table of results; other sinks contain only changes."""
 
     @property
     def database(self) -> Sink:
@@ -306,7 +308,8 @@ class SqliteSink(TableSink):
     """Tables in an SQLite file.
 
     `key` is the primary key of the result table, by default window_start, window_end and the pipeline's key. NUMERIC
-    columns hold 15 digits; `decimals` ``text`` keeps more. Without `changelog` the table of changes stays empty.
+    columns hold 15 digits; with `decimals` set to ``text``, decimals of any length are kept exactly. Without
+    `changelog`, the table of changes stays empty.
     """
 
     path: str
@@ -325,9 +328,9 @@ class SqliteSink(TableSink):
 
 @dataclass(frozen=True)
 class PostgresSink(TableSink):
-    """Tables in a PostgreSQL database; what `url` leaves out comes from libpq's environment (PGPASSWORD ...).
+    """Tables in a PostgreSQL database; settings that `url` leaves out come from libpq's environment (PGPASSWORD ...).
 
-    With `outbox` each change is also a row of the outbox table, until a relay has sent it.
+    With `outbox`, each change is also a row of the outbox table, until a relay has sent it.
     """
 
     url: str = field(repr=False)
@@ -345,7 +348,7 @@ class PostgresSink(TableSink):
 
     @property
     def database(self) -> Sink:
-        """The database alone."""
+        """The sink without the settings of a single table."""
         return PostgresSink(self.url, "")
 
     def into(self, table: str) -> Self:
@@ -355,10 +358,11 @@ class PostgresSink(TableSink):
 
 @dataclass(frozen=True)
 class KafkaSink(Sink):
-    """A Kafka topic of changes, keyed by the key of the row; each is a JSON object, or Debezium's envelope by `format`.
+    """A Kafka topic of changes, keyed by the key of the row.
 
-    The realtime host commits a transaction at least every `commit` microseconds, other hosts one a step. `options` are
-    passed to the producer unchanged; the realtime host uses those of its source.
+    `format` is JSON objects or Debezium's envelope. The realtime host commits a transaction at least every `commit`
+    microseconds, and other hosts one per step. `options` are passed to the producer unchanged; the realtime host uses
+    the options of its source instead.
     """
 
     servers: str
@@ -396,5 +400,5 @@ class KafkaSink(Sink):
 
     @property
     def reasons(self) -> str:
-        """The place of the reasons of dead letters, in words."""
+        """Words that say where the reasons of dead letters are."""
         return f"the field `reason` in the topic {self.companion('dead')}"

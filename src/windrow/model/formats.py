@@ -1,6 +1,6 @@
 """Formats of records: how their bytes are encoded.
 
-A schema is part of the pipeline, as text: no machine needs the file from which it was read.
+The text of a schema is part of the pipeline, so no machine needs the file from which it was read.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ class Registry:
 
 @dataclass(frozen=True)
 class AvroFormat:
-    """Avro's binary encoding, by a schema as JSON text, or by the schemas in a registry."""
+    """Avro's binary encoding, with a schema as JSON text, or with the schemas in a registry."""
 
     schema: str | Registry
 
 
 @dataclass(frozen=True)
 class CsvFormat:
-    """Comma-separated values (RFC 4180), one line a record, with these columns in order."""
+    """Comma-separated values (RFC 4180), one record per line, with these columns in order."""
 
     columns: tuple[str, ...]
     delimiter: str = ","
@@ -42,7 +42,7 @@ class CsvFormat:
 
 @dataclass(frozen=True)
 class ProtobufMessage:
-    """The message with the full name `name` in the descriptor set `descriptor`, in base64."""
+    """The message type with the full name `name` in the descriptor set `descriptor`, which is in base64."""
 
     descriptor: str
     name: str
@@ -50,11 +50,11 @@ class ProtobufMessage:
 
 @dataclass(frozen=True)
 class ProtobufFormat:
-    """Protobuf's binary encoding, of one message, or of the messages in a registry."""
+    """Protobuf's binary encoding, with one message type, or with the schemas in a registry."""
 
     schema: ProtobufMessage | Registry
 
 
 RecordFormat = TextFormat | AvroFormat | CsvFormat | ProtobufFormat
 FilesFormat = TextFormat | CsvFormat
-"""The format of text files, with one record a line."""
+"""The format of text files, with one record per line."""

@@ -42,8 +42,8 @@ from windrow.model.triggers import counts_records
 from windrow.model.windows import Session
 
 MAX_PARTITIONS = 1 << 20
-"""The maximum number of partitions of each of several sources. A graph numbers its partitions: the index of the source,
-in the order of the file, times this, plus the number in the source."""
+"""The maximum number of partitions of each source, if there are several. The number of a partition in the graph is the
+index of its source, in the order of the file, times this maximum, plus the partition's number in the source."""
 
 
 def source_number(partition: int, sources: int) -> int:
@@ -53,7 +53,7 @@ def source_number(partition: int, sources: int) -> int:
 
 @dataclass(frozen=True)
 class LevelNode:
-    """A node at a level; with `is_local`, only the local aggregates of its salted keys."""
+    """A node at a level; with `is_local`, only the part of it that aggregates salted keys locally."""
 
     node: KeyedNode | SinkNode
     is_local: bool = False
@@ -105,7 +105,7 @@ class Graph:
         return f"{self.source_of(partition).name}/{partition % MAX_PARTITIONS}"
 
     def partition_number(self, name: int | str) -> int:
-        """Return the number of the partition with a name; raise InputError if no source has that name."""
+        """Return the number of the partition with this name; raise InputError if no source has it."""
         if isinstance(name, int) and len(self.sources) == 1:
             return name
         source, _, number = str(name).rpartition("/")
@@ -118,7 +118,7 @@ class Graph:
 
     @property
     def keyed(self) -> tuple[KeyedNode, ...]:
-        """The nodes with an operator, in order; a table that is only used by lookups has none."""
+        """The nodes with an operator, in order; a table that only lookups use has no operator."""
         return tuple(
             node
             for node in self.nodes
@@ -128,7 +128,10 @@ class Graph:
 
     @property
     def partition_key(self) -> tuple[str, ...]:
-        """The fields by which a realtime run's topic is partitioned. Deduplications add none: copies are together."""
+        """The fields by which a realtime run's topic is partitioned.
+
+        Deduplications add no fields, because all copies of a record are in the same partition.
+        """
         keyed = (node for node in self.keyed if not isinstance(node, DeduplicateNode))
         return tuple(dict.fromkeys(name for node in keyed for name in node.key))
 
@@ -159,11 +162,11 @@ class Graph:
 
     @property
     def at_end(self) -> Literal["fire", "hold"]:
-        """Whether open windows fire at the end of a bounded input: the same for all results."""
+        """Whether open windows fire at the end of a bounded input, which is the same for all results."""
         return next((node.at_end for node in self.nodes if isinstance(node, ResultNode)), "fire")
 
     def ending(self, at_end: Literal["fire", "hold"]) -> Graph:
-        """Return the graph with another `at_end` for all results."""
+        """Return the graph with `at_end` changed in all results."""
         return self.map_nodes(lambda node: _ending(node, at_end))
 
     def map_nodes(self, change: Callable[[Node], Node]) -> Graph:
@@ -171,19 +174,19 @@ class Graph:
         return replace(self, nodes=tuple(map(change, self.nodes)))
 
     def with_rules(self, rules: RuleSet) -> Graph:
-        """Return the graph with other rules."""
+        """Return the graph with its rules replaced."""
         return self.map_nodes(lambda node: replace(node, rules=rules) if isinstance(node, RulesNode) else node)
 
     def into(self, sink: Sink) -> Graph:
-        """Return the graph with another sink in place of its only one."""
+        """Return the graph with its only sink replaced."""
         return self.map_nodes(lambda node: replace(node, sink=sink) if isinstance(node, SinkNode) else node)
 
     @property
     def levels(self) -> tuple[tuple[LevelNode, ...], ...]:
-        """The nodes with an operator by level, each after the nodes it depends on; an exchange precedes each level.
+        """The nodes with an operator, grouped into levels that follow the nodes' dependencies.
 
-        A sink of records is at the level that makes them, except after a join of tables, whose rows have another key
-        than the join.
+        An exchange precedes each level. A sink of records is at the level that produces them, except after a join of
+        tables, whose rows have a different key than the join.
         """
         after: dict[str, int] = {}  # by stream: the number of levels its records have passed
         levels: dict[int, list[LevelNode]] = {}
@@ -202,7 +205,7 @@ class Graph:
         return tuple(tuple(levels[number]) for number in sorted(levels))
 
     def is_exchanged(self, sink: SinkNode) -> bool:
-        """Return whether the rows of a sink are repartitioned: a join of tables makes them by another key."""
+        """Return True if the rows of a sink are repartitioned, because a join of tables makes them with another key."""
         node = self.producer(sink.input)
         while isinstance(node, SelectNode | SplitNode):
             node = self.producer(node.inputs[0])
@@ -217,7 +220,7 @@ class Graph:
         )
 
     def is_raw(self, stream: str) -> bool:
-        """Return whether no node with state is above a stream."""
+        """Return True if no node with state is above a stream."""
         node = self.producer(stream)
         has_state = isinstance(node, KeyedNode) and stream != versions_of(node.name)
         return isinstance(node, SourceNode) or (not has_state and all(self.is_raw(name) for name in node.inputs))
@@ -233,7 +236,7 @@ class Graph:
         return tuple(node for node in self.sinks if node.input == stream)
 
     def producer(self, stream: str) -> Node:
-        """Return the node that makes a stream: a node's name, or the name of one of its outputs."""
+        """Return the node that produces a stream, which is named after the node or one of its outputs."""
         named = {output: node for node in self.nodes for output in outputs_of(node)}
         return named[stream]
 
@@ -243,11 +246,11 @@ class Graph:
         return tuple(node for node in self.nodes if made.intersection(node.inputs))
 
     def is_read(self, node: Node) -> bool:
-        """Return whether a stream reads an output of a node."""
+        """Return True if a stream reads an output of a node."""
         return any(isinstance(reader, StreamNode) for reader in self.readers(node))
 
     def is_ordered(self, node: KeyedNode) -> bool:
-        """Return whether a node processes its records in the order of watermarks, on which its output depends."""
+        """Return True if a node processes its records in watermark order, because its output depends on it."""
         match node:
             case DeduplicateNode():
                 return node.scope == "stream"
@@ -264,7 +267,7 @@ class Graph:
                 return self.is_read(node)
 
     def is_taken_back(self, stream: str) -> bool:
-        """Return whether rows of a stream can be retracted."""
+        """Return True if rows of a stream can be retracted."""
         node = self.producer(stream)
         match node:
             case WindowNode() | RulesNode() | TableJoinNode():
@@ -279,7 +282,7 @@ class Graph:
                 return any(map(self.is_taken_back, node.inputs))
 
     def is_settled(self, stream: str) -> bool:
-        """Return whether the rows of a stream come in the order of watermarks of all its sources."""
+        """Return True if the rows of a stream arrive in the watermark order of all its sources."""
         node = self.producer(stream)
         if isinstance(node, KeyedNode) and stream in operator_outputs(node):
             return self.is_ordered(node)
@@ -287,7 +290,7 @@ class Graph:
         return len(feeding) == 1 and all(map(self.is_settled, node.inputs))
 
     def is_chained(self, node: KeyedNode) -> bool:
-        """Return whether another node with state is above a node, or a stream reads it."""
+        """Return True if a node is below another node with state, or if a stream reads it."""
         keyed = (other for other in self.nodes if isinstance(other, KeyedNode))
         return self.is_read(node) or any(node in self.below(other) for other in keyed)
 
@@ -306,7 +309,7 @@ class Graph:
         return tuple(sink for sink in self.below(node) if isinstance(sink, SinkNode))
 
     def first_sink(self, node: Node) -> SinkNode:
-        """Return the first sink of a node's rows, or else the first sink below the node."""
+        """Return the first sink of a node's rows, or otherwise the first sink below the node."""
         return (self.sinks_of(node.name) or self.sinks_below(node))[0]
 
 

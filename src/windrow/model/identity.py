@@ -1,8 +1,8 @@
-"""Identity of rows: a stream identifies each row by the records it is made of, their places in a log, or an `ID`.
+"""Identity of rows: a stream identifies each row by the places in a log of the records behind it, or by an `ID`.
 
-Branches of a union can share rows, as two selections from one stream do: then the union identifies its rows by their
-branch as well. If they cannot share rows (different sources, the outputs of a split, a deduplication and its
-duplicates), a row has the same identity in the union as in its branch.
+The branches of a union can share rows, for example if they are two selections from one stream. The union then
+identifies its rows by their branch as well. If the branches cannot share rows (different sources, the outputs of a
+split, a deduplication and its duplicates), a row has the same identity in the union as in its branch.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from windrow.model.graph import Graph
 
 
 def is_by_branch(graph: Graph, node: n.SelectNode) -> bool:
-    """Return whether a union identifies rows by their branch too, because two branches can share a row."""
+    """Return True if a union also identifies rows by their branch, because two branches can share a row."""
     return any(can_share_rows(graph, *both) for both in combinations(node.inputs, 2))
 
 
 def is_behind_process(graph: Graph, stream: str) -> bool:
-    """Return whether rows of a stream can derive from rows that a process function emitted."""
+    """Return True if rows of a stream can derive from rows that a process function emitted."""
     node = graph.producer(stream)
     if isinstance(node, n.ProcessNode):
         return True
@@ -29,10 +29,10 @@ def is_behind_process(graph: Graph, stream: str) -> bool:
 
 
 def is_of_log(graph: Graph, stream: str) -> bool:
-    """Return whether the rows of a stream are (a selection of) the records of a log, each with its place there.
+    """Return True if the rows of a stream are records of a log, or a selection of them, each with its place in the log.
 
-    The rows of a window, a join, a table or a process function are not, nor those of a lookup that a later version of
-    the table's row can change.
+    This is not true of the rows of a window, a join, a table or a process function, nor of a lookup that a later
+    version of the table's row can change.
     """
     node = graph.producer(stream)
     if isinstance(node, n.LookupNode) and node.as_of == "order":
@@ -43,10 +43,10 @@ def is_of_log(graph: Graph, stream: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def can_share_rows(graph: Graph, first: str, second: str) -> bool:
-    """Return whether two streams can have rows with the same identity; True in doubt.
+    """Return True if two streams can have rows with the same identity, or if that is uncertain.
 
-    Follows the streams upwards, always the one that comes later in the graph. So they meet at their nearest common
-    ancestor, which decides whether they can share rows.
+    The streams are followed upwards, each time from the one that comes later in the graph. So they meet at their
+    nearest common ancestor, which decides whether they can share rows.
     """
     if first == second:
         return True
@@ -70,7 +70,7 @@ def can_share_rows(graph: Graph, first: str, second: str) -> bool:
 
 
 def _above(graph: Graph, stream: str) -> tuple[str, ...]:
-    """Return the inputs of a stream that pass on the identity of their rows, whole or as the elements of an array."""
+    """Return the inputs of a stream whose rows keep their identity in it, whole or as the elements of an array."""
     node = graph.producer(stream)
     if isinstance(node, n.FilterNode | n.FlatMapNode | n.ProcessNode):
         return node.inputs
@@ -99,7 +99,7 @@ _Parts = tuple[str, ...]
 
 
 def _parts(graph: Graph, stream: str) -> frozenset[_Parts]:
-    """Return the combinations of streams whose records make a row of a stream; a join combines those of its sides."""
+    """Return the combinations of streams whose records can form a row of a stream; a join combines its two sides."""
     node = graph.producer(stream)
     if above := _above(graph, stream):
         found = frozenset().union(*(_parts(graph, name) for name in above))
@@ -117,7 +117,7 @@ def _parts(graph: Graph, stream: str) -> frozenset[_Parts]:
 
 
 def _can_be_alike(graph: Graph, first: _Parts, second: _Parts) -> bool:
-    """Return whether two rows can be made of the same records."""
+    """Return True if two rows can be made of the same records."""
     if len(first) != len(second):
         # these rows differ, but a row of a further join can be made of the shorter and another row, or of the longer
         return True

@@ -1,4 +1,4 @@
-"""Nodes of a graph: sources, the streams between, and sinks."""
+"""Nodes of a graph: sources, streams and sinks."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from windrow.model.windows import Window
 
 @dataclass(frozen=True)
 class SourceNode:
-    """Records of a log, decoded, with derived fields and event times; they have no key yet.
+    """The decoded records of a log, with derived fields and event times, but without a key.
 
-    A record that is `lateness` microseconds or more behind the watermark is written to the late output only; None
-    means no limit.
+    A record that is `lateness` microseconds or more behind the watermark is written only to the late output; None means
+    no limit.
     """
 
     name: str
@@ -33,17 +33,17 @@ class SourceNode:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """No fields."""
+        """An empty key, because records get their key in later nodes."""
         return ()
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """No nodes."""
+        """No inputs, because a source reads no other node."""
         return ()
 
     @property
     def is_by_reading(self) -> bool:
-        """Whether event times are the times at which a file was read, because its rows have no time of their own."""
+        """Whether event times are the times at which a file was read, because its rows contain no event time."""
         time = self.time
         if not isinstance(self.source, FileSource) or not isinstance(time.watermark, Delay | DelayByPartition):
             return False
@@ -55,7 +55,7 @@ class SourceNode:
 class SelectNode:
     """The records of the nodes `inputs` (their union) for which the condition `where` is true.
 
-    `derive` adds fields, then `select` keeps only the fields it names (None: all). `where` and `derive` are over the
+    `derive` adds fields, and `select` then keeps only these fields (None: all fields). `where` and `derive` use the
     fields of the inputs, which are the same for all inputs.
     """
 
@@ -75,20 +75,21 @@ class _OfOne:
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """The input."""
+        """The input, as the only one."""
         return (self.input,)
 
     @property
     def share(self) -> float:
-        """The share of its input's records that its stream has, if the node alone says so; else 1."""
+        """The share of the input's records that are in the node's stream, if the node determines it; otherwise 1."""
         return 1.0
 
 
 @dataclass(frozen=True)
 class SplitNode(_OfOne):
-    """The records of the node `input`, each in the first of the outputs whose condition is true.
+    """The records of the node `input`, each in the first output whose condition is true.
 
-    Each output is a stream named ``node.output``. `other` names the output for all other records; None drops them.
+    Each output is a stream named ``node.output``. `other` is the name of the output for all other records; if it is
+    None, these records are dropped.
     """
 
     outputs: tuple[Derive, ...]
@@ -97,11 +98,11 @@ class SplitNode(_OfOne):
 
 @dataclass(frozen=True)
 class FlatMapNode(_OfOne):
-    """One record for each element of the array `field` of the records of the node `input`.
+    """One record for each element of the array `field` in the records of the node `input`.
 
-    It has the other fields of its input record and the fields of the element; an element that is not a struct becomes
-    the field `element` (None: the array's name). `position` names a field for the index of the element, from 0. With
-    `outer`, a record without elements yields one record with null in place of the element.
+    It has the fields of the element and the other fields of the input record. An element that is not a struct becomes
+    the field `element` (None: the name of the array). `position` is the name of a field for the index of the element,
+    from 0. With `outer`, a record without elements yields one record with null in place of the element.
     """
 
     field: str
@@ -112,11 +113,11 @@ class FlatMapNode(_OfOne):
 
 @dataclass(frozen=True)
 class DeduplicateNode(_OfOne):
-    """The records of the node `input` without duplicates: copies of a `key` within a span of event time.
+    """The records of the node `input` without duplicates, which have the same `key` within a span of event time.
 
     A record is a duplicate if an earlier record with its key was accepted, and their event times are less than `within`
-    microseconds apart. Earlier means in the order of watermarks over all partitions, or with the scope ``partition`` in
-    the order of the key's only partition. The duplicates are the stream ``node.duplicates``.
+    microseconds apart. Whether a record is earlier is decided in watermark order over all partitions, or with the scope
+    ``partition`` in the order of the key's only partition. The duplicates form the stream ``node.duplicates``.
     """
 
     key: tuple[str, ...]
@@ -128,9 +129,9 @@ class DeduplicateNode(_OfOne):
 
 @dataclass(frozen=True)
 class SampleNode(_OfOne):
-    """Each `every`-th record of a `key` of the node `input`, counted from the first.
+    """Every `every`-th record of each `key` of the node `input`.
 
-    Records of a key are counted in the order of watermarks over all partitions; the others are in no stream.
+    The records of a key are counted in watermark order over all partitions. The other records are dropped.
     """
 
     key: tuple[str, ...]
@@ -140,7 +141,7 @@ class SampleNode(_OfOne):
 
     @property
     def share(self) -> float:
-        """One of `every`."""
+        """One in `every` records."""
         return 1 / self.every
 
 
@@ -148,9 +149,9 @@ class SampleNode(_OfOne):
 class JoinNode:
     """The pairs of records of the nodes `left` and `right` with the same key, near each other in event time.
 
-    The right record is at most `before` microseconds earlier than the left record, and at most `after` microseconds
-    later, by event time. The fields `key` of the left record equal the fields `right_key` of the right record. `how`
-    names the sides whose records are also emitted without a partner, with null in the other side's fields.
+    By event time, the right record is at most `before` microseconds earlier than the left record, and at most `after`
+    microseconds later. The fields `key` of the left record equal the fields `right_key` of the right record. `how` is
+    the side, or both sides, whose records are also emitted without a partner, with null in the other side's fields.
     """
 
     name: str
@@ -170,7 +171,7 @@ class JoinNode:
 
 @dataclass(frozen=True)
 class TableNode(_OfOne):
-    """The last record of each `key` of the node `input`, in the order of watermarks over all partitions.
+    """The last record of each `key` of the node `input`, in watermark order over all partitions.
 
     A record for which the condition `deleted` is true removes the row of its key. The stream is the table's changelog;
     ``node.versions`` has all records, for lookups as of event time.
@@ -184,14 +185,14 @@ class TableNode(_OfOne):
 class LookupNode:
     """The records of the node `left`, each with the row of its key in the table `table`.
 
-    As of event time, that is the latest version whose event time is not after the record's own. It is looked up when
-    the record arrives; versions that arrive later, while the watermark is less than `revise` microseconds past the
-    record's event time, replace it. (None: the lateness of the table's source, or else of the record's.) As of the
-    order of watermarks, it is the row at the record's position, whatever its event time, and is never replaced. `how`
-    decides whether records without a row are dropped.
+    If `as_of` is ``event_time``, that is the latest version of the row whose event time is not after the record's. It
+    is looked up when the record arrives. Versions that arrive later replace it, as long as the watermark is less than
+    `revise` microseconds past the record's event time. (None means the lateness of the table's source, or else of the
+    record's.) If `as_of` is ``order``, it is the current row at the record's position in watermark order, whatever the
+    row's event time, and it is never replaced. `how` decides whether records without a row are dropped.
 
     Records and versions are partitioned by key. With `broadcast`, every key group has all versions, and records are
-    spread over the key groups whatever their key.
+    spread over the key groups regardless of their key.
     """
 
     name: str
@@ -206,7 +207,7 @@ class LookupNode:
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """The records, and the versions of the table."""
+        """The stream of records, and the stream of the table's versions."""
         return (self.left, versions_of(self.table))
 
     @property
@@ -219,7 +220,7 @@ class LookupNode:
 class TableJoinNode:
     """The join of two tables `left` and `right`, as in SQL: a row for each pair of rows with the same key.
 
-    The result is a table too, and changes with both.
+    The result is also a table, and is updated when either table changes.
     """
 
     name: str
@@ -239,7 +240,8 @@ class TableJoinNode:
 class WindowNode(_OfOne):
     """The aggregates of each window and key of the node `input`.
 
-    `derive` adds to the fields of the input. `salt` is the number of key groups over which a key's records are spread.
+    `derive` adds fields to those of the input. `salt` is the number of key groups over which the records of a key are
+    spread.
     """
 
     key: tuple[str, ...]
@@ -268,7 +270,7 @@ class ProcessNode(_OfOne):
 
 @dataclass(frozen=True)
 class RulesNode(_OfOne):
-    """The alerts that rules raise for the records of the node `input`; only short forms have such a node."""
+    """The alerts that rules raise for the records of the node `input`; only graphs in the short form have this node."""
 
     key: tuple[str, ...]
     rules: RuleSet
@@ -285,13 +287,13 @@ class SinkNode(_OfOne):
 
 
 ResultNode = WindowNode | ProcessNode | RulesNode
-"""A node whose rows are results by key; its stream is a changelog."""
+"""A node that computes results for each key; its stream is a changelog."""
 
 AnyJoinNode = JoinNode | TableJoinNode | LookupNode
 """A node that joins two streams by key."""
 
 FilterNode = SplitNode | DeduplicateNode | SampleNode
-"""A node whose streams have records of its input as they are, each in one of them or in none."""
+"""A node that passes on records of its input unchanged, each to at most one of its streams."""
 
 KeyedNode = ResultNode | DeduplicateNode | SampleNode | TableNode | AnyJoinNode
 """A node with an operator: its records are partitioned by key."""
@@ -302,17 +304,20 @@ Node = SourceNode | StreamNode | SinkNode
 
 
 def versions_of(table: str) -> str:
-    """Return the name of the stream of the versions of a table's rows."""
+    """Return the name of the stream with all versions of a table's rows."""
     return f"{table}.versions"
 
 
 def operator_outputs(node: Node) -> tuple[str, ...]:
-    """Return the streams that the operator of a node makes; the versions of a table are made before it."""
+    """Return the streams that the operator of a node produces.
+
+    The versions of a table are not included, because they are produced before its operator.
+    """
     return (node.name,) if isinstance(node, TableNode) else tuple(outputs_of(node))
 
 
 def outputs_of(node: Node) -> Iterator[str]:
-    """Yield the names of the streams that a node makes."""
+    """Yield the names of the streams that a node produces."""
     match node:
         case SinkNode():
             return

@@ -11,8 +11,9 @@ _MOST_STATE_PARTITIONS = 16
 
 
 def state_partitions(key_groups: int) -> int:
-    """Return the number of state partitions for a number of key groups on a cluster, which is the tasks of a level.
+    """Return the number of state partitions for a number of key groups on a cluster.
 
-    It is a divisor of 5040, so that key groups are spread evenly over tasks, and at most 16.
+    It is the number of tasks for each level. It is a divisor of 5040, so that key groups are spread evenly over tasks,
+    and at most 16.
     """
     return max(n for n in range(1, _MOST_STATE_PARTITIONS + 1) if n <= key_groups and 5040 % n == 0)

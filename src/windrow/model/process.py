@@ -1,6 +1,6 @@
 """Process functions: a Python function called for each record, with state and timers for each key.
 
-`Context` and `Timer` are what the function receives beside the record.
+The function receives a `Context` with each record and each `Timer`.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from windrow.model.types import DataType, Field
 
 @dataclass(frozen=True)
 class Timer:
-    """A timer that has fired: its name, and the time for which it was set, in event time or processing time."""
+    """A timer that has fired: its name, and the event time or processing time for which it was set."""
 
     name: str
     at: datetime
 
 
 class Context(Protocol):
-    """The key's state, times and timers, and `emit` for rows.
+    """The context of a call: the key's state, times and timers, and `emit` to write rows.
 
-    One object serves all calls: keep data in `state`, which has a handle for each declared state, with the methods
-    ``get(default)``, ``set``, ``clear`` of a value; ``append``, ``get``, ``clear`` of a list; ``get(key, default)``,
-    ``set``, ``delete``, ``items``, ``clear`` of a map. Lists and maps have a length and are iterable.
+    The same object is used for all calls, so keep data in `state`. It has a handle for each declared state. A value has
+    the methods ``get(default)``, ``set`` and ``clear``. A list has ``append``, ``get`` and ``clear``. A map has
+    ``get(key, default)``, ``set``, ``delete``, ``items`` and ``clear``. Lists and maps have a length and are iterable.
     """
 
     @property
@@ -50,29 +50,29 @@ class Context(Protocol):
         ...
 
     def emit(self, /, **values: Any) -> None:  # noqa: ANN401 - of the declared types
-        """Write the key's row, replacing the previous one: a value, or None, for each declared column.
+        """Write the key's row, replacing the previous one; pass a value or None for each declared column.
 
-        Raise TypeError if a column is missing or is not declared, or if a value is not of its type.
+        Raise TypeError if a column is missing or is not declared, or if a value does not have the column's type.
         """
         ...
 
     def timer(self, *, at: datetime, name: str = "") -> None:
-        """Call `on_timer` when the watermark reaches a time; right after this call if it has already reached it.
+        """Call `on_timer` when the watermark reaches a time, or right after this call if it has already reached it.
 
-        A timer replaces the key's timer of the same name. Raise ValueError if `on_timer` sets a timer that is not later
-        than its own, which would repeat forever.
+        The timer replaces the key's timer with the same name. Raise ValueError if `on_timer` sets a timer that is not
+        later than its own, because it would repeat forever.
         """
         ...
 
     def processing_timer(self, *, after: str | timedelta, name: str = "") -> None:
-        """Call `on_processing_timer` at the first tick that is at least `after` from now, by processing time.
+        """Call `on_processing_timer` at the first tick that is at least `after` from now, in processing time.
 
-        A timer replaces the key's timer of the same name.
+        The timer replaces the key's timer with the same name.
         """
         ...
 
     def cancel(self, name: str = "") -> None:
-        """Delete the key's timer of that name, if it is set."""
+        """Delete the key's timer with this name, if it is set."""
         ...
 
 
@@ -86,7 +86,7 @@ class ValueState:
 
 @dataclass(frozen=True)
 class ListState:
-    """Values in the order in which they were appended, for each key."""
+    """A list of values for each key, in the order in which they were appended."""
 
     name: str
     type: DataType
@@ -111,10 +111,10 @@ ProcessFunction = Callable[[Context, Any], None]
 class Process:
     """A function that is called for each record of a key, with the key's state.
 
-    `returns` are the columns of the rows that it emits, one row a key. An entry of state expires `ttl` microseconds of
-    event time after it was written, and a key (with its row) `ttl` after its last call. Records come in the `order` of
-    the log or, held until the watermark has passed them, of event time. `on_timer` is called for timers of event time,
-    `on_processing_timer` for timers of processing time.
+    `returns` are the columns of the rows that it emits, one row per key. An entry of state expires `ttl` microseconds
+    of event time after it was written, and a key (with its row) `ttl` after its last call. Records are processed in the
+    `order` of the log, or in order of event time, for which they wait until the watermark has passed them. `on_timer`
+    is called for timers in event time, `on_processing_timer` for timers in processing time.
     """
 
     function: ProcessFunction

@@ -1,4 +1,4 @@
-"""Secrets in settings: references to secrets, and masked texts for print-outs.
+"""Secrets in settings: references to secrets, and the masking of secrets in printed text.
 
 A reference is ``${NAME}`` (an environment variable) or ``${file:PATH}`` (a file).
 """
@@ -28,17 +28,17 @@ _SECRET_OPTION = re.compile(
 
 
 def given_reference(name: str, value: str) -> str:
-    """Return a reference that holds its own value; it is printed as ``${NAME}``."""
+    """Return a reference that contains its own value; it is printed as ``${NAME}``."""
     return f"${{{name}:={quote(value, safe='')}}}"
 
 
 def is_reference(text: str) -> bool:
-    """Whether a text is a reference and nothing else."""
+    """Return True if a text is a single reference and nothing else."""
     return _SECRET_REFERENCE.fullmatch(text) is not None
 
 
 class _MarkedText:
-    """A text with a mark in place of each reference; a mark has no character that has a meaning in a URL."""
+    """A text with a mark in place of each reference; marks have no characters with a meaning in URLs."""
 
     def __init__(self, text: str, pattern: re.Pattern[str] = _SECRET_REFERENCE) -> None:
         self._found = list(pattern.finditer(text))
@@ -46,12 +46,15 @@ class _MarkedText:
         self.text = pattern.sub(lambda _: f"\0{next(numbers)}\0", text)
 
     def hide(self, secret: str) -> str:
-        """Return *** for a secret; a reference without a default, which itself may be secret, is returned unchanged."""
+        """Return *** for a secret; an empty text, or the mark of a reference without a default, is returned unchanged.
+
+        A reference with a default is masked, because the default may be a secret.
+        """
         mark = _MARK.fullmatch(secret)
         return secret if not secret or (mark is not None and _is_public(self._found[int(mark[1])][0])) else MASK
 
     def restore(self, masked: str) -> str:
-        """Return a masked text with its references restored, without the secrets in these."""
+        """Return a masked text with its references restored, except for secrets in their defaults or values."""
         return _MARK.sub(lambda mark: _mask_default(self._found[int(mark[1])]), masked)
 
 
@@ -77,9 +80,9 @@ _WORDS = re.compile(r"(\b(?:ssl)?password\s*=\s*)(.+)", re.IGNORECASE | re.DOTAL
 def mask_url(url: str) -> str:
     """Return a URL, or several separated by commas, with *** for passwords in the address or the parameters.
 
-    If a URL is ambiguous, for example because an ``@`` or a slash of the password is not percent-encoded, everything
-    that may belong to the password is masked. Parameters unknown to libpq are masked. References (``${NAME}``) are
-    kept, but their defaults are masked.
+    If a URL is ambiguous, for example because an ``@`` or a slash in the password is not percent-encoded, everything
+    that may belong to the password is masked. Parameters that libpq does not know are masked. References (``${NAME}``)
+    are kept, but passwords in their defaults are masked.
     """
     marked = _MarkedText(url)
     several = re.split(r",(?=\s*https?://)", marked.text)
@@ -114,7 +117,7 @@ def _mask_one_url(url: str, marked: _MarkedText) -> str:
 
 
 def _mask_default(reference: re.Match[str]) -> str:
-    """Return a reference with *** for a password in its default, and without the value that it may hold."""
+    """Return a reference with *** for a password in its default, and without the value that it may contain."""
     if reference["given"] is not None:
         return f"${{{reference['given']}}}"
     if reference["default"] is None:
@@ -123,7 +126,7 @@ def _mask_default(reference: re.Match[str]) -> str:
 
 
 def _is_public(text: str) -> bool:
-    """Whether a text is only a reference: without a default or other text, which may be secret."""
+    """Return True if a text is a single reference that contains no default and no value, which may be secret."""
     match = _SECRET_REFERENCE.fullmatch(text)
     return match is not None and match["default"] is None and match["given"] is None
 
@@ -132,7 +135,7 @@ _LOGIN_AND_HOST = re.compile(rf"(?:[^/?#@]*@)?(?P<host>{_HOST})(?P<rest>[/?#][^@
 
 
 def mask_webhook(url: str) -> str:
-    """Return the URL of a webhook with *** for all but the host: for many services the path is the credential."""
+    """Return the URL of a webhook with *** for all but the host, because many services have the secret in the path."""
     if _is_public(url):
         return url
     if is_reference(url):
@@ -149,7 +152,10 @@ def mask_webhook(url: str) -> str:
 
 
 def mask_option(name: str, value: str) -> str:
-    """Return the value of a client's option: *** if its name is that of a secret, and a URL with a masked password."""
+    """Return the value of a client's option with secrets masked.
+
+    The whole value is masked if the option's name suggests a secret; in a URL, only a password is masked.
+    """
     if _SECRET_OPTION.search(name):
         return value if _is_public(value) else MASK
     return mask_url(value) if "://" in value else value
@@ -159,7 +165,7 @@ _URL_WORD = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s'\"]+")
 
 
 def mask_urls(text: str) -> str:
-    """Return a text of another library with *** for the passwords in its URLs."""
+    """Return a text from another library with *** for the passwords in its URLs."""
     return _URL_WORD.sub(lambda match: mask_url(match[0]), text)
 
 
@@ -171,7 +177,7 @@ _ASSIGNED = re.compile(
 
 
 def mask_arguments(arguments: tuple[str, ...]) -> tuple[str, ...]:
-    """Return a command's arguments with *** for recognisable secrets: in URLs, headers and defaults of references."""
+    """Return a command's arguments with *** for secrets in URLs, headers, settings and the defaults of references."""
     return tuple(map(_mask_argument, arguments))
 
 
@@ -186,7 +192,10 @@ _DEFAULT = re.compile(r"(\$\{[A-Za-z_][A-Za-z0-9_]*:-)([^}]+)\}")
 
 
 def redact(text: str, secrets: Iterable[str]) -> str:
-    """Return a text of another program or library with *** for each secret, and each line of one, however encoded."""
+    """Return a text from another program or library with *** for each secret and each line of a secret.
+
+    Secrets are also found in encoded form.
+    """
     words = {strip_quotes(word) for secret in secrets for word in (secret, *secret.splitlines())}
     longest_first = sorted((word for word in words if len(word) >= _SHORTEST_SECRET), key=len, reverse=True)
     if not longest_first:
@@ -204,14 +213,14 @@ def references_in(text: str) -> list[str]:
 
 
 def fill_placeholders(text: str) -> str:
-    """Return a text with the default, or a digit (valid as a port), for each reference, to check its form."""
+    """Replace each reference in a text by its default, or a digit (which is a valid port), to check the text's form."""
     return _SECRET_REFERENCE.sub(lambda match: match["default"] or "1", text)
 
 
 def resolve_references(text: str, called: str, encode: Callable[[str], str]) -> str:
     """Return a text with its references resolved; `encode` is applied to a value that is part of a longer text.
 
-    Raise InputError, which names the setting `called` and never a value, if a reference cannot be resolved.
+    If a reference cannot be resolved, raise an InputError that names the setting `called`, and never a value.
     """
     if is_reference(text):
         return _SECRET_REFERENCE.sub(lambda match: _referenced_value(match, called), text)
@@ -219,7 +228,7 @@ def resolve_references(text: str, called: str, encode: Callable[[str], str]) -> 
 
 
 def resolve_arguments(arguments: tuple[str, ...], called: str) -> tuple[str, ...]:
-    """Return a command's arguments with references resolved, and ``${`` for ``$${``; raise InputError."""
+    """Return a command's arguments with references resolved, and ``${`` in place of ``$${``; raise InputError."""
 
     def value(match: re.Match[str]) -> str:
         return "${" if match["escape"] else _referenced_value(match, called)
@@ -228,7 +237,7 @@ def resolve_arguments(arguments: tuple[str, ...], called: str) -> tuple[str, ...
 
 
 def referenced_values(texts: Iterable[str]) -> set[str]:
-    """Return the values of the references in some texts that can be resolved."""
+    """Return the values of all references in some texts; skip references that cannot be resolved."""
     found = set()
     for text in texts:
         for match in _SECRET_REFERENCE.finditer(text):
@@ -257,5 +266,5 @@ def _referenced_value(match: re.Match[str], called: str) -> str:
 
 
 def escape_jaas(text: str) -> str:
-    """Escape a text for use between the quotes of a JAAS option."""
+    """Escape a text for use within the quotes of a JAAS option."""
     return text.replace("\\", "\\\\").replace('"', '\\"')

@@ -10,11 +10,11 @@ Severity = Literal["low", "medium", "high", "critical"]
 
 @dataclass(frozen=True)
 class Rule:
-    """A condition over a record, its neighbours (`prev`, `next`) and the recent ones (`recent`) of its key.
+    """A condition over a record, its neighbours (`prev`, `next`) and the recent records (`recent`) of its key.
 
-    An alert has the values of `evidence` (names and SQL expressions) as JSON, and the text `say`, a template in which
-    ``{NAME}`` is an item of evidence, a field of the record, ``prev.FIELD`` or ``next.FIELD``. Without `say` the text
-    is the rule's name.
+    An alert contains the values of `evidence` (names and SQL expressions) as JSON, and the text `say`. This is a
+    template in which ``{NAME}`` is an item of evidence, a field of the record, ``prev.FIELD`` or ``next.FIELD``. By
+    default, the text is the rule's name.
     """
 
     name: str
@@ -36,7 +36,7 @@ class Recent:
 class FileList:
     """A named list in the file `path`: its lines, or the column `column` of a CSV file.
 
-    `entries` are the contents when the file was read; None before that.
+    `entries` is the content of the list; it is None until the file has been read.
     """
 
     name: str
@@ -49,8 +49,8 @@ class FileList:
 class TopicList:
     """A named list in a Kafka topic at the brokers of the source: the keys of records that have a value.
 
-    A key is a text, or with `field` a JSON object with the entry in that field. A realtime run follows the topic,
-    other hosts read it once. `entries` are the contents when it was read; None before that.
+    A key is text, or if `field` is set, a JSON object with the entry in that field. A realtime run follows the topic;
+    other hosts read it once. `entries` is the content of the list; it is None until the topic has been read.
     """
 
     name: str
@@ -64,7 +64,7 @@ RuleList = FileList | TopicList
 
 @dataclass(frozen=True)
 class RulesVersion:
-    """The rules for the records of a partition from an offset on, with `recent` and the names of their lists."""
+    """The rules that apply to a partition's records from an offset on, with `recent` and the names of their lists."""
 
     partition: int
     offset: int
@@ -74,7 +74,7 @@ class RulesVersion:
 
     @staticmethod
     def of(rules: RuleSet, partition: int = 0, offset: int = 0) -> RulesVersion:
-        """Return rules as the version that applies from an offset on."""
+        """Return the version of these rules that applies from an offset on."""
         return RulesVersion(
             partition, offset, rules.rules, rules.recent, tuple(rule_list.name for rule_list in rules.lists)
         )
@@ -82,7 +82,7 @@ class RulesVersion:
 
 @dataclass(frozen=True)
 class ListChange:
-    """Entries added to and removed from a list when the record at an offset of a partition was read."""
+    """Entries that were added to a list and removed from it when the record at an offset of a partition was read."""
 
     partition: int
     offset: int
@@ -93,10 +93,10 @@ class ListChange:
 
 @dataclass(frozen=True)
 class RulesJournal:
-    """The rules and lists that applied when the records of a run were read, by partition in the order of offsets.
+    """The rules and lists that applied when a run read its records, by partition and in the order of offsets.
 
-    The pipeline's own rules apply to a partition without versions; a list without changes in a partition has the
-    entries that are read now.
+    If a partition has no versions, the pipeline's own rules apply to it. If a list has no changes in a partition, its
+    current entries apply.
     """
 
     versions: tuple[RulesVersion, ...] = ()
@@ -107,9 +107,9 @@ class RulesJournal:
 class RuleSet:
     """The rules of a pipeline, with the records and lists that they see.
 
-    A record whose field `unique` equals that of an earlier record of its key and partition changes nothing. A record
+    A record is ignored if its field `unique` equals that of an earlier record of the same key and partition. A record
     that is `lateness` microseconds or more behind the watermark is expired. With `revise`, the rules are applied again
-    to the records after a late one. `journal` is that of the run that is resumed or replayed.
+    to the records that follow a late record. `journal` is the journal of the run that is resumed or replayed.
     """
 
     rules: tuple[Rule, ...]

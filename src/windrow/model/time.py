@@ -15,16 +15,17 @@ from windrow.errors import PipelineError
 
 @dataclass(frozen=True)
 class Delay:
-    """The watermark at a record is its partition's clock minus `micros`."""
+    """A fixed delay: the watermark at a record is its partition's clock minus `micros` microseconds."""
 
     micros: int
 
 
 @dataclass(frozen=True)
 class DelayByPartition:
-    """The watermark at a record is its partition's clock minus the delay of that partition, in microseconds.
+    """A delay for each partition: the watermark at a record is its partition's clock minus the partition's delay.
 
-    `delays` are the partitions with their own delay, in order; all others have `default`.
+    `delays` are pairs of a partition and its delay, in order; all other partitions have the delay `default`. Delays are
+    in microseconds.
     """
 
     default: int
@@ -32,11 +33,11 @@ class DelayByPartition:
 
     @property
     def longest(self) -> int:
-        """The longest of the delays."""
+        """The longest delay of any partition."""
         return max([self.default, *(micros for _, micros in self.delays)])
 
     def of(self, partition: int) -> Delay:
-        """Return the delay of a partition, by its number in the source."""
+        """Return the delay of a partition, given its number in the source."""
         return Delay(dict(self.delays).get(partition, self.default))
 
 
@@ -54,14 +55,17 @@ class Adaptive:
 
 @dataclass(frozen=True)
 class Punctuated:
-    """The records carry the watermark, in `field` (a time of the same type as the event time)."""
+    """Records carry the watermark in `field`, which has the same type as the event time."""
 
     field: str
 
 
 @dataclass(frozen=True)
 class Readings:
-    """The watermark at a record is the clock before its reading minus `micros`; a reading has one event time."""
+    """A fixed delay for a file that is read repeatedly; all records of one reading have the same event time.
+
+    The watermark at a record is the clock before the reading of that record, minus `micros` microseconds.
+    """
 
     micros: int
 
@@ -74,11 +78,13 @@ Watermark = Delay | DelayByPartition | Adaptive | Punctuated
 
 @dataclass(frozen=True)
 class EventTime:
-    """The event time is in `field`; a time more than `future` microseconds ahead of the log timestamp is invalid.
+    """How the event time of records is determined, and what advances the watermark.
 
-    With `sent`, the sending time by the device's clock, event times are corrected by (log timestamp - sent). A
-    partition without records for `idle` microseconds of processing time becomes idle and no longer holds back the low
-    watermark; when all are idle, watermarks stop (hold) or advance with processing time (advance).
+    The event time is in `field`; a time more than `future` microseconds ahead of the log timestamp is invalid. If
+    `sent` is the field with the time at which the device sent the record, by the device's clock, event times are
+    corrected by (log timestamp - sent). A partition without records for `idle` microseconds of processing time becomes
+    idle and no longer holds back the low watermark. When all partitions are idle, watermarks stop (hold) or advance
+    with processing time (advance).
     """
 
     field: str
@@ -98,14 +104,14 @@ UNITS = {
     "d": 86_400_000_000,
 }
 MAX_DURATION = 36_500 * UNITS["d"]
-"""A hundred years: the maximum of delays, windows and spans."""
+"""The maximum length of delays, windows and spans: a hundred years."""
 _DURATION_PART = re.compile(r"([0-9]{1,18})(us|ms|s|m|h|d)")
 DURATION_PATTERN = f"({_DURATION_PART.pattern})+"
 _DURATION = re.compile(DURATION_PATTERN)
 
 
 def parse_duration(text: str) -> int:
-    """Read ``90s``, ``1h30m`` or ``250ms`` as microseconds; raise PipelineError for anything else."""
+    """Parse ``90s``, ``1h30m`` or ``250ms`` as microseconds; raise PipelineError for other text."""
     if not _DURATION.fullmatch(text):
         msg = f"{text!r} is not a duration; write a number and a unit (us, ms, s, m, h, d), such as 10m or 1h30m"
         raise PipelineError(msg)
@@ -113,7 +119,7 @@ def parse_duration(text: str) -> int:
 
 
 def parse_time(text: str) -> int | None:
-    """Read an ISO 8601 time, in UTC if it names no zone, as microseconds; None for anything else."""
+    """Parse an ISO 8601 time as microseconds, in UTC unless it has a zone; return None for other text."""
     try:
         time = datetime.fromisoformat(text)
     except ValueError:
@@ -125,7 +131,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def format_duration(micros: int) -> str:
-    """Write microseconds in the shortest form that `parse_duration` reads back."""
+    """Format microseconds as the shortest text that `parse_duration` can read."""
     if micros == 0:
         return "0s"
     parts = []

@@ -15,12 +15,14 @@ Mode = Literal["retract", "accumulate", "discard"]
 
 @dataclass(frozen=True)
 class Emit:
-    """A window fires at the watermark; records up to `lateness` microseconds late revise it.
+    """When the panes of a window are written, and how late records revise them.
 
-    `early` writes panes before that. `late` is one revision for each late record, one a step, or one for every N of
-    them (and one for the rest when the window is dropped or the input ends). The `mode` of a pane: all records of its
-    window, with the row it replaces retracted (retract) or not (accumulate), or only the records since the last pane
-    (discard). `at_end` is what a bounded run does with windows that are still open at the end of its input.
+    A window fires when the watermark reaches its end. Records up to `lateness` microseconds late revise it. `early`
+    writes panes before it fires. `late` is one revision for each late record, one for each step, or one for every N
+    late records (and one for the rest when the window is dropped or the input ends). `mode` decides what a pane holds:
+    all records of its window, with the row that it replaces retracted (retract) or not (accumulate), or only the
+    records since the last pane (discard). `at_end` is what a bounded run does with windows that are still open at the
+    end of its input.
     """
 
     lateness: int = 0
@@ -41,8 +43,8 @@ class Every:
 class EveryEventTime:
     """Fires when the watermark has advanced by `micros` within the window: at its start + `micros`, + 2 * `micros` ...
 
-    A pane at such a time holds the on-time records whose own watermark is below it; it is omitted if it would equal the
-    previous one. So panes are a function of the log, in whatever partitions a key is.
+    The pane for such a time holds the on-time records whose own watermark is below that time. It is omitted if it would
+    equal the previous pane. So panes depend only on the log, whichever partitions hold the records of a key.
     """
 
     micros: int
@@ -50,7 +52,10 @@ class EveryEventTime:
 
 @dataclass(frozen=True)
 class Records:
-    """Fires at every `number`-th record of a window and key, in log order: on-time records if early, else late ones."""
+    """Fires at every `number`-th record of a window and key, in log order.
+
+    As an early trigger, it counts on-time records; for revisions, it counts late ones.
+    """
 
     number: int
 
@@ -74,7 +79,7 @@ class AllOf:
 
 @dataclass(frozen=True)
 class Repeat:
-    """Fires as `trigger` does, but at most `times` times for a window and key."""
+    """Fires when `trigger` fires, but at most `times` times for a window and key."""
 
     trigger: Trigger
     times: int
@@ -82,10 +87,10 @@ class Repeat:
 
 @dataclass(frozen=True)
 class PaneSoFar:
-    """A window of a key, as a `When` sees it after each on-time record; times are microseconds, UTC.
+    """The state of a key's window that a `When` trigger sees after each on-time record; times are in microseconds, UTC.
 
     `records` is the number of the window's records, `since` the number since its last pane, `panes` the number of its
-    panes, `event_time` that of the record.
+    panes, and `event_time` the event time of the record.
     """
 
     window_start: int
@@ -107,7 +112,7 @@ Trigger = Every | EveryEventTime | Records | AnyOf | AllOf | Repeat | When
 
 
 def each_part(trigger: Trigger | None) -> Iterator[Trigger]:
-    """Yield a trigger and all triggers that it is composed of."""
+    """Yield a trigger and all triggers that are combined in it."""
     if trigger is None:
         return
     yield trigger
@@ -124,10 +129,10 @@ def each_part(trigger: Trigger | None) -> Iterator[Trigger]:
 
 
 def counts_records(trigger: Trigger | None) -> bool:
-    """Return whether some part of a trigger looks at each record."""
+    """Return True if some part of a trigger looks at each record."""
     return any(isinstance(part, Records | When) for part in each_part(trigger))
 
 
 def has_every(trigger: Trigger | None) -> bool:
-    """Return whether some part of a trigger needs ticks of processing time."""
+    """Return True if some part of a trigger needs ticks of processing time."""
     return any(isinstance(part, Every) for part in each_part(trigger))

@@ -1,7 +1,7 @@
 """Data types, and the fields of a record: decoded from its bytes, or derived from decoded fields.
 
-A type prints as in a pipeline file, ``decimal(12,2)``; an optional field, which a record may lack, has a question mark
-after its type. An array is ``array<long>`` or ``array<struct<sku string, qty long>>``.
+A type is printed as in a pipeline file, ``decimal(12,2)``. The type of an optional field, which a record may lack, has
+a question mark. An array is ``array<long>`` or ``array<struct<sku string, qty long>>``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class StringType:
 
 @dataclass(frozen=True)
 class BooleanType:
-    """A JSON true or false."""
+    """True or false, as in JSON."""
 
     def __str__(self) -> str:
         return "boolean"
@@ -33,7 +33,7 @@ class BooleanType:
 
 @dataclass(frozen=True)
 class LongType:
-    """A whole number of 64 bits."""
+    """A 64-bit integer."""
 
     def __str__(self) -> str:
         return "long"
@@ -41,7 +41,7 @@ class LongType:
 
 @dataclass(frozen=True)
 class DoubleType:
-    """An IEEE 754 number of 64 bits, finite."""
+    """A finite 64-bit IEEE 754 number."""
 
     def __str__(self) -> str:
         return "double"
@@ -73,7 +73,7 @@ SimpleType = StringType | BooleanType | LongType | DoubleType | DecimalType | Ti
 
 @dataclass(frozen=True)
 class StructType:
-    """A JSON object as an element of an array: fields with names and types, without aliases and paths."""
+    """A JSON object that is an element of an array; its fields have names and types, but no aliases or paths."""
 
     fields: tuple[Field, ...]
 
@@ -129,7 +129,7 @@ _DECIMAL = re.compile(r"decimal\s*\(\s*([0-9]{1,3})\s*,\s*([0-9]{1,3})\s*\)")
 
 
 def parse_type(text: str, others: Sequence[str] = ()) -> SimpleType:
-    """Parse the type of a single value, as its `str` prints it; raise PipelineError for anything else.
+    """Parse the type of a single value, as its `str` prints it; raise PipelineError for other text.
 
     The message lists these types, and the `others` that are allowed in the same place.
     """
@@ -163,8 +163,8 @@ def parse_type(text: str, others: Sequence[str] = ()) -> SimpleType:
 class Field:
     """A field of a record. An `optional` field is null if a record does not have it.
 
-    A record has it under its name, or in nested objects at `path`, or under one of the names `alias`; the first of
-    these that a record has counts. With `tombstones`, a record with a key but no value (a tombstone) is read as a
+    The field is looked up under its name (or in nested objects at `path`), and then under each name in `alias`; the
+    first that a record has is used. With `tombstones`, a record with a key but no value (a tombstone) is read as a
     record with its key in this field.
     """
 
@@ -177,17 +177,17 @@ class Field:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names under which a record without nested objects may have it."""
+        """The names under which a record without nested objects may have the field."""
         return (self.name, *self.alias)
 
     @property
     def paths(self) -> tuple[tuple[str, ...], ...]:
-        """The paths at which a record may have it, in the order in which they are tried."""
+        """The paths at which a record may have the field, in the order in which they are tried."""
         return (self.path or (self.name,), *((name,) for name in self.alias))
 
     @property
     def type_text(self) -> str:
-        """The type as in a pipeline file: with a question mark if the field is optional."""
+        """The type as in a pipeline file, with a question mark if the field is optional."""
         return f"{self.type}{_OPTIONAL if self.optional else ''}"
 
 
@@ -198,7 +198,7 @@ class Decode:
     fields: tuple[Field, ...]
 
     def field(self, name: str) -> Field:
-        """Return the field of that name; raise KeyError if there is none."""
+        """Return the field with this name; raise KeyError if it does not exist."""
         for field in self.fields:
             if field.name == name:
                 return field
@@ -206,15 +206,15 @@ class Decode:
 
     @property
     def tombstone_key(self) -> Field | None:
-        """The field that the key of a tombstone is read into; None if tombstones are dead letters."""
+        """The field into which the key of a tombstone is read; None if tombstones are dead letters."""
         return next((field for field in self.fields if field.tombstones), None)
 
 
 def parse_field_type(text: str) -> tuple[DataType, bool]:
     """Parse a type, as `Field.type_text` prints it, and whether the field is optional; raise PipelineError otherwise.
 
-    An array is ``array<string>`` or ``array<struct<sku string, price decimal(12,2)?>>``; names that are not plain words
-    are quoted in backquotes, with a backquote in them doubled.
+    An array is ``array<string>`` or ``array<struct<sku string, price decimal(12,2)?>>``. Names that are not plain words
+    are quoted in backquotes, and a backquote in a name is doubled.
     """
     if _NESTED.match(text):
         return _NestedType(text).read()
@@ -244,9 +244,11 @@ class _NestedType:
     def read(self) -> tuple[DataType, bool]:
         type_, optional = self._type(_ARRAY, _STRUCTS), self._takes(_OPTIONAL)
         if isinstance(type_, StructType):
-            self._refuse("a struct is the element of an array; a field in an object has a path, {type: T, path: a.b}")
+            self._refuse(
+                "a struct can only be the element of an array; a field in an object has a path, {type: T, path: a.b}"
+            )
         if self._tokens[self._at]:
-            self._refuse(f"{self._tokens[self._at]!r} is too much")
+            self._refuse(f"{self._tokens[self._at]!r} is not expected here")
         return type_, optional
 
     def _type(self, *others: str) -> DataType | StructType:
@@ -257,7 +259,7 @@ class _NestedType:
             case "array":
                 element = self._type(_STRUCT)
                 if isinstance(element, ArrayType):
-                    self._refuse("an array has no arrays as elements, only structs with arrays")
+                    self._refuse("the elements of an array cannot be arrays, only structs with arrays")
                 made: ArrayType | StructType = ArrayType(element, self._takes(_OPTIONAL))
             case "struct":
                 fields = [self._field()]
@@ -278,7 +280,7 @@ class _NestedType:
         if word == name and not _WORD.fullmatch(name):
             self._refuse(f"{word!r} is not the name of a field; put it in `backquotes`")
         if self._takes(":"):
-            self._refuse(f"there is no colon between a field and its type: {name} TYPE")
+            self._refuse(f"a field and its type are not separated by a colon: write {name} TYPE")
         type_ = self._type(_ARRAY, _STRUCTS)
         if isinstance(type_, StructType):
             self._refuse(f"{name!r} is a struct in a struct; only arrays of structs can be in one")
@@ -287,7 +289,7 @@ class _NestedType:
     def _next(self) -> str:
         word: str = self._tokens[self._at]
         if not word:
-            self._refuse("it ends too early")
+            self._refuse("the text ends too early")
         self._at += 1
         return word
 
@@ -303,7 +305,7 @@ class _NestedType:
 
 @dataclass(frozen=True)
 class Derive:
-    """A field computed by an SQL expression over the decoded fields; like them it can be a key or be aggregated."""
+    """A field that an SQL expression computes from decoded fields; it can be a key or be aggregated, as these can."""
 
     name: str
     sql: str

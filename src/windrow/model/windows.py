@@ -26,7 +26,7 @@ class Tumbling:
 
 @dataclass(frozen=True)
 class Hopping:
-    """Windows [k * slide + offset, k * slide + offset + size) for every whole k; a record is in several."""
+    """Windows [k * slide + offset, k * slide + offset + size) for every whole k; a record can be in several windows."""
 
     size: int
     slide: int
@@ -34,7 +34,7 @@ class Hopping:
 
     @property
     def slice(self) -> int:
-        """The length of the slices that windows share: the longest that divides every window."""
+        """The length of the slices that windows share: the greatest that divides every window."""
         return gcd(self.size, self.slide)
 
 
@@ -51,7 +51,7 @@ class Cumulate:
 
     @property
     def slice(self) -> int:
-        """The length of the slices that windows share: the longest that divides every window."""
+        """The length of the slices that windows share: the greatest that divides every window."""
         return self.step
 
 
@@ -77,10 +77,10 @@ class Calendar:
 
 @dataclass(frozen=True)
 class Session:
-    """Records of a key less than `gap` apart are in one window, [first, last + gap).
+    """Windows of records of one key that are less than `gap` apart: [first, last + gap).
 
-    With `by` each record has its own gap: the SQL expression returns it in seconds, more than 0 and at most `gap`.
-    Records are in one window if their own windows [t, t + gap) overlap.
+    If `by` is set, each record has its own gap: this SQL expression returns it in seconds, more than 0 and at most
+    `gap`. Records are then in one window if their own windows [t, t + gap) overlap.
     """
 
     gap: int
@@ -104,13 +104,13 @@ _CALENDAR_UNITS: dict[str, CalendarUnit] = {unit: unit for unit in get_args(Cale
 
 
 def parse_calendar_size(text: str) -> tuple[int, CalendarUnit] | None:
-    """Parse ``1 day`` (a number, a space and a unit); None for anything else, such as the duration ``1d``."""
+    """Parse ``1 day`` (a number, a space and a unit); return None for other text, such as the duration ``1d``."""
     size = _CALENDAR_SIZE.fullmatch(text.strip())
     return (int(size[1]), _CALENDAR_UNITS[size[2]]) if size else None
 
 
 def parse_day(text: str) -> date:
-    """Parse a day such as ``2026-04-01``; raise PipelineError for anything else."""
+    """Parse a day such as ``2026-04-01``; raise PipelineError for other text."""
     try:
         return date.fromisoformat(text)
     except ValueError as exc:
@@ -119,5 +119,5 @@ def parse_day(text: str) -> date:
 
 
 def format_calendar_size(count: int, unit: CalendarUnit) -> str:
-    """Write a calendar window's size so that it reads back."""
+    """Format the size of a calendar window as text that `parse_calendar_size` can read."""
     return f"{count} {unit}{'' if count == 1 else 's'}"

@@ -33,7 +33,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 INTERRUPTED = 130
 _DEBUG = "WINDROW_DEBUG"
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO}
-"""Errors of disks and devices, which are not defects of windrow."""
+"""Errors of disks and devices, which are not bugs in windrow."""
 NEEDS_NO_SPARK = "; --host memory needs none"
 
 
@@ -48,7 +48,7 @@ def is_given(name: str) -> bool:
 
 
 def refuse_options(names: Iterable[str], host: str) -> None:
-    """Raise InputError if the command line has one of these parameters, which the host does not use."""
+    """Raise InputError if the command line sets one of these parameters, because the host does not use it."""
     given = [f"--{name.replace('_', '-')}" for name in names if is_given(name)]
     if given:
         msg = f"--host {host} does not use {' and '.join(given)}: leave {'it' if len(given) == 1 else 'them'} out"
@@ -56,7 +56,7 @@ def refuse_options(names: Iterable[str], host: str) -> None:
 
 
 def json_option(function: F) -> F:
-    """Add ``--json``, which the function receives as `as_json`; errors are then JSON too, on stderr."""
+    """Add ``--json``, which the function receives as `as_json`; with it, errors are also JSON, on stderr."""
     help_ = "Print one JSON object on stdout; an error is a JSON object on stderr."
     return click.option("--json", "as_json", is_flag=True, help=help_)(function)
 
@@ -117,7 +117,7 @@ def _message_and_code(exc: Exception) -> tuple[str, int]:
             return f"{exc.filename or 'the output'} cannot be written: {exc.strerror}", 1
         case _:
             advice = (
-                "This is a defect of windrow. `windrow --debug COMMAND ...` (or WINDROW_DEBUG=1) shows the stack trace;"
+                "This is a bug in windrow. `windrow --debug COMMAND ...` (or WINDROW_DEBUG=1) shows the stack trace;"
                 " please report it."
             )
             return f"unexpected {described(exc)}\n{advice}", 1
@@ -137,7 +137,7 @@ def echo_error(text: str) -> None:
 
 @contextmanager
 def report_spark_start(*, quiet: bool, advice: str = "", tell: Callable[[str], None] = echo_error) -> Iterator[None]:
-    """Report by `tell` that Spark is starting, which takes a while, with advice; not if `quiet`."""
+    """Report that Spark is starting, which takes a while, with `advice`, through `tell`; do nothing if `quiet`."""
     if quiet:
         yield
         return
@@ -158,7 +158,7 @@ def report_spark_start(*, quiet: bool, advice: str = "", tell: Callable[[str], N
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Let Ctrl-C end the body without a message."""
+    """Let Ctrl-C interrupt the block, without log messages about the interrupted call."""
     kept = signal.signal(signal.SIGINT, raise_interrupt)
     try:
         yield
@@ -167,14 +167,14 @@ def interruptible() -> Iterator[None]:
 
 
 def end_process(number: int, frame: FrameType | None) -> NoReturn:
-    """End the process at once on Ctrl-C, without an exception that a library could print the stack of."""
+    """End the process at once on Ctrl-C, without raising an exception whose stack trace a library could print."""
     del number, frame
     os._exit(INTERRUPTED)
 
 
 @contextmanager
 def ending_at_once() -> Iterator[None]:
-    """Let Ctrl-C end the process during imports in the body, unless the program has a handler of its own."""
+    """Let Ctrl-C end the process at once while the block imports modules, unless the program has its own handler."""
     is_free = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if not is_free or threading.current_thread() is not threading.main_thread():
         yield

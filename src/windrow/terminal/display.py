@@ -10,7 +10,7 @@ from windrow.telemetry.numbers import printable
 
 
 class Text(str):
-    """Text that a Python prompt and a notebook show in lines and without quotes."""
+    """Text that a Python prompt and a notebook display as lines, without quotes."""
 
     __slots__ = ()
 
@@ -19,7 +19,7 @@ class Text(str):
 
 
 def cells(row: Iterable[Any]) -> list[str]:
-    """Return the values of a row as text, empty for null."""
+    """Return the values of a row as text; null becomes an empty string."""
     return ["" if value is None else str(value).lower() if isinstance(value, bool) else str(value) for value in row]
 
 
@@ -29,7 +29,7 @@ def null_text(value: object) -> str:
 
 
 def aligned(columns: Sequence[str], rows: Sequence[Sequence[Any]], numeric: Sequence[bool]) -> Iterator[str]:
-    """Yield rows as lines below a line with the names of the columns, numbers aligned to the right."""
+    """Yield a table as lines: a header, and a line for each row, with numbers aligned to the right."""
     from rich.cells import cell_len  # noqa: PLC0415 - `windrow status` starts without it
 
     lines = [[printable(text) for text in row] for row in (columns, *map(cells, rows))]
@@ -43,7 +43,7 @@ def aligned(columns: Sequence[str], rows: Sequence[Sequence[Any]], numeric: Sequ
 
 
 def html_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], numeric: Sequence[bool]) -> str:
-    """Return rows as an HTML table, below the names of the columns."""
+    """Return an HTML table with a header, and numbers aligned to the right."""
     sides = ["right" if is_number else "left" for is_number in numeric]
 
     def line(tag: str, texts: Iterable[str]) -> str:
@@ -57,7 +57,7 @@ def html_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], numeric: S
 
 
 def html_lines(*lines: str) -> str:
-    """Return paragraphs of HTML."""
+    """Return an HTML paragraph for each line."""
     return "".join(f"<p>{_html(line)}</p>\n" for line in lines)
 
 

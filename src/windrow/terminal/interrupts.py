@@ -1,8 +1,8 @@
-"""Signals that end a run: the first asks it to stop, a second one ends it at once.
+"""Signals that end a run: the first asks it to stop, and a second ends it at once.
 
-The first can be Ctrl-C (SIGINT), SIGTERM or SIGHUP, which a closing terminal sends. The second is Ctrl-C or SIGTERM,
-whatever the first was. A later SIGHUP is ignored, because the kernel and the shell both send one when a terminal
-closes.
+The first can be Ctrl-C (SIGINT), SIGTERM or SIGHUP, which is sent when a terminal closes. The second is Ctrl-C or
+SIGTERM, whatever the first was. A later SIGHUP is ignored, because the kernel and the shell both send one when a
+terminal closes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 _AGAIN = (signal.SIGINT, signal.SIGTERM)
-"""The signals that end a run at once that has been asked to stop."""
+"""The signals that end a run at once after it has been asked to stop."""
 SIGNALS = (*_AGAIN, signal.SIGHUP)
 _STOPPING = "stopping after this step (again to stop at once)"
 _CLOSED = "the terminal was closed: stopping after this step"
@@ -39,11 +39,11 @@ def raise_interrupt(number: int, frame: FrameType | None) -> NoReturn:
 
 @contextmanager
 def stopping(tell: Callable[[str], None], *, passes_on: bool = False) -> Iterator[Callable[[Callable[[], None]], None]]:
-    """Let the first signal ask the run to stop, with a message by `tell`, and the second end it at once.
+    """Let the first signal ask the run to stop, which is reported through `tell`, and let the second end it at once.
 
-    A hang-up that is ignored, as by nohup, stays ignored. With `passes_on` the program's own handler is called for the
-    signal when the run has ended; without one, SIGTERM and SIGHUP end the program by SystemExit, and Ctrl-C ends only
-    the run. Only the main thread gets signals: in another thread no handler is changed, and the run stops when the
+    If SIGHUP is ignored, as under nohup, it stays ignored. With `passes_on`, the program's own handler of the signal is
+    called when the run has ended. If it has none, SIGTERM and SIGHUP raise SystemExit, and Ctrl-C ends only the run.
+    Only the main thread receives signals. In any other thread, no handler is changed, and the run stops when the
     interpreter exits.
     """
     if threading.current_thread() is not threading.main_thread():
@@ -64,7 +64,7 @@ def stopping(tell: Callable[[str], None], *, passes_on: bool = False) -> Iterato
 
 
 class _Signals:
-    """The signals that `came` during a run, and the handlers from before it."""
+    """The signals received during a run (`came`), and the handlers that were set before it (`kept`)."""
 
     def __init__(self, tell: Callable[[str], None]) -> None:
         self.came: list[tuple[int, FrameType | None]] = []
@@ -74,7 +74,7 @@ class _Signals:
         self._stop: Callable[[], None] = lambda: None
 
     def on_start(self, stop: Callable[[], None]) -> None:
-        """Call `stop` at the first signal, or now if the signal came during an earlier part of the run."""
+        """Call `stop` at the first signal, or now if a signal was received during an earlier part of the run."""
         self._stop = stop
         if self.came:
             stop()
@@ -83,7 +83,6 @@ class _Signals:
             signal.signal(number, self._ask)
 
     def restore(self) -> None:
-        """Restore the handlers."""
         for number, handler in self.kept.items():
             signal.signal(number, handler)
 
@@ -104,7 +103,7 @@ class _Signals:
 
 
 def _pass_on(number: int, frame: FrameType | None, handler: object) -> None:
-    """Call the program's handler of a signal, or end the program in order if it has none."""
+    """Call the program's own handler of a signal; if it has none, raise SystemExit, except after Ctrl-C."""
     if handler in (signal.SIG_IGN, signal.default_int_handler):  # a tuple, as a handler may not be hashable
         return
     if callable(handler):
@@ -114,10 +113,10 @@ def _pass_on(number: int, frame: FrameType | None, handler: object) -> None:
 
 
 def end_in_order(is_active: Callable[[], bool]) -> None:
-    """Let SIGTERM and SIGHUP end the program by SystemExit while `is_active`, unless it has handlers of its own.
+    """Let SIGTERM and SIGHUP raise SystemExit while `is_active` returns True, unless the program has its own handlers.
 
-    The interpreter then waits for runs in the background before it exits. A second SIGTERM ends the process at once.
-    Outside of the main thread, nothing changes.
+    The interpreter then waits for background runs before it exits. A second SIGTERM ends the process at once. Outside
+    the main thread, this function does nothing.
     """
     if threading.current_thread() is not threading.main_thread():
         return
@@ -138,7 +137,7 @@ def end_in_order(is_active: Callable[[], bool]) -> None:
 
 
 def _leave_terminal() -> None:
-    """Redirect output from a closed terminal, where each write would fail, to nowhere."""
+    """Discard further output to a closed terminal, because each write to it would fail."""
     for number in (1, 2):
         try:
             termios.tcgetattr(number)
@@ -150,7 +149,7 @@ def _leave_terminal() -> None:
 
 
 _IN_THREADS: dict[threading.Event, Callable[[], None]] = {}
-"""The functions that stop runs in other threads, by the event that is set when the run has ended."""
+"""The functions that stop runs in other threads; the key is an event that is set when the run has ended."""
 
 
 @contextmanager

@@ -23,14 +23,14 @@ Offsets = dict[int | str, int]
 
 
 class OptionType(click.ParamType[T]):
-    """The type of an option whose text is read by a function, which raises InputError or PipelineError."""
+    """The type of an option whose text is parsed by a function, which raises InputError or PipelineError."""
 
     def __init__(self, name: str, read: Callable[[str], T]) -> None:
         self.name = name
         self._read = read
 
     def convert(self, value: str | T, param: click.Parameter | None, ctx: click.Context | None) -> T:
-        """Read a text; fail as click does."""
+        """Parse a text; report invalid text as click does."""
         if not isinstance(value, str):
             return value
         try:
@@ -40,7 +40,7 @@ class OptionType(click.ParamType[T]):
 
 
 def _read_duration(text: str) -> int:
-    """Read text like 10m, in microseconds."""
+    """Parse a duration such as ``10m``, in microseconds."""
     micros = m.parse_duration(text)
     if micros > m.MAX_DURATION:
         msg = f"{text!r} is longer than a hundred years (36500d)"
@@ -49,7 +49,7 @@ def _read_duration(text: str) -> int:
 
 
 def _read_share(text: str) -> float:
-    """Read text like 0.1%, as a fraction."""
+    """Parse a percentage such as ``0.1%`` as a fraction."""
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?%", text)
     if match is None or float(match[1]) > 100:  # noqa: PLR2004 - percent
         msg = f"{text!r} is not a share; write a percentage such as 0.1%"
@@ -58,7 +58,7 @@ def _read_share(text: str) -> float:
 
 
 def _read_address(text: str) -> tuple[str, int]:
-    """Read ``HOST:PORT``, or ``:PORT`` on loopback."""
+    """Parse ``HOST:PORT``, or ``:PORT`` for the loopback address."""
     host, colon, port = text.rpartition(":")
     if not colon or not port.isdecimal():
         msg = f"{text!r} is not an address; write 0.0.0.0:8080, or :8080 for this machine alone"
@@ -67,7 +67,7 @@ def _read_address(text: str) -> tuple[str, int]:
 
 
 def _read_time(text: str) -> int:
-    """Read a time, in microseconds."""
+    """Parse a time, in microseconds."""
     time = m.parse_time(text)
     if time is None:
         msg = f"{text!r} is not a time; write 2026-01-31 or 2026-01-31T10:05 (UTC)"
@@ -76,7 +76,7 @@ def _read_time(text: str) -> int:
 
 
 def parse_offsets(text: str) -> Offsets | None:
-    """Read ``0=100,1=250`` or ``SOURCE/0=100``: partition and next offset; None for anything else."""
+    """Parse ``0=100,1=250`` or ``SOURCE/0=100`` as the next offset of each partition; return None for other text."""
     if not re.fullmatch(r"[^,=]+=\d+(,[^,=]+=\d+)*", text):
         return None
     pairs = (part.partition("=") for part in text.split(","))
@@ -102,7 +102,7 @@ def _read_end(text: str) -> str | Offsets:
 def _not_empty(noun: str, read: Callable[[str], T]) -> Callable[[str], T]:
     def read_text(text: str) -> T:
         if not text:
-            msg = f"it must not be empty; name a {noun}, or leave out the option"
+            msg = f"it must not be empty; give a {noun}, or leave out the option"
             raise InputError(msg)
         return read(text)
 
@@ -124,14 +124,14 @@ _SETTING = re.compile(r"(spark\.[^=\s]+)=(.*)", re.DOTALL)
 
 
 def spark_options(function: F) -> F:
-    """Add ``--master`` and ``--conf``, which the function receives as one `spark`."""
+    """Add ``--master`` and ``--conf``, which the function receives together as `spark`."""
 
     @wraps(function)
     def with_options(*, master: str | None, conf: tuple[str, ...], **others: Any) -> Any:  # noqa: ANN401 - any command
         return function(spark=SparkOptions(master, dict(map(_setting, conf))), **others)
 
     conf = click.option("--conf", metavar="KEY=VALUE", multiple=True, help="Setting of Spark; may be repeated.")
-    help_ = "Spark master URL.  [default: that of spark-submit, or local[*]]"
+    help_ = "Spark master URL.  [default: the one that spark-submit sets, or local[*]]"
     return cast("F", click.option("--master", help=help_)(conf(with_options)))
 
 
@@ -148,16 +148,16 @@ _KAFKA = "kafka://"
 
 @dataclass(frozen=True)
 class LogTarget:
-    """A log to write: a topic if `servers` are given, else a folder."""
+    """A log to write to: a Kafka topic if `servers` is set, otherwise the folder of an embedded log."""
 
     name: str
     servers: str | None
 
     @staticmethod
     def read(text: str, servers: str | None = None) -> LogTarget:
-        """Read a folder, or ``kafka://HOST:PORT/TOPIC``; fail as click does."""
+        """Parse a folder, or ``kafka://HOST:PORT/TOPIC``; raise UsageError for an invalid target."""
         if not text:
-            msg = "TARGET is empty: name a folder, or a topic as kafka://HOST:PORT/TOPIC"
+            msg = "TARGET is empty: give a folder, or a topic as kafka://HOST:PORT/TOPIC"
             raise click.UsageError(msg)
         if not text.startswith(_KAFKA):
             return LogTarget(text, servers)

@@ -1,4 +1,4 @@
-"""The argument PIPELINE of commands, and the options for reading its file."""
+"""The PIPELINE argument of commands, and the options for reading its file."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _HELP = {
 
 
 def pipeline_argument(function: F) -> F:
-    """Add the argument PIPELINE, which the function receives as `pipeline`, to read with `open_pipeline(pipeline)`.
+    """Add the argument PIPELINE, which the function receives as `pipeline` and passes to `open_pipeline`.
 
     Also add ``--only`` and the options of `variable_options`, which `open_pipeline` uses.
     """
@@ -76,15 +76,16 @@ def open_pipeline(spec: str) -> OpenedPipeline:
 
 
 def open_pipelines(spec: str) -> list[OpenedPipeline]:
-    """Read all pipelines of a file, or that of ``--only``; raise PipelineError if they cannot be read."""
+    """Read all pipelines of a file, or the one that ``--only`` chooses; raise PipelineError if this fails."""
     return load.open_pipelines(spec, given())
 
 
 def defer_pandas(opened: Iterable[OpenedPipeline]) -> None:
-    """Let Arrow import pandas (0.2 s) only for a DataFrame, and not at its first array to check for Series.
+    """Keep Arrow from importing pandas (0.2 s) when it creates its first array, to recognise a Series.
 
-    Arrow then reads a Series like any sequence, with NaN in place of null, so this does nothing if a pipeline is
-    written in Python, whose code could make a Series.
+    Arrow still imports pandas to make a DataFrame. From now on it reads a Series like any other sequence, with NaN in
+    place of null. So this function does nothing if a pipeline is written in Python, because its code could create a
+    Series.
     """
     if "pandas" in sys.modules or any(pipeline.document is None for pipeline in opened):
         return
@@ -99,7 +100,7 @@ def defer_pandas(opened: Iterable[OpenedPipeline]) -> None:
 
 
 class _Hiding(MetaPathFinder):
-    """Finds no pandas, whether it is installed or not."""
+    """Makes imports of pandas fail, even if it is installed."""
 
     def find_spec(self, fullname: str, path: object, target: object = None) -> None:
         """Raise ModuleNotFoundError for pandas; leave other modules to other finders."""
@@ -109,16 +110,20 @@ class _Hiding(MetaPathFinder):
 
 
 def checkpoint_of(name: str, checkpoint: Folder | None, *, is_alone: bool) -> Folder:
-    """Return the checkpoint of a pipeline: that of the command line, or a folder in it for several pipelines."""
+    """Return the checkpoint of a pipeline: the folder from the command line, or the default.
+
+    If there are several pipelines, each has a subfolder of that folder.
+    """
     if checkpoint is None:
         return default_checkpoint(name)
     return checkpoint if is_alone else checkpoint / name
 
 
 def command_lines(spec: str, checkpoint: object = "", only: str = "") -> CommandLines:
-    """Return command lines for a pipeline file with the options of this command.
+    """Return command lines for a pipeline file, with the options of this command.
 
-    For the value of a variable that may be a secret or is hidden, the shell uses that of its environment, or fails.
+    The value of a variable that may be a secret, or is hidden, is not written. The command line takes it from the
+    environment of the shell, and fails if it is not set there.
     """
     current = given()
     options = [("--only", only or current.only), ("--profile", current.profile)]

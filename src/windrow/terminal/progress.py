@@ -20,21 +20,22 @@ from windrow.telemetry.reports import Alert, StepReport, Totals
 _LINE_SECONDS = 1.0
 """Minimum time between two lines if stderr is not a terminal."""
 _NAMED = 5
-"""Maximum number of partitions named in a line."""
+"""Maximum number of partitions listed in a line."""
 _WIDTH = 80
-"""Columns of a line without a terminal."""
+"""Width of a line without a terminal, in columns."""
 _SPINNER = 2
-"""Columns before the line on a terminal."""
+"""Width of the spinner before the line on a terminal, in columns."""
 _LABEL = 24
 """Maximum length of a label."""
 _RECENT_SECONDS = 10.0
 
 
 class ProgressLine:
-    """A line on stderr, updated at each step; one line a second if stderr is no terminal, or unless it `moves`.
+    """The progress of a run as a line on stderr, updated at each step.
 
-    In a notebook it is an output of the cell. With `only_drawn` it is written only there or on a terminal, with
-    `only_in_cell` only there, as the user may write on the terminal meanwhile.
+    If stderr is not a terminal, or unless `moves` is set, a new line is written at most once a second instead. In a
+    notebook, the line is an output of the cell. With `only_drawn`, progress is shown only on a terminal or in a
+    notebook. With `only_in_cell`, it is shown only in a notebook, because a terminal may be in use for other input.
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class ProgressLine:
         self.leave("")
 
     def leave(self, text: str) -> None:
-        """End the display of progress, and leave a text in the cell of a notebook."""
+        """Stop showing progress; in a notebook, leave `text` as the output of the cell."""
         if self._live is not None:
             self._live.stop()
         if self._cell is not None:
@@ -90,7 +91,7 @@ class ProgressLine:
         self.on_trouble(f"alert {alert_line(alert)}")
 
     def on_ready(self) -> None:
-        """Show nothing: steps follow."""
+        """Do nothing, because the first step will be shown."""
 
     def on_step(self, report: StepReport) -> None:
         """Show a step."""
@@ -108,7 +109,7 @@ class ProgressLine:
 
 
 def alert_line(alert: Alert) -> str:
-    """Return the line about an alert that was raised or resolved."""
+    """Return a line about an alert that was raised or resolved."""
     if alert.resolved is not None:
         lasted = short_duration((alert.resolved - alert.since) / 1_000_000)
         return f"{alert.name} resolved, after {lasted}"
@@ -116,7 +117,10 @@ def alert_line(alert: Alert) -> str:
 
 
 def _cell() -> Callable[[str], None] | None:
-    """Return a function that replaces the output of the running cell by a line; None outside of a notebook."""
+    """Return a function that shows a line as the output of the current notebook cell; None outside a notebook.
+
+    Each call replaces the previous line.
+    """
     # a notebook has loaded it
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     if shell is None or not hasattr(shell, "kernel"):
@@ -137,26 +141,26 @@ def _cell() -> Callable[[str], None] | None:
 
 
 class RecentRate:
-    """Events a second over the steps of the last 10 seconds, and over the last step if that took longer."""
+    """Events per second over the steps of the last 10 seconds, or over the last step if it took longer."""
 
     def __init__(self) -> None:
         self._steps: deque[tuple[int, float]] = deque()
 
     def add(self, report: StepReport) -> None:
-        """Count a step, and drop steps that are too long ago."""
+        """Add a step, and drop steps that are no longer recent."""
         self._steps.append((report.events, report.seconds))
         while len(self._steps) > 1 and sum(seconds for _, seconds in self._steps) > _RECENT_SECONDS:
             self._steps.popleft()
 
     @property
     def per_second(self) -> float:
-        """The rate, 0 before the first step."""
+        """Events per second; 0 before the first step."""
         seconds = sum(seconds for _, seconds in self._steps)
         return sum(events for events, _ in self._steps) / seconds if seconds else 0.0
 
 
 def progress_line(label: str, totals: Totals, rate: float, width: int = _WIDTH) -> str:
-    """Return the progress of a run in at most `width` columns, without details that do not fit."""
+    """Return the progress of a run in at most `width` columns; details that do not fit are left out."""
     line = f"{label if len(label) <= _LABEL else label[: _LABEL - 1] + '…'}: {short_number(totals.events)} events"
     for part in (f"{short_number(rate)}/s", *_details(totals)):
         if len(line) + len(part) + 2 <= width:
@@ -165,7 +169,7 @@ def progress_line(label: str, totals: Totals, rate: float, width: int = _WIDTH) 
 
 
 def _details(totals: Totals) -> Iterator[str]:
-    """Yield the details of a run, the most important first."""
+    """Yield details about a run, the most important first."""
     report = totals.last
     if report is None:
         return
@@ -191,7 +195,6 @@ def _details(totals: Totals) -> Iterator[str]:
 
 
 def _partitions(numbers: list[int | str]) -> str:
-    """Return the names of partitions, at most `_NAMED` of them."""
     noun = "partition" if len(numbers) == 1 else "partitions"
     more = " ..." if len(numbers) > _NAMED else ""
     return f"{noun} {', '.join(map(str, numbers[:_NAMED]))}{more}"

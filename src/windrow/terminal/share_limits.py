@@ -1,4 +1,4 @@
-"""Limits of a run: the shares of its records that may be dead letters or expired."""
+"""Limits on the share of a run's records that are dead letters or have expired."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from windrow.errors import LimitError
 from windrow.telemetry.reports import StepReport, Totals, counted
 
 LEAST: Final = 1_000
-"""Records that a live run reads before its shares are checked, so that a single dead letter does not end it."""
+"""Number of records after which the shares of a live run are checked, so that a single dead letter does not end it."""
 
 
 @dataclass
 class ShareLimits:
-    """Compares the totals of a run since its start with limits; None is no limit.
+    """Limits on shares of the records that a run has read since it started; None means no limit.
 
-    `dead` is a share of all records that were read, `expired` of those that are not dead letters.
+    `dead` limits the share of all records that are dead letters, and `expired` the share of the other records that have
+    expired.
     """
 
     totals: Totals
@@ -26,17 +27,17 @@ class ShareLimits:
     stop: Callable[[], None] | None = None
 
     def on_step(self, _: StepReport) -> None:
-        """Ask a live run to stop if a share is above its limit; the totals include the step."""
+        """Ask a live run to stop if a share exceeds its limit; the totals already include the step."""
         if self.stop is not None and self.totals.events >= LEAST and next(self._problems(), None):
             self.stop()
 
     @staticmethod
     def check(runs: Mapping[str, ShareLimits]) -> None:
-        """Raise LimitError for all runs that exceed a limit, by their names."""
+        """Raise a LimitError that lists all runs that exceed a limit; `runs` maps their names to their limits."""
         exceeded = {name: "; ".join(limits._problems()) for name, limits in runs.items()}  # noqa: SLF001 - its own
         found = [f"{name}: {problems}" for name, problems in exceeded.items() if problems]
         if found:
-            msg = "\n".join([*found[:-1], f"{found[-1]}; what was committed stays"])
+            msg = "\n".join([*found[:-1], f"{found[-1]}; committed steps are kept"])
             raise LimitError(msg)
 
     def _problems(self) -> Iterator[str]:
@@ -49,6 +50,6 @@ class ShareLimits:
             if limit is not None and count > limit * number:
                 share = f"{count / number:.3%}" if number else "all"
                 yield (
-                    f"{count:,} of {counted(number, 'record')} of this run {see}: {share}, where --fail-if-{what} "
+                    f"{count:,} of {counted(number, 'record')} of this run {see}: {share}, but --fail-if-{what} "
                     f"allows {100 * limit:.6g}%"
                 )

@@ -144,7 +144,7 @@ def test_what_streams_cannot_be(made: Callable[[Named], object], said: str) -> N
 def test_what_is_not_of_the_graph_is_refused() -> None:
     graph, spend = begun()
     other = RECORDS.key_by("user").window(wr.tumbling("5m")).aggregate(n=wr.count())
-    with pytest.raises(PipelineError, match=r"streams.a: its records are not of a source of the graph"):
+    with pytest.raises(PipelineError, match=r"streams.a: its records are from no source of the graph"):
         graph.stream("a", other)
     with pytest.raises(
         PipelineError, match="`made` must be a stream made from another stream of the graph, such as orders"

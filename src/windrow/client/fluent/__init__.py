@@ -1,1 +1,1 @@
-"""The fluent form of a pipeline."""
+"""The fluent Python API, in which a pipeline is built stage by stage."""

@@ -15,7 +15,7 @@ def count(*, where: str | None = None) -> Measure:
 
 @checked
 def sum(of: str, *, where: str | None = None) -> Measure:  # noqa: A001 the field's name, read as wr.sum
-    """Sum of a number; exact, except for doubles."""
+    """Sum of a field; exact, except for doubles."""
     return Measure(m.Sum(of), where)
 
 
@@ -33,7 +33,7 @@ def max(of: str, *, where: str | None = None) -> Measure:  # noqa: A001 the fiel
 
 @checked
 def avg(of: str, *, where: str | None = None) -> Measure:
-    """Mean of a number, with six more decimal digits than its field."""
+    """Mean of a field, with six more decimal digits than the field."""
     return Measure(m.Avg(of), where)
 
 
@@ -51,7 +51,10 @@ def approx_count_distinct(of: str, *, where: str | None = None) -> Measure:
 
 @checked
 def quantile(of: str, at: float, *, where: str | None = None) -> Measure:
-    """Exact quantile: the least value that the fraction `at` of the values does not exceed. The state holds all."""
+    """Exact quantile: the smallest value that the fraction `at` of the values does not exceed.
+
+    The state holds all values.
+    """
     return Measure(m.Quantile(of, at), where)
 
 
@@ -93,25 +96,31 @@ def last_in_log(of: str, *, where: str | None = None) -> Measure:
 
 @checked
 def max_by(of: str, measure: str, *, where: str | None = None) -> Measure:
-    """Value of the record with the largest `measure`; of equal ones, the first by event time."""
+    """Value of the record with the largest `measure`; in a tie, of the record with the earliest event time."""
     return Measure(m.MaxBy(of, measure), where)
 
 
 @checked
 def min_by(of: str, measure: str, *, where: str | None = None) -> Measure:
-    """Value of the record with the smallest `measure`; of equal ones, the first by event time."""
+    """Value of the record with the smallest `measure`; in a tie, of the record with the earliest event time."""
     return Measure(m.MinBy(of, measure), where)
 
 
 @checked
 def top_k_by(of: str, measure: str, k: int, *, where: str | None = None) -> Measure:
-    """Values of the `k` records with the largest `measure`, with the measures, as JSON; equal ones by event time."""
+    """Values of the `k` records with the largest `measure`, with the measures, as JSON.
+
+    Records with equal measures are ordered by event time.
+    """
     return Measure(m.TopKBy(of, measure, k), where)
 
 
 @checked
 def bottom_k_by(of: str, measure: str, k: int, *, where: str | None = None) -> Measure:
-    """Values of the `k` records with the smallest `measure`, with the measures, as JSON; equal ones by event time."""
+    """Values of the `k` records with the smallest `measure`, with the measures, as JSON.
+
+    Records with equal measures are ordered by event time.
+    """
     return Measure(m.BottomKBy(of, measure, k), where)
 
 
@@ -135,13 +144,13 @@ def collect_set(of: str, most: int, *, where: str | None = None) -> Measure:
 
 @checked
 def variance(of: str, *, where: str | None = None) -> Measure:
-    """Sample variance of a number."""
+    """Sample variance of a field."""
     return Measure(m.Variance(of), where)
 
 
 @checked
 def stddev(of: str, *, where: str | None = None) -> Measure:
-    """Sample standard deviation of a number."""
+    """Sample standard deviation of a field."""
     return Measure(m.Stddev(of), where)
 
 
@@ -159,11 +168,11 @@ def bool_or(of: str, *, where: str | None = None) -> Measure:
 
 @checked
 def formula(sql: str) -> Measure:
-    """SQL expression over other results that are not formulas themselves, by name: ``total / events``."""
+    """SQL expression over other results by name, such as ``total / events``; formulas cannot use other formulas."""
     return Measure(m.Formula(sql))
 
 
 @checked
 def custom(aggregate: m.CustomAggregate, *of: str, where: str | None = None) -> Measure:
-    """User-defined aggregate in Python, over the fields or expressions `of`."""
+    """User-defined aggregate in Python, over the fields or expressions in `of`."""
     return Measure(m.Custom(aggregate, of), where)

@@ -1,4 +1,4 @@
-"""Alerts about a run: the argument `alerts` of `to` and `graph`."""
+"""Alerts about a run, for the argument `alerts` of `to` and `graph`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from windrow.client.arguments import checked
 from windrow.errors import PipelineError, each_error, join_errors
 
 Limits: TypeAlias = Mapping[str, str | float | timedelta] | str | float | timedelta
-"""The limits of an alert by name, or only its first limit; or ``"off"``."""
+"""The limits of an alert by name, its first limit alone, or ``"off"``."""
 
 
 @checked
@@ -35,8 +35,8 @@ def alerts(
 ) -> m.Alerts:
     """Set the limits of alerts, and where they are sent: ``wr.alerts(latency="30s", lag={"records": 100_000})``.
 
-    An alert that is left out has its default limits; ``"off"`` turns it off. The limits have the names that they have
-    in the section `alerts` of a pipeline file.
+    An alert that is left out has its default limits; ``"off"`` turns it off. Limits have the same names as in the
+    section `alerts` of a pipeline file.
 
     Args:
         lag: the run is behind the end of its log.

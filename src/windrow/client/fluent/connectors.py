@@ -17,7 +17,7 @@ from windrow.errors import PipelineError
 def log(path: str | PathLike[str], *, format: m.TextFormat = "json") -> Stream:  # noqa: A002 - the setting's name
     """Read an embedded log: a folder with ``partition-0.jsonl``, ``partition-1.jsonl`` ...
 
-    `format` is the form of its records: JSON objects, or ``"debezium"``, row changes in Debezium's envelope.
+    `format` is the format of its records: JSON objects, or ``"debezium"`` for row changes in Debezium's envelope.
     """
     return Stream(m.LogSource(fspath(path), format))
 
@@ -32,8 +32,8 @@ def files(
     """Read files that do not change once written, in the order of their names: JSON lines, CSV or ``.parquet``.
 
     Args:
-        path: a glob pattern, ``data/**/*.jsonl``; each of several patterns is a partition of its own.
-        format: the form of lines: JSON objects, ``"debezium"``, row changes in Debezium's envelope, or `csv`.
+        path: a glob pattern, ``data/**/*.jsonl``; each of several patterns is a separate partition.
+        format: the format of lines: JSON objects, ``"debezium"`` for row changes in Debezium's envelope, or `csv`.
         header: whether the first line of a CSV file names its columns.
     """
     paths = (path,) if isinstance(path, str | PathLike) else path
@@ -42,7 +42,9 @@ def files(
 
 @checked
 def file(path: str | PathLike[str], *, key: str | Sequence[str], log: str | PathLike[str]) -> Stream:
-    """Read a table in a CSV or JSON lines file; its changes by `key` are appended to an embedded log, and read there.
+    """Read a table in a CSV or JSON lines file.
+
+    Changes to its rows, which `key` identifies, are appended to an embedded log, and records are read from that log.
 
     Args:
         path: the file, whose name ends in .csv, .jsonl or .ndjson.
@@ -68,18 +70,18 @@ def postgres_cdc(
     """Read a table of a PostgreSQL database and its changes by logical replication.
 
     The changes are kept in the embedded log `log`, or in the Kafka topic `topic`. Records are row changes in Debezium's
-    envelope. Raise PipelineError unless exactly one of the two is given.
+    envelope. Raise PipelineError unless either a log or a topic is given.
 
     Args:
         url: the address of the database; other settings come from libpq's environment (PGPASSWORD ...).
-        table: the table, as SQL names it.
+        table: the name of the table, as in SQL.
         log: the folder of the log.
         servers: the brokers of the topic.
         topic: the topic, which is created if it does not exist.
         options: settings of librdkafka for reading and writing the topic (``{"security.protocol": "SSL"}``).
-        key: the columns that identify a row; left out, the primary key.
-        slot: the name of the replication slot, which is created; left out, a name that begins with ``windrow_``.
-        publication: a publication that has the table; left out, one is created.
+        key: the columns that identify a row; by default, the primary key.
+        slot: the name of the replication slot, which is created; by default, a name that begins with ``windrow_``.
+        publication: a publication that includes the table; by default, one is created.
     """
     into: m.LogSource | m.KafkaSource
     if log is not None and servers is None and topic is None and not options:
@@ -102,10 +104,10 @@ def kafka(
     group: str | None = None,
     format: m.RecordFormat = "json",  # noqa: A002 - the setting's name
 ) -> Stream:
-    """Read a Kafka topic; `options` are passed to the consumer as they are (``{"security.protocol": "SSL"}``).
+    """Read a Kafka topic; `options` are passed to the consumer unchanged (``{"security.protocol": "SSL"}``).
 
-    A run commits the offsets that it has read to the consumer group `group`, for tools that show its lag, but never
-    starts from them. `format` is the form of the records: JSON objects, ``"debezium"``, row changes in Debezium's
+    A run commits the offsets that it has read to the consumer group `group`, so that tools can show its lag, but never
+    starts from them. `format` is the format of the records: JSON objects, ``"debezium"`` for row changes in Debezium's
     envelope, or `avro`, `protobuf` or `csv`.
     """
     return Stream(m.KafkaSource(servers, topic, start, tuple((options or {}).items()), group, format))

@@ -1,4 +1,4 @@
-"""Formats of records, the argument `format` of `kafka`."""
+"""Formats of records, for the argument `format` of `kafka`."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ from windrow.errors import PipelineError
 
 @checked
 def registry(url: str, *, options: Mapping[str, str] | None = None, missing: Sequence[int] = ()) -> m.Registry:
-    """Name a schema registry with Confluent's REST interface.
+    """Use a schema registry with Confluent's REST interface.
 
-    `options` are passed to confluent-kafka's client as they are (``{"basic.auth.user.info": "${REGISTRY_LOGIN}"}``).
-    Records whose schema id is in `missing` are dead letters; any other id that the registry does not have stops a run.
+    `options` are passed to confluent-kafka's client unchanged (``{"basic.auth.user.info": "${REGISTRY_LOGIN}"}``).
+    Records whose schema id is in `missing` are dead letters. Any other schema id that the registry does not have stops
+    the run.
     """
     return m.Registry(url, tuple((options or {}).items()), tuple(missing))
 
 
 @checked
 def avro(*, schema: str | PathLike[str] | None = None, registry: str | m.Registry | None = None) -> m.AvroFormat:
-    """Read Avro, with a schema in a file (or its JSON), or with the schemas in a registry.
+    """Read Avro with a schema, which is the path of a file or JSON text, or with the schemas in a registry.
 
-    Raise PipelineError if the file cannot be read, or unless exactly one of the two is given.
+    Raise PipelineError if the file cannot be read, or unless either `schema` or `registry` is given.
     """
     if (schema is None) == (registry is None):
         msg = "avro: give a schema, or a registry"
@@ -40,10 +41,10 @@ def protobuf(
     message: str | None = None,
     registry: str | m.Registry | None = None,
 ) -> m.ProtobufFormat:
-    """Read Protobuf: a message of the descriptor set in a file, or the messages of a registry's schemas.
+    """Read Protobuf, with a message type from a descriptor set in a file, or with the schemas in a registry.
 
     ``protoc --include_imports --descriptor_set_out=FILE`` writes the file. Raise PipelineError if it cannot be read, or
-    unless exactly one of the two is given.
+    unless either `descriptor` and `message` or `registry` is given.
     """
     if (descriptor is None) == (registry is None) or (descriptor is None) != (message is None):
         msg = "protobuf: give a descriptor and a message, or a registry"

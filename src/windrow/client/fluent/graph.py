@@ -29,7 +29,7 @@ from windrow.errors import PipelineError, did_you_mean
 @checked
 @dataclass(frozen=True)
 class Selection(Ungrouped):
-    """Records of one or more streams, with a condition, derived fields, and a choice of fields."""
+    """Records of one or more streams, with an optional condition, derived fields and selected fields."""
 
     node: m.SelectNode
 
@@ -45,7 +45,7 @@ class Selection(Ungrouped):
         return Selection(replace(self.node, derive=(*self.node.derive, *derives(expressions))))
 
     def select(self, /, *names: str) -> Selection:
-        """Keep these fields only."""
+        """Keep only these fields."""
         return Selection(replace(self.node, select=names))
 
     def key_by(self, /, *names: str, **expressions: str) -> Keyed:
@@ -70,7 +70,7 @@ class Named(Ungrouped):
     outputs: tuple[str, ...]
 
     def __getitem__(self, output: str) -> Named:
-        """Return an output by its name: those of a split, or `duplicates` of a deduplication."""
+        """Return an output by name: an output of a split, or the output `duplicates` of a deduplication."""
         name = f"{self.name}.{output}"
         if name not in self.outputs:
             known = [output.removeprefix(f"{self.name}.") for output in self.outputs if output != self.name]
@@ -88,11 +88,11 @@ class Named(Ungrouped):
         return Selection(m.SelectNode("", (self.name,), derive=derives(expressions)))
 
     def select(self, /, *names: str) -> Selection:
-        """Keep these fields only."""
+        """Keep only these fields."""
         return Selection(m.SelectNode("", (self.name,), select=names))
 
     def union(self, /, *others: Named, where: str | None = None) -> Selection:
-        """Add the records of other streams with the same fields; keep the records for which `where` is true."""
+        """Add the records of other streams with the same fields; keep only records for which `where` is true."""
         return Selection(m.SelectNode("", (self.name, *(other.name for other in others)), where=where))
 
     def split(self, conditions: Mapping[str, str], *, other: str | None = None) -> m.SplitNode:
@@ -109,7 +109,7 @@ class Named(Ungrouped):
 
         Args:
             field: the array.
-            element: the name of the field with the element, if that is no struct; left out, the array's.
+            element: the name of the field for the element, if it is not a struct; by default, the name of the array.
             position: the name of a field for the index of the element, from 0.
             outer: emit a record, with null in the fields of the element, if the array is empty or null.
         """
@@ -120,8 +120,8 @@ class Named(Ungrouped):
     ) -> m.DeduplicateNode:
         """Drop duplicates: records with the same fields `by` whose event times are less than `within` apart.
 
-        They go to the output ``["duplicates"]``. With ``scope="partition"`` all duplicates of a record must be in the
-        same partition, and no record waits for other partitions.
+        Duplicates go to the output ``["duplicates"]``. With ``scope="partition"``, all duplicates of a record must be
+        in the same partition, and no record waits for other partitions.
 
         Raises:
             PipelineError: the duration is invalid.
@@ -129,9 +129,9 @@ class Named(Ungrouped):
         return m.DeduplicateNode("", self.name, by, duration_micros(within, "deduplicate.within"), scope)
 
     def sample(self, /, *by: str, every: int) -> m.SampleNode:
-        """Take each `every`-th record of those with the same fields `by`, in the order of watermarks.
+        """Keep every `every`-th record of each key, which is made of the fields `by`.
 
-        With ``every=10`` these are the 10th, the 20th and so on of each key.
+        With ``every=10``, these are the 10th, the 20th and so on of each key, in watermark order.
         """
         return m.SampleNode("", self.name, by, every)
 
@@ -158,13 +158,13 @@ class Named(Ungrouped):
             table: the table, a stream of this graph.
             by: the fields with the key of the table; a mapping if the table has other names for them:
                 ``{"currency": "code"}``.
-            as_of: with `event_time` a record gets the row that was valid at its event time; with `order` the row that
-                was there when the record arrived, in the order of watermarks.
-            revise: for `event_time`, how far the watermark can be past a record when a late row still replaces the
-                record's row; by default the lateness of the table's source, or else of the record's.
-            how: with `left` a record without a row has null in the fields of the table; with `inner` it is dropped.
-            broadcast: keep the whole table in every key group, and spread the records over all key groups whatever
-                their key: for a small table with a row that many records look up. Results do not change.
+            as_of: with `event_time`, a record gets the row that was valid at its event time; with `order`, the row that
+                is current at the record's position in watermark order.
+            revise: for `event_time`, how far the watermark can pass a record while a late row of the table still
+                replaces the record's row; by default, the lateness of the table's source, or else of the record's.
+            how: with `left`, a record without a row has null in the fields of the table; with `inner`, it is dropped.
+            broadcast: keep the whole table in every key group, and spread the records over all key groups regardless
+                of their key. This helps if many records look up the same row of a small table. Results do not change.
 
         Raises:
             PipelineError: the duration is invalid.
@@ -213,7 +213,7 @@ class Named(Ungrouped):
 
 
 def _pairs(by: str | Sequence[str] | Mapping[str, str]) -> dict[str, str]:
-    """Return the fields of the right side by the equal fields of the left side."""
+    """Map each key field of the left side to the equal field of the right side."""
     names = [by] if isinstance(by, str) else by
     return dict(names) if isinstance(names, Mapping) else {name: name for name in names}
 
@@ -224,7 +224,7 @@ GraphStage = Selection | NodeStage | Aggregated | Emitted | Processed
 
 @checked
 class GraphBuilder(Unfinished):
-    """Named sources, streams and sinks, in the order in which they are added; `build` makes the graph."""
+    """A graph to which named sources, streams and sinks are added in order; `build` completes it."""
 
     def __init__(self, name: str, key_groups: int, mode: m.RunMode, alerts: m.Alerts) -> None:
         self._name = name
@@ -239,8 +239,7 @@ class GraphBuilder(Unfinished):
         Args:
             name: its name in the graph.
             records: records with an event time: ``wr.log(...).decode(...).event_time(...)``.
-            lateness: a record whose event time is this far or farther behind the watermark goes to the late output
-                only.
+            lateness: a record whose event time is at least this far behind the watermark goes only to the late output.
 
         Raises:
             PipelineError: the duration is invalid.
@@ -260,7 +259,7 @@ class GraphBuilder(Unfinished):
             at_end: for a process function, whether the end of a bounded input fires its timers.
 
         Raises:
-            PipelineError: it reads records that are not of a source of the graph.
+            PipelineError: the stream reads records that do not come from a source of the graph.
         """
         return self._add(_node(name, made, salt, at_end))
 
@@ -269,10 +268,10 @@ class GraphBuilder(Unfinished):
         self._nodes.append(m.SinkNode(name, stream.name, sink))
 
     def build(self) -> Pipeline:
-        """Return the graph.
+        """Complete the graph, and return its pipeline.
 
         Raises:
-            PipelineError: the graph is invalid; the error has all its problems.
+            PipelineError: the graph is invalid; the error lists all problems.
         """
         ordered = [
             node for kind in (m.SourceNode, m.StreamNode, m.SinkNode) for node in self._nodes if isinstance(node, kind)
@@ -298,9 +297,9 @@ def graph(
     """Begin a graph of named sources, streams and sinks.
 
     Args:
-        name: identifies the checkpoint, and the rows in the tables.
-        key_groups: the maximum parallelism, which cannot change later.
-        mode: a live run reads records in steps, or with ``"realtime"`` as they arrive, from Kafka to Kafka.
+        name: the name of the pipeline, which identifies its checkpoint, and its rows in tables.
+        key_groups: the maximum parallelism, which cannot be changed later.
+        mode: whether a live run reads records in steps, or with ``"realtime"`` as they arrive (Kafka to Kafka).
         alerts: which alerts a run raises, and where they are sent (`windrow.alerts`).
     """
     return GraphBuilder(name, key_groups, mode, alerts)
@@ -323,5 +322,5 @@ def _node(name: str, made: GraphStage, salt: int, at_end: Literal["fire", "hold"
 def _graph_input(name: str, of: Timed | GraphInput) -> GraphInput:
     if isinstance(of, GraphInput):
         return of
-    msg = f"streams.{name}: its records are not of a source of the graph: add them with graph.source, and begin there"
+    msg = f"streams.{name}: its records are from no source of the graph: add them with graph.source, and begin there"
     raise PipelineError(msg)

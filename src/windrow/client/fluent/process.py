@@ -13,7 +13,7 @@ from windrow.errors import PipelineError, call_all
 
 @dataclass(frozen=True)
 class StateType:
-    """A kind of state with its types, which gets its name from `process`."""
+    """A kind of state with the types of its values; `process` gives it a name."""
 
     kind: type[m.ValueState | m.ListState | m.MapState]
     types: tuple[str | m.DataType, ...]
@@ -27,23 +27,23 @@ def value_state(type_: str | m.DataType) -> StateType:
 
 @checked
 def list_state(type_: str | m.DataType) -> StateType:
-    """Keep values in the order in which they are appended."""
+    """Keep a list of values for each key, in the order in which they are appended."""
     return StateType(m.ListState, (type_,))
 
 
 @checked
 def map_state(key: str | m.DataType, value: str | m.DataType) -> StateType:
-    """Keep values by keys of their own."""
+    """Keep a map for each key, with keys and values of these types."""
     return StateType(m.MapState, (key, value))
 
 
 def state_declarations(state: Mapping[str, StateType]) -> tuple[m.KeyedState, ...]:
-    """Return states with their names; raise PipelineError for invalid types."""
+    """Return the named states of a process function; raise PipelineError for invalid types."""
     return call_all(partial(_state, name, of) for name, of in state.items())
 
 
 def column_declarations(returns: Mapping[str, str | m.DataType]) -> tuple[m.Field, ...]:
-    """Return the columns that a function emits; raise PipelineError for invalid types."""
+    """Return the columns of the rows that a function emits; raise PipelineError for invalid types."""
     types = call_all(partial(_type, f"process.returns.{name}", type_) for name, type_ in returns.items())
     return tuple(m.Field(name, type_) for name, type_ in zip(returns, types, strict=True))
 
@@ -54,7 +54,7 @@ def _state(name: str, of: StateType) -> m.KeyedState:
 
 def _type(where: str, type_: str | m.DataType) -> m.DataType:
     if isinstance(type_, m.ArrayType):
-        msg = f"{where}: {type_} is for fields of records alone; use a list state, or a string"
+        msg = f"{where}: {type_} is only for fields of records; use a list state, or a string"
         raise PipelineError(msg)
     try:
         return m.parse_type(type_) if isinstance(type_, str) else type_

@@ -21,7 +21,7 @@ def rule(
     """Raise an alert for each record for which a condition is true.
 
     Args:
-        name: the name of the rule, by which its alerts are identified.
+        name: the name of the rule, which identifies its alerts.
         when: an SQL condition over the record's fields, `prev`, `next`, `recent` and lists.
         severity: ``low``, ``medium``, ``high`` or ``critical``.
         say: the text of an alert, with ``{NAME}`` or ``{NAME:.2f}`` for evidence, a field,
@@ -54,7 +54,7 @@ def list_topic(topic: str, *, key: str | None = None) -> m.TopicList:
     A realtime run follows the topic; other hosts read it once, when a run starts.
 
     Args:
-        topic: its name.
+        topic: the name of the topic.
         key: the field of the entry, if the keys are JSON objects.
     """
     return m.TopicList("", topic, key)

@@ -21,16 +21,16 @@ from windrow.errors import PipelineError, call_all
 @checked
 @dataclass(frozen=True)
 class Stream(Unfinished):
-    """Records as bytes."""
+    """Records of a source as bytes, before their fields are declared."""
 
     source: m.Source
 
     def decode(self, /, **fields: str | m.DataType | FieldType) -> DecodedStream:
         """Declare the fields of a record, a JSON object, with their types: ``amount="decimal(12,2)"``.
 
-        A field that a record may lack has a question mark, ``country="string?"``; an array is ``items="array<string>"``
-        or ``"array<struct<sku string, qty long>>"``. For other names, and fields in nested objects, see
-        `windrow.field`.
+        The type of a field that a record can lack has a question mark, ``country="string?"``. An array is
+        ``items="array<string>"`` or ``"array<struct<sku string, qty long>>"``. For other names, and fields in nested
+        objects, see `windrow.field`.
         """
         types = {name: type_ if isinstance(type_, FieldType) else FieldType(type_) for name, type_ in fields.items()}
         return DecodedStream(self.source, m.Decode(call_all(partial(of.field, name) for name, of in types.items())))
@@ -39,7 +39,7 @@ class Stream(Unfinished):
 @checked
 @dataclass(frozen=True)
 class DecodedStream(Unfinished):
-    """Records with fields."""
+    """Records with fields, before their event time is set."""
 
     source: m.Source
     fields: m.Decode
@@ -89,13 +89,14 @@ class DecodedStream(Unfinished):
         Args:
             field: a field of a timestamp type.
             delay: how far out of order records can be; the watermark is that far behind the greatest event time. Or
-                `windrow.adaptive`, which derives it from the records; or `windrow.delay_by_partition`.
-            punctuated: in place of `delay`, the field with which records carry the watermark.
+                `windrow.adaptive`, which derives the delay from the records; or `windrow.delay_by_partition`.
+            punctuated: instead of `delay`, the field in which records carry the watermark.
             future: a record whose event time is further than this ahead of its log timestamp is a dead letter.
-            sent: the field with the time at which a device sent the record, by its clock; event times are corrected by
-                it.
-            idle: a partition without a record for this processing time no longer holds the others back.
-            all_idle: when all partitions are idle, watermarks stop, or advance with processing time.
+            sent: the field with the time at which a device sent the record, by the device's clock; it is used to
+                correct event times.
+            idle: a partition that has no records for this long, in processing time, no longer holds back the watermark.
+            all_idle: whether watermarks stop (``"hold"``) or advance with processing time (``"advance"``) when all
+                partitions are idle.
 
         Raises:
             PipelineError: neither or both of `delay` and `punctuated` are given, or a duration is invalid.
@@ -111,7 +112,7 @@ class DecodedStream(Unfinished):
 
 @checked
 class Ungrouped(Unfinished):
-    """Records without a key, which can be aggregated as they are."""
+    """Records without a key; they can be given a key, or aggregated without one."""
 
     def key_by(self, /, *names: str, **expressions: str) -> Keyed:
         """Set the fields that results are grouped by."""
@@ -141,7 +142,7 @@ class Timed(Ungrouped):
 
 @dataclass(frozen=True)
 class GraphInput:
-    """Records of a source or stream of a graph, by its name, with derived fields."""
+    """The records of a source or stream of a graph, which is identified by its name, with derived fields."""
 
     input: str
     derived: tuple[m.Derive, ...] = ()
@@ -150,7 +151,7 @@ class GraphInput:
 @checked
 @dataclass(frozen=True)
 class Keyed(Unfinished):
-    """Records with a key."""
+    """Records grouped by key."""
 
     of: Timed | GraphInput
     key: tuple[str, ...]
@@ -162,7 +163,7 @@ class Keyed(Unfinished):
     def running(self, /, **results: Measure | str) -> Emitted:
         """Keep a result for each key over all its records so far, updated with each record.
 
-        Short for one window of all time with a pane for each record:
+        This is short for a single window over all time with a pane for each record:
         ``.window(wr.global_window()).aggregate(...).emit(early=wr.every_count(1))``.
         """
         return self.window(m.Global()).aggregate(**results).emit(early=m.Records(1))
@@ -178,18 +179,18 @@ class Keyed(Unfinished):
         on_timer: m.ProcessFunction | None = None,
         on_processing_timer: m.ProcessFunction | None = None,
     ) -> Processed:
-        """Call a Python function for each record, with state for its key, where windows are not enough.
+        """Call a Python function for each record, with state for its key, if windows are not enough.
 
         Args:
-            function: called as ``function(ctx, record)``: the record's fields by name, and in `ctx` the key, its state,
-                times and timers, and ``ctx.emit(...)``, which writes the key's row.
+            function: called as ``function(ctx, record)``. `record` maps names of fields to values; `ctx` has the key,
+                its state, times and timers, and ``ctx.emit(...)``, which writes the key's row.
             state: the state of each key by name: `windrow.value_state`, `list_state` or `map_state`.
             returns: the columns of the row, with their types.
             ttl: how long in event time an entry of state is kept after it is written, and a key after its last call.
-            order: a key's records are processed in the order of the log, or of event time, once the watermark has
-                passed them (records that are too late for that go to the late output).
+            order: whether a key's records are processed in the order of the log, or in order of event time once the
+                watermark has passed them (records that are too late for this go to the late output).
             on_timer: called as ``on_timer(ctx, timer)`` when the watermark reaches a time that ``ctx.timer`` set.
-            on_processing_timer: the same for ``ctx.processing_timer``.
+            on_processing_timer: called as ``on_processing_timer(ctx, timer)`` for timers of ``ctx.processing_timer``.
 
         Raises:
             PipelineError: a type or a duration is invalid.
@@ -215,16 +216,16 @@ class Keyed(Unfinished):
         lateness: Duration = "0s",
         revise: bool = True,
     ) -> Ruled:
-        """Raise alerts for records by rules over each record and the recent ones of its key.
+        """Raise alerts according to rules over each record and the recent records of its key.
 
         Args:
-            rules: `windrow.rule`, each with a name of its own.
-            recent: the records that rules see (`windrow.recent`).
+            rules: `windrow.rule`, each with a different name.
+            recent: the earlier records of a key that rules see (`windrow.recent`).
             unique: the field that identifies a record within its key; a record that repeats a value is ignored.
-            lists: `windrow.list_file` or `windrow.list_topic` by the name that rules use for it:
-                ``when="merchant in blocked"``.
+            lists: maps a name that rules use, as in ``when="merchant in blocked"``, to `windrow.list_file` or
+                `windrow.list_topic`.
             lateness: how far behind the watermark a record can be and still be judged.
-            revise: a late record causes later records of its key to be judged again.
+            revise: whether a late record causes later records of its key to be judged again.
 
         Raises:
             PipelineError: a duration is invalid.
@@ -238,7 +239,7 @@ class Keyed(Unfinished):
 @checked
 @dataclass(frozen=True)
 class Windowed(Unfinished):
-    """Records of a key in a window."""
+    """Records grouped by key and window."""
 
     keyed: Keyed
     cut: m.Window
@@ -246,10 +247,10 @@ class Windowed(Unfinished):
     def aggregate(self, /, **results: Measure | str) -> Aggregated:
         """Name the results: ``total=wr.sum("amount"), events=wr.count(), mean="total / events"``.
 
-        A text means the same as in YAML: a formula over the other results, or an aggregate.
+        Text means the same as in YAML: a formula over the other results, or an aggregate.
 
         Raises:
-            PipelineError: a text is an invalid call of an aggregate.
+            PipelineError: the text of a result is an invalid call of an aggregate.
         """
         aggregates = call_all(partial(_aggregate, name, measure) for name, measure in results.items())
         return Aggregated(self.keyed.of, m.WindowNode("", SOURCE, self.keyed.key, self.cut, aggregates, m.Emit()))
@@ -258,7 +259,7 @@ class Windowed(Unfinished):
 @checked
 @dataclass(frozen=True)
 class Aggregated(Unfinished):
-    """Results of a key in a window."""
+    """The results for each key and window."""
 
     of: Timed | GraphInput
     node: m.WindowNode
@@ -275,12 +276,12 @@ class Aggregated(Unfinished):
         """Set when results are written, and how late records revise them.
 
         Args:
-            lateness: for how long after its end (by the watermark) late records revise a window.
-            late: one revision for each late record, for each step (batch), or for a number of late records
-                (`windrow.every_count`).
-            mode: a revision retracts the old row and adds the new one (retract), adds the new one alone (accumulate),
-                or has only the records since the last pane (discard).
-            at_end: at the end of a bounded input, windows that are still open fire, or stay open.
+            lateness: how long late records can revise a window after its end, measured by the watermark.
+            late: whether there is one revision for each late record (each), for each step (batch), or for a number of
+                late records (`windrow.every_count`).
+            mode: whether a revision retracts the old row and adds the new one (retract), only adds the new one
+                (accumulate), or has only the records since the last pane (discard).
+            at_end: whether windows that are still open at the end of a bounded input fire or stay open.
             early: when a window's result is written before its end: `windrow.every`, `every_event_time`, `every_count`
                 and others.
 
@@ -310,7 +311,7 @@ class Aggregated(Unfinished):
 @checked
 @dataclass(frozen=True)
 class Emitted(Unfinished):
-    """Changes of results."""
+    """Results for which it is set when they are written and revised."""
 
     of: Timed | GraphInput
     node: m.WindowNode
@@ -329,14 +330,14 @@ class Emitted(Unfinished):
 
         Args:
             sink: such as `windrow.sqlite` or `windrow.kafka_sink`.
-            name: the pipeline's name; left out, the table's.
-            key_groups: the maximum parallelism, which cannot change later.
+            name: the pipeline's name; by default, the name of the table.
+            key_groups: the maximum parallelism, which cannot be changed later.
             salt: the number of key groups over which each key's records are spread before they are combined.
-            mode: a live run reads records in steps, or with ``"realtime"`` as they arrive, from Kafka to Kafka.
+            mode: whether a live run reads records in steps, or with ``"realtime"`` as they arrive (Kafka to Kafka).
             alerts: which alerts a run raises, and where they are sent (`windrow.alerts`).
 
         Raises:
-            PipelineError: the pipeline is invalid; the error has all its problems.
+            PipelineError: the pipeline is invalid; the error lists all problems.
         """
         node = replace(self.node, salt=salt)
         return _complete(node, self.of, sink, name, key_groups=key_groups, mode=mode, alerts=alerts)
@@ -364,14 +365,14 @@ class Processed(Unfinished):
 
         Args:
             sink: such as `windrow.sqlite` or `windrow.kafka_sink`.
-            name: the pipeline's name; left out, the table's.
-            key_groups: the maximum parallelism, which cannot change later.
-            at_end: at the end of a bounded input, pending timers and held records fire, or are kept.
-            mode: a live run reads records in steps, or with ``"realtime"`` as they arrive, from Kafka to Kafka.
+            name: the pipeline's name; by default, the name of the table.
+            key_groups: the maximum parallelism, which cannot be changed later.
+            at_end: whether pending timers and waiting records fire at the end of a bounded input, or are kept.
+            mode: whether a live run reads records in steps, or with ``"realtime"`` as they arrive (Kafka to Kafka).
             alerts: which alerts a run raises, and where they are sent (`windrow.alerts`).
 
         Raises:
-            PipelineError: the pipeline is invalid; the error has all its problems.
+            PipelineError: the pipeline is invalid; the error lists all problems.
         """
         node = replace(self.node, at_end=at_end)
         return _complete(node, self.of, sink, name, key_groups=key_groups, mode=mode, alerts=alerts)
@@ -380,7 +381,7 @@ class Processed(Unfinished):
 @checked
 @dataclass(frozen=True)
 class Ruled(Unfinished):
-    """Alerts."""
+    """The alerts that rules raise."""
 
     of: Timed | GraphInput
     node: m.RulesNode
@@ -398,13 +399,13 @@ class Ruled(Unfinished):
 
         Args:
             sink: such as `windrow.sqlite` or `windrow.kafka_sink`.
-            name: the pipeline's name; left out, the table's.
-            key_groups: the maximum parallelism, which cannot change later.
-            mode: a live run reads records in steps, or with ``"realtime"`` as they arrive, from Kafka to Kafka.
+            name: the pipeline's name; by default, the name of the table.
+            key_groups: the maximum parallelism, which cannot be changed later.
+            mode: whether a live run reads records in steps, or with ``"realtime"`` as they arrive (Kafka to Kafka).
             alerts: which alerts a run raises, and where they are sent (`windrow.alerts`).
 
         Raises:
-            PipelineError: the pipeline is invalid; the error has all its problems.
+            PipelineError: the pipeline is invalid; the error lists all problems.
         """
         return _complete(self.node, self.of, sink, name, key_groups=key_groups, mode=mode, alerts=alerts)
 
@@ -419,7 +420,7 @@ def _complete(
     mode: m.RunMode,
     alerts: m.Alerts,
 ) -> Pipeline:
-    """Return a pipeline with one node between source and sink; raise PipelineError for a stream of a graph."""
+    """Return a pipeline with one node between its source and its sink; raise PipelineError for a stream of a graph."""
     if not isinstance(of, Timed):
         msg = f"{of.input!r} is a stream of a graph: add the result with graph.stream, and its sink with graph.sink"
         raise PipelineError(msg)
@@ -429,13 +430,13 @@ def _complete(
 
 
 def source_node(name: str, records: Timed, lateness: int | None = None) -> m.SourceNode:
-    """Return the node of a source."""
+    """Make the graph node for a source and its records."""
     decoded = records.decoded
     return m.SourceNode(name, decoded.source, decoded.fields, records.time, decoded.derived, lateness)
 
 
 def derives(expressions: Mapping[str, str]) -> tuple[m.Derive, ...]:
-    """Return derived fields by their names and expressions."""
+    """Return derived fields, given their names and expressions."""
     return tuple(m.Derive(name, sql) for name, sql in expressions.items())
 
 
@@ -467,7 +468,7 @@ def _aggregate(name: str, measure: Measure | str) -> m.Aggregate:
 
 @dataclass(frozen=True)
 class FieldType:
-    """A field without its name."""
+    """The type and options of a field, which gets its name from `decode`."""
 
     type: str | m.DataType
     alias: tuple[str, ...] = ()
@@ -475,7 +476,7 @@ class FieldType:
     path: tuple[str, ...] = ()
 
     def field(self, name: str) -> m.Field:
-        """Return the field with a name; raise PipelineError if its type is invalid."""
+        """Return the field with this name; raise PipelineError if its type is invalid."""
         try:
             type_, optional = m.parse_field_type(self.type) if isinstance(self.type, str) else (self.type, False)
         except PipelineError as exc:
@@ -492,8 +493,8 @@ def field(
 
     Args:
         type_: the type, with a question mark if a record may lack the field.
-        alias: other names that records may have it under.
-        tombstones: a record that has a key but no value is read with its key in this field.
+        alias: other names under which records may have the field.
+        tombstones: whether a record that has a key but no value is read, with its key in this field.
         path: the path to the field in nested objects, if it is not its name: ``wr.field("string", path="user.id")``.
     """
     if isinstance(alias, str):

@@ -1,7 +1,7 @@
 """Windows, triggers and delays: the arguments of stages that concern time.
 
-A trigger, the argument `early` of `emit`, counts a window's on-time records and the processing time since its last
-pane, and restarts with each pane; or it measures event time since the window's start.
+A trigger is the argument `early` of `emit`. It counts a window's on-time records or the processing time since the last
+pane, and starts again with each pane. `every_event_time` measures event time since the start of the window instead.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ def tumbling(
     Args:
         size: a duration, or a number of calendar hours, days, weeks or months: ``"6 hours"``, ``"1 day"``,
             ``"2 weeks"``, ``"1 month"``. (``"1d"`` is 24 hours; a day in a time zone can be longer or shorter.)
-        offset: the offset of the windows' starts from the epoch, or on the local clock of the zone.
-        zone: for hours, days, weeks and months, the time zone; left out, UTC.
-        origin: for hours, days, weeks and months, a day on which a window begins, as a date or ``"2026-04-01"``; left
-            out, 1970-01-01, for weeks Monday 1969-12-29.
+        offset: how far window starts are shifted, relative to the epoch or on the local clock of the zone.
+        zone: for hours, days, weeks and months, the time zone; by default, UTC.
+        origin: for hours, days, weeks and months, a day on which a window begins, as a date or ``"2026-04-01"``; by
+            default, 1970-01-01, or for weeks Monday 1969-12-29.
 
     Raises:
         PipelineError: size or offset is not a duration, origin is not a day, or a zone or an origin is given with a
@@ -61,7 +61,7 @@ def hopping(size: Duration, *, slide: Duration, offset: Duration = "0s") -> m.Ho
 
 @checked
 def cumulate(size: Duration, step: Duration, *, offset: Duration = "0s") -> m.Cumulate:
-    """Divide event time into windows [k * size + offset, k * size + offset + i * step): results accumulate per size."""
+    """Divide event time into windows [k * size + offset, k * size + offset + i * step), which grow up to `size`."""
     return m.Cumulate(
         duration_micros(size, "window.cumulate.size"),
         duration_micros(step, "window.cumulate.step"),
@@ -74,12 +74,12 @@ def session(gap: Duration, *, max: Duration | None = None) -> m.Session:  # noqa
     """Put records of a key that are less than `gap` apart into one window, [first, last + gap).
 
     Args:
-        gap: a duration; or an SQL expression over the fields of a record for its own gap in seconds: then records whose
-            windows [time, time + gap) overlap are in one window.
+        gap: a duration; or an SQL expression over the fields of a record that computes its own gap in seconds. Records
+            whose windows [time, time + gap) overlap are then in one window.
         max: for an expression, the longest gap; a record with a longer gap is a dead letter.
 
     Raises:
-        PipelineError: a duration is invalid, `gap` is an expression without `max`, or a duration with `max`.
+        PipelineError: a duration is invalid, `max` is missing for an expression, or is given with a duration.
     """
     where = "window.session"
     if max is None:
@@ -100,19 +100,25 @@ def _is_duration(text: str) -> bool:
 
 @checked
 def global_window() -> m.Global:
-    """Put all records of a key into one window; it has no end, so `emit` needs `early`."""
+    """Put all records of a key into one window; it has no end, so `emit` needs the argument `early`."""
     return m.Global()
 
 
 @checked
 def every(length: Duration) -> m.Every:
-    """Fire after some processing time since the first record that is in no pane yet; replays do not repeat it."""
+    """Fire when this much processing time has passed since the first record after the last pane.
+
+    Replays do not reproduce these panes.
+    """
     return m.Every(duration_micros(length, "emit.early.every"))
 
 
 @checked
 def every_event_time(length: Duration) -> m.EveryEventTime:
-    """Fire each time the watermark has advanced by this length in the window; `event_time` in YAML. Not combinable."""
+    """Fire each time the watermark has advanced by this length within the window; in YAML, `event_time`.
+
+    It cannot be combined with other triggers.
+    """
     return m.EveryEventTime(duration_micros(length, "emit.early.event_time"))
 
 
@@ -130,19 +136,22 @@ def any_of(*triggers: m.Trigger) -> m.AnyOf:
 
 @checked
 def all_of(*triggers: m.Trigger) -> m.AllOf:
-    """Fire once each of the triggers has fired."""
+    """Fire once all of the triggers have fired since the last pane."""
     return m.AllOf(triggers)
 
 
 @checked
 def repeat(trigger: m.Trigger, *, times: int) -> m.Repeat:
-    """Fire as another trigger does, at most `times` times for a window and key."""
+    """Fire when another trigger fires, at most `times` times for a window and key."""
     return m.Repeat(trigger, times)
 
 
 @checked
 def when(predicate: Callable[[m.PaneSoFar], bool]) -> m.When:
-    """Fire after each on-time record for which a function of `windrow.PaneSoFar` returns True; not in YAML."""
+    """Fire after each on-time record for which a function returns True; not available in YAML.
+
+    The function receives a `windrow.PaneSoFar`.
+    """
     return m.When(predicate)
 
 
@@ -162,7 +171,7 @@ def adaptive(target: float, *, min: Duration, max: Duration) -> m.Adaptive:  # n
 
 @checked
 def delay_by_partition(delays: Mapping[int, Duration], *, default: Duration) -> m.DelayByPartition:
-    """Set a delay for each of some partitions: ``delay_by_partition({3: "30m"}, default="5m")``.
+    """Set separate delays for some partitions: ``delay_by_partition({3: "30m"}, default="5m")``.
 
     Raises:
         PipelineError: a partition is not a whole number, or a duration is invalid.
