@@ -1,4 +1,4 @@
-"""The key `format` of a source: the encoding of its records."""
+"""The key `format` of a source, which declares how its records are encoded."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _REGISTRY = Key(
 
 
 class _SchemaSection(Section[T]):
-    """A format with a schema of its own, or with the schemas of a registry."""
+    """A format that has either its own schema or the schemas of a registry."""
 
     def mask(self, value: T) -> T:
         schema = getattr(value, "schema", None)

@@ -1,4 +1,4 @@
-"""Checks of aggregates: their arguments and types, SQL expressions, custom aggregates, and formulas over results."""
+"""Checks of aggregates: arguments and types, SQL expressions, custom aggregates, and formulas over results."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MOST_MEAN_SCALE = 12
 
 
 def aggregate_types(spec: WindowSpec) -> Iterator[Finding]:
-    """There are aggregates, over fields or expressions of types for which they are exact."""
+    """Check that there is at least one aggregate, and that each takes types for which it is exact."""
     if not spec.node.aggregates:
         yield error("aggregate", "is empty; name a result, such as {events: count()}")
     for aggregate in spec.node.aggregates:
@@ -72,7 +72,7 @@ _MOST_VALUES = 100_000
 
 
 def aggregate_arguments(spec: WindowSpec) -> Iterator[Finding]:
-    """A quantile is from 0 to 1, and the number of values that are kept is limited."""
+    """Check that quantiles are between 0 and 1, and that the number of values an aggregate keeps is within bounds."""
     for aggregate in spec.node.aggregates:
         where = f"aggregate.{aggregate.name}"
         match aggregate.function:
@@ -91,7 +91,7 @@ def aggregate_arguments(spec: WindowSpec) -> Iterator[Finding]:
 
 
 def expressions(spec: WindowSpec) -> Iterator[Finding]:
-    """Expressions are valid and deterministic, over the fields of one record; conditions are boolean."""
+    """Check that expressions are valid, deterministic and over a single record, and that conditions are boolean."""
     for aggregate in spec.node.aggregates:
         where = f"aggregate.{aggregate.name}"
         for of in aggregate_inputs(aggregate.function):
@@ -127,7 +127,7 @@ _CUSTOM_METHODS = ("zero", "step", "merge", "finish")
 
 
 def custom_aggregates(spec: WindowSpec) -> Iterator[Finding]:
-    """A custom aggregate implements `windrow.CustomAggregate`, and has arguments."""
+    """Check that each custom aggregate implements `windrow.CustomAggregate` and has arguments."""
     for aggregate in spec.node.aggregates:
         if not isinstance(aggregate.function, m.Custom):
             continue
@@ -175,7 +175,7 @@ _ELSEWHERE = {
 
 
 def formulas(spec: WindowSpec) -> Iterator[Finding]:
-    """A formula uses, by name, results that are not formulas; there is at least one such result."""
+    """Check that formulas use only results that are not formulas, and that there is at least one such result."""
     texts = {
         aggregate.name: aggregate.function.sql
         for aggregate in spec.node.aggregates
@@ -225,7 +225,7 @@ def _over_formula(text: str, fields: tuple[m.Field, ...], others: frozenset[str]
 
 
 def _unknown(text: str) -> str | None:
-    """Return the message for a text that looks like an aggregate but is not one."""
+    """Return the error message for text that looks like an aggregate but is not one, or None."""
     if text in NAMES:
         return f"{text!r} needs brackets; write {text}(){'' if text == 'count' else ' over a field'}"
     call = _CALL.match(text)
@@ -235,7 +235,7 @@ def _unknown(text: str) -> str | None:
 
 
 def _unknown_call(text: str) -> str | None:
-    """Return the message for a text that begins with a call of an unknown function."""
+    """Return the error message for text that begins with a call of an unknown function, or None."""
     if meant := _by_another_name(text):
         return f"{text!r}: {meant}"
     call = _CALL.match(text)
@@ -252,7 +252,7 @@ def _not_an_aggregate(text: str, name: str) -> str:
 
 
 def _by_another_name(text: str) -> str | None:
-    """Return windrow's call for a call of an aggregate by its name in another system, or in capitals."""
+    """Suggest windrow's call for an aggregate in capitals or with its name from another system, or return None."""
     call = split_call(text)
     if call is None:
         return None
@@ -275,7 +275,7 @@ def _example(texts: dict[str, str]) -> str:
 
 
 def float_sums(spec: WindowSpec) -> Iterator[Finding]:
-    """The last digits of a sum of doubles depend on the order of addition."""
+    """Warn about sums of doubles, whose last digits depend on the order of addition."""
     for aggregate in spec.node.aggregates:
         match aggregate.function:
             case m.Sum(of) | m.Avg(of) | m.Variance(of) | m.Stddev(of) if isinstance(type_of(spec, of), m.DoubleType):

@@ -18,7 +18,7 @@ _NUMBERS = {"share", "times", "records"}
 
 
 def alert_limits(graph: m.Graph) -> Iterator[Finding]:
-    """Durations are at least a second, shares are between 0 and 1, and a webhook is a URL."""
+    """Check that the limits of alerts are within bounds, and that the webhook is a URL."""
     alerts = graph.alerts
     for name, limit in alerts.limits.items():
         for field in fields(limit):
@@ -34,7 +34,7 @@ def alert_limits(graph: m.Graph) -> Iterator[Finding]:
 
 
 def _never_raised(graph: m.Graph) -> Iterator[Finding]:
-    """Warn about alerts of the pipeline whose figures its runs cannot measure."""
+    """Warn about configured alerts that can never be raised, because the runs do not measure their figures."""
     limits, usual = graph.alerts.limits, m.DEFAULT_ALERTS.limits
     changed = [name for name, limit in limits.items() if limit != usual.get(name)]
     is_realtime = graph.mode == "realtime"
@@ -67,7 +67,7 @@ def _limit(where: str, kind: str, value: Any) -> Iterator[Finding]:  # noqa: ANN
 
 
 def _receivers(graph: m.Graph) -> Iterator[Finding]:
-    """Check the command and the webhook, whose URL is not quoted, because it may hold a secret."""
+    """Check the command and the webhook. Messages do not quote the webhook's URL, because it may hold a secret."""
     match mask_arguments(graph.alerts.command):
         case (text,) if len(words := text.split()) > 1 and "/" not in words[0]:
             message = f"{text!r} is one program name with spaces, because no shell splits it; [{', '.join(words)}]?"

@@ -1,4 +1,4 @@
-"""Checks of sources and sinks: the findings of their connectors, the format of records, the sink's key and digits."""
+"""Checks of sources and sinks: connector settings, the record format, and the sink's key and digits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from windrow.model.references import fill_placeholders, is_reference
 
 
 def source_settings(node: m.SourceNode) -> Iterator[Finding]:
-    """The settings of the source are valid for its connector."""
+    """Check the settings of a source with the rules of its connector."""
     from windrow.connectors.registry import source_connector  # noqa: PLC0415 - it loads YAML
 
     source = node.source
@@ -27,7 +27,7 @@ def source_settings(node: m.SourceNode) -> Iterator[Finding]:
 
 
 def sink_settings(sink: m.Sink) -> Iterator[Finding]:
-    """The settings of the sink are valid for its connector."""
+    """Check the settings of a sink with the rules of its connector."""
     from windrow.connectors.registry import sink_connector  # noqa: PLC0415 - as above
 
     for finding in sink_connector(sink).findings(sink):
@@ -35,7 +35,7 @@ def sink_settings(sink: m.Sink) -> Iterator[Finding]:
 
 
 def file_fields(node: m.SourceNode) -> Iterator[Finding]:
-    """A file has a key of decoded fields, and decodes whether a row was deleted."""
+    """Check that a file source has a key of decoded fields; warn if it does not decode whether a row was deleted."""
     if not isinstance(node.source, m.FileSource):
         return
     if not node.source.key:
@@ -56,7 +56,7 @@ def file_fields(node: m.SourceNode) -> Iterator[Finding]:
 
 
 def sink_key(spec: ResultSpec, sink: m.Sink) -> Iterator[Finding]:
-    """The key distinguishes windows and keys, and does not change in revisions."""
+    """Check that the sink's key is unique for each window and key, and that revisions do not change it."""
     key = sink.key
     if not key:
         return
@@ -88,7 +88,10 @@ _SQLITE_DIGITS = 15
 
 
 def sqlite_digits(spec: WindowSpec, sink: m.Sink) -> Iterator[Finding]:
-    """SQLite keeps 15 digits of a NUMERIC; a sum is assumed to be up to a hundred times its terms."""
+    """Warn about decimals that may exceed the 15 digits of SQLite's NUMERIC.
+
+    A sum is assumed to be at most a hundred times as large as its terms.
+    """
     if not isinstance(sink, m.SqliteSink) or sink.decimals == "text":
         return
     for aggregate in spec.node.aggregates:
@@ -101,7 +104,7 @@ def sqlite_digits(spec: WindowSpec, sink: m.Sink) -> Iterator[Finding]:
 
 
 def _digits_needed(spec: WindowSpec, function: m.Function) -> tuple[m.DataType | None, int]:
-    """Return the type of an aggregate's argument, and how many more digits its result may have."""
+    """Return the type of an aggregate's argument, and how many more digits than the argument the result may have."""
     if isinstance(function, m.Count | m.Custom | m.Formula):
         return None, 0
     more = {"argument": 0, "sum": 2, "mean": 6}.get(m.function_spec(function).result)
@@ -109,7 +112,7 @@ def _digits_needed(spec: WindowSpec, function: m.Function) -> tuple[m.DataType |
 
 
 def record_format(node: m.SourceNode) -> Iterator[Finding]:
-    """A schema has the decoded fields, a registry has a URL, and CSV has columns for the fields."""
+    """Check that decoded fields exist in the schema or the CSV columns, and that a registry has a URL."""
     where = f"source.{node.source.section}.format"
     match node.source.format:
         case "json" | "debezium":
@@ -157,7 +160,7 @@ def _branches(type_: AvroType) -> Sequence[AvroType]:
 
 
 def _leads(type_: AvroType, path: Sequence[str]) -> bool:
-    """Return whether a value of a type can have a path; a map can have any name."""
+    """Return True if the path can exist in values of this type; a map can have any key."""
     if not path:
         return True
     for branch in _branches(type_):
@@ -197,7 +200,7 @@ def _protobuf(node: m.SourceNode, schema: m.ProtobufMessage, where: str) -> Iter
 
 
 def _messages(scope: str, given: Sequence[Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the full names and descriptors of messages, including nested ones."""
+    """Yield the full name and descriptor of each message, including nested messages."""
     for message in given:
         name = f"{scope}.{message.name}".lstrip(".")
         yield name, message
@@ -225,7 +228,10 @@ def _csv(node: m.SourceNode, given: m.CsvFormat, where: str) -> Iterator[Finding
 def _lacking(
     node: m.SourceNode, leads: Callable[[Sequence[str]], bool], names: Sequence[str], where: str, what: str
 ) -> Iterator[Finding]:
-    """A decoded field that no record has is always null, or makes every record a dead letter."""
+    """Find decoded fields that no record can have.
+
+    An optional field is then always null; a required field makes every record a dead letter.
+    """
     for field in node.decode.fields:
         if not any(leads(path) for path in field.paths):
             name = ".".join(field.paths[0])

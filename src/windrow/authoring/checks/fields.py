@@ -1,4 +1,4 @@
-"""Checks of names, fields and keys: the pipeline's name, decoded and derived fields, columns of results, key groups."""
+"""Checks of names, fields and keys: the pipeline's name, decoded and derived fields, result columns, and key groups."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PIPELINE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 def pipeline_name(graph: m.Graph) -> Iterator[Finding]:
-    """The name identifies the pipeline's rows and checkpoint."""
+    """Check the pipeline's name, which identifies its rows and its checkpoint."""
     if not _PIPELINE_NAME.fullmatch(graph.name):
         yield error(
             "name", f"{graph.name!r} must be 1 to 100 letters, digits, '.', '_' or '-', a letter or digit first"
@@ -34,7 +34,7 @@ def pipeline_name(graph: m.Graph) -> Iterator[Finding]:
 
 
 def decode_fields(node: m.SourceNode) -> Iterator[Finding]:
-    """There are fields, with valid names that differ by more than case; times are not optional."""
+    """Check that there are fields with valid names that differ by more than case, and that times are not optional."""
     if not node.decode.fields:
         yield error("decode", "is empty; name the fields that a record must have, with their types")
     seen: dict[str, str] = {}
@@ -59,7 +59,7 @@ def decode_fields(node: m.SourceNode) -> Iterator[Finding]:
 
 
 def tombstones(node: m.SourceNode) -> Iterator[Finding]:
-    """The key of a tombstone is in one field, of type string or long, and all other fields can be null."""
+    """Check that one string or long field holds the key of a tombstone, and that all other fields can be null."""
     keys = [field for field in node.decode.fields if field.tombstones]
     for field in keys:
         where = f"decode.{field.name}.tombstones"
@@ -82,7 +82,10 @@ def tombstones(node: m.SourceNode) -> Iterator[Finding]:
 
 
 def changes_of_rows(node: m.SourceNode) -> Iterator[Finding]:
-    """Changes of rows from Debezium carry neither watermarks nor sending times."""
+    """Check that a Debezium source sets neither `punctuated` nor `sent`.
+
+    Row changes carry neither watermarks nor sending times.
+    """
     if node.source.format != "debezium":
         return
     parts = {"punctuated": isinstance(node.time.watermark, m.Punctuated), "sent": node.time.sent}
@@ -92,7 +95,7 @@ def changes_of_rows(node: m.SourceNode) -> Iterator[Finding]:
 
 
 def short_fields(node: m.SourceNode) -> Iterator[Finding]:
-    """A short form has no `table` for changes of rows, and no `flat_map` for arrays."""
+    """Check fields that need a graph: a short form has no `table` for row changes and no `flat_map` for arrays."""
     if node.source.format == "debezium" and not any(field.path == ("op",) for field in node.decode.fields):
         yield warning("decode", EVERY_CHANGE)
     for field in node.decode.fields:
@@ -109,7 +112,7 @@ EVERY_CHANGE: Final = (
 
 
 def _array(where: str, type_: m.ArrayType) -> Iterator[Finding]:
-    """The fields of a struct have valid names, like those of a record."""
+    """Check the names of the fields of structs in an array."""
     if not isinstance(type_.element, m.StructType):
         return
     seen: set[str] = set()
@@ -123,7 +126,7 @@ def _array(where: str, type_: m.ArrayType) -> Iterator[Finding]:
 
 
 def nested_fields(node: m.SourceNode) -> Iterator[Finding]:
-    """Structs in arrays, and paths, have valid names."""
+    """Check the names of struct fields in arrays, and the paths of nested fields."""
     for field in node.decode.fields:
         where = f"decode.{field.name}"
         if isinstance(field.type, m.ArrayType):
@@ -135,9 +138,9 @@ def nested_fields(node: m.SourceNode) -> Iterator[Finding]:
 
 
 def derived_fields(records: Decoded, own: Collection[m.Derive] | None = None) -> Iterator[Finding]:
-    """Derived fields have unique names, and expressions over decoded fields only.
+    """Check that derived fields have unique names, and that their expressions use only decoded fields.
 
-    Only a node's `own` fields are checked, if given: the others are derived by its source.
+    If `own` is given, only these expressions are checked, because the source derives the other fields.
     """
     seen = {field.name.lower(): field.name for field in records.decode.fields}
     for derived in records.derive:
@@ -173,7 +176,7 @@ _LONGEST_COLUMN = 63
 
 
 def result_columns(spec: ResultSpec) -> Iterator[Finding]:
-    """Keys and results are columns: their names are valid in a database, and differ by more than case."""
+    """Check that key and result names are valid as columns in a database, and differ by more than case."""
     seen: dict[str, str] = {}
     keys = [(f"key.{index}", name) for index, name in enumerate(dict.fromkeys(spec.key))]
     for where, name in keys + result_names(spec):
@@ -197,7 +200,7 @@ _NAME_IT = "an expression needs a name here, such as {domain: \"split_part(url, 
 
 
 def key_fields(spec: ResultSpec) -> Iterator[Finding]:
-    """The key has decoded or derived fields, each once, no doubles; processes and rules need a key."""
+    """Check that the key lists existing fields once each, without doubles. A process or rules require a key."""
     if not spec.key and isinstance(spec.node, m.ProcessNode):
         yield error("key", "is empty, but a process keeps its state by key; name its fields, such as [user_id]")
     if not spec.key and isinstance(spec.node, m.RulesNode):
@@ -219,14 +222,14 @@ def key_fields(spec: ResultSpec) -> Iterator[Finding]:
 
 
 def watermark_key(spec: ResultSpec) -> Iterator[Finding]:
-    """The field of a punctuated watermark is not in the key."""
+    """Check that the field of a punctuated watermark is not in the key."""
     mark = spec.time.watermark
     if isinstance(mark, m.Punctuated) and mark.field in spec.key:
         yield error("key", f"{mark.field!r} holds the watermark, which records may lack; remove it from the key")
 
 
 def no_key(spec: WindowSpec, *, is_read: bool) -> Iterator[Finding]:
-    """Without a key, one task processes all records; salt spreads the work."""
+    """Warn if there is no key: a single task then processes all records, unless `salt` spreads the work."""
     if spec.key or spec.key_groups == 1 or spec.node.salt > 1:
         return
     message = "is empty, so all records are in one key group, and one core computes their results"
@@ -237,7 +240,7 @@ def no_key(spec: WindowSpec, *, is_read: bool) -> Iterator[Finding]:
 
 
 def null_keys(spec: ResultSpec, sink: m.Sink) -> Iterator[Finding]:
-    """A record whose derived key is null is a dead letter."""
+    """Warn if a derived key can be null, because such a record becomes a dead letter."""
     for index, name in enumerate(spec.key):
         for derived in spec.derive:
             made = derived_field(spec, derived) if derived.name == name else None
@@ -253,7 +256,7 @@ _MOST_KEY_GROUPS = 32_768
 
 
 def key_groups(graph: m.Graph) -> Iterator[Finding]:
-    """The number of key groups is valid, and does not limit parallelism below the number of cores."""
+    """Check the number of key groups; warn if it is smaller than the number of cores."""
     groups, cores = graph.key_groups, os.cpu_count() or 1
     if not 1 <= groups <= _MOST_KEY_GROUPS:
         yield error("key_groups", f"must be 1 to {_MOST_KEY_GROUPS}, not {groups}")
@@ -263,7 +266,10 @@ def key_groups(graph: m.Graph) -> Iterator[Finding]:
 
 
 def salt(spec: WindowSpec) -> Iterator[Finding]:
-    """Salted windows are merged per window, so they have no sessions and no early panes."""
+    """Check the number of key groups per key, and that salted windows have neither sessions nor early panes.
+
+    Salted records are merged only once per window.
+    """
     if not 1 <= spec.node.salt <= max(spec.key_groups, 1):
         yield error("salt", f"must be 1 to key_groups ({spec.key_groups}), not {spec.node.salt}")
     if spec.node.salt <= 1:

@@ -1,4 +1,4 @@
-"""Checks of a graph: its names and edges, its sources, results and sinks, and sources that wait for each other."""
+"""Checks of a graph: names and edges, sources, results and sinks, and sources that hold each other back."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 def graph_findings(graph: m.Graph) -> list[Finding]:
-    """Return the findings about a graph, errors first."""
+    """Return the errors and warnings for a graph, errors first."""
     for rules in () if graph.is_short else (_NAMES, _EDGES):
         # edges need valid names, and the other rules valid edges
         found = [finding for rule in rules for finding in rule(graph)]
@@ -119,7 +119,7 @@ def _inputs(graph: m.Graph) -> Iterator[Finding]:
 
 
 def _no_table(graph: m.Graph, name: str) -> str:
-    """Return why a stream cannot be the table of a lookup, and what to do."""
+    """Return the error message for a stream that cannot be the table of a lookup, with a way to fix it."""
     table = selected_from(graph, name)
     match graph.producer(table):
         case m.TableNode() as node if table != name:
@@ -138,7 +138,7 @@ def _no_table(graph: m.Graph, name: str) -> str:
 
 
 def _no_selection(name: str, selection: m.Node, table: m.TableNode) -> str:
-    """Return why a selection of a table cannot be looked up, and what to do."""
+    """Return the error message for a lookup in a selection of a table, with a way to fix it."""
     condition = selection.where if isinstance(selection, m.SelectNode) else None
     is_whole = isinstance(selection, m.SelectNode) and selection.where is None and selection.inputs == (table.name,)
     message = (
@@ -156,7 +156,10 @@ def _no_selection(name: str, selection: m.Node, table: m.TableNode) -> str:
 
 
 def _cycles(graph: m.Graph) -> Iterator[Finding]:
-    """Streams come after their inputs, unless they are in a cycle, or below one."""
+    """Find cycles.
+
+    Streams are sorted topologically, so a stream precedes one of its inputs only if it is in a cycle or below one.
+    """
     before: set[str] = set()
     for node in graph.nodes:
         late = [name for name in named_streams(node) if name not in before]
@@ -181,7 +184,7 @@ def _outputs(graph: m.Graph) -> Iterator[Finding]:
 
 
 def _tables(graph: m.Graph) -> Iterator[Finding]:
-    """Two sinks must not write the same table: each would overwrite the other's rows."""
+    """Check that no two sinks write the same table, because each would overwrite the other's rows."""
     taken: dict[tuple[object, str], str] = {}
     for node in graph.sinks:
         place = node.sink.database, node.sink.table.lower()
@@ -191,7 +194,7 @@ def _tables(graph: m.Graph) -> Iterator[Finding]:
 
 
 def _labels(graph: m.Graph) -> Iterator[Finding]:
-    """The labels of sources are unique: tables identify a record by label, partition and offset."""
+    """Check that source labels are unique, because tables identify a record by label, partition and offset."""
     taken: dict[str, str] = {}
     for node in graph.sources:
         other = taken.setdefault(node.source.label, node.name)
@@ -217,7 +220,7 @@ _EDGES = (_labels, _tables, _ends)
 
 
 def _bounds(graph: m.Graph, node: m.StreamNode) -> Iterator[Finding]:
-    """Find state that would grow forever."""
+    """Find state that would grow without bound."""
     match node:
         case m.DeduplicateNode():
             part, what, late, names = "deduplicate", "key", "a copy", node.inputs
@@ -241,7 +244,7 @@ def _bounds(graph: m.Graph, node: m.StreamNode) -> Iterator[Finding]:
 
 
 def _changes(graph: m.Graph, node: m.Node) -> Iterator[Finding]:
-    """Warn where changes of rows are read as records, without a field that distinguishes deletions."""
+    """Warn if row changes are read as records, and no field distinguishes deletions."""
     if isinstance(node, m.SourceNode | m.TableNode | m.SelectNode | m.SplitNode):
         return
     try:
@@ -255,7 +258,7 @@ def _changes(graph: m.Graph, node: m.Node) -> Iterator[Finding]:
 
 
 def _record_sink(spec: OperatorSpec[m.SinkNode], sink: m.Sink) -> Iterator[Finding]:
-    """A table of records has a row for each, identified by its place in the log."""
+    """Check a table of records, which has a row for each record, identified by the record's place in the log."""
     if sink.key:
         by = "by the places of its records" if spec.has_id else "by source, partition and offset"
         by = f"by {', '.join(spec.row_key)}" if spec.row_key else by
@@ -271,7 +274,7 @@ def _record_sink(spec: OperatorSpec[m.SinkNode], sink: m.Sink) -> Iterator[Findi
 
 
 def _waiting(graph: m.Graph) -> Iterator[Finding]:
-    """Warn where a source that may become idle, or has a longer delay, holds back another one."""
+    """Warn about sources that hold back other sources because they may become idle or have a longer delay."""
     if len(graph.sources) > 1:
         yield from _idle(graph)
         yield from _behind(graph)
@@ -292,7 +295,10 @@ def _idle(graph: m.Graph) -> Iterator[Finding]:
 
 
 def _behind(graph: m.Graph) -> Iterator[Finding]:
-    """Warn, once, about each pair of sources with neighbouring delays that meet in a node with merged order."""
+    """Warn about sources with different delays whose streams meet in a node that merges them in order.
+
+    Sources are sorted by delay, and each pair of neighbours is reported once.
+    """
     reported: set[tuple[str, str]] = set()
     for node in graph.keyed:
         if not (graph.is_ordered(node) or isinstance(node, m.ResultNode)):
@@ -310,7 +316,7 @@ def _behind(graph: m.Graph) -> Iterator[Finding]:
 
 
 def _delays(graph: m.Graph, node: m.KeyedNode) -> Iterator[tuple[int, str]]:
-    """Yield the longest delay of each source above a node, if it is fixed, and the name of the source."""
+    """Yield the longest delay and the name of each source above a node; sources without a fixed delay are left out."""
     feeding = graph.feeding(node.name)
     for source in graph.sources:
         mark = source.time.watermark

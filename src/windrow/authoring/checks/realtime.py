@@ -1,4 +1,4 @@
-"""Checks of a pipeline in real time: one topic as source, topics as sinks, one key, and no processing time."""
+"""Checks of real-time pipelines: one topic as the source, topics as sinks, one key, and no processing time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _STREAM = "remove `mode`: the stream host supports this, about a second behind"
 
 
 def realtime(graph: m.Graph) -> Iterator[Finding]:
-    """Find what the realtime host cannot run, and on other hosts settings for the realtime host."""
+    """Find settings that the real-time host does not support; for other hosts, find settings that only it supports."""
     if graph.mode != "realtime":
         for sink in graph.sinks:
             if isinstance(sink.sink, m.KafkaSink) and sink.sink.commit != m.KafkaSink.commit:
@@ -75,7 +75,10 @@ def _brokers(servers: str) -> set[str]:
 
 
 def _keys(graph: m.Graph) -> Iterator[Finding]:
-    """There is no exchange: all nodes with state have one key, by which the topic is partitioned."""
+    """Check that all nodes with state have the same key.
+
+    There is no exchange between partitions, so the topic must be partitioned by this key.
+    """
     keyed = [node for node in graph.keyed if not isinstance(node, m.DeduplicateNode)]
     for node in keyed:
         if not node.key:
@@ -100,7 +103,7 @@ def _keys(graph: m.Graph) -> Iterator[Finding]:
 
 
 def _keys_of(node: m.KeyedNode) -> set[str]:
-    """Return the fields of a node's key; for a join, of both sides."""
+    """Return the key fields of a node; for a join, those of both sides."""
     return {*node.key, *(node.right_key if isinstance(node, m.AnyJoinNode) else ())}
 
 

@@ -1,4 +1,4 @@
-"""Checks of rules: their fields and lists, and their expressions and texts."""
+"""Checks of rules: their fields and lists, expressions and texts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ALERT_COLUMNS: Final = ("alert_id", "rule", "severity", "rule_hash", "subject", 
 
 
 def alert_columns(spec: RulesSpec) -> Iterator[Finding]:
-    """No field of the key has the name of a column of alerts."""
+    """Check that no key field has the name of a column of the alerts table."""
     columns = ", ".join(ALERT_COLUMNS)
     for index, name in enumerate(spec.key):
         if name.lower() in ALERT_COLUMNS:
@@ -29,7 +29,7 @@ def alert_columns(spec: RulesSpec) -> Iterator[Finding]:
 
 
 def rule_words(spec: RulesSpec) -> Iterator[Finding]:
-    """No field has a name with another meaning in rules."""
+    """Check that no field has a name with a special meaning in rules, such as `prev`."""
     names = [("decode", field.name) for field in spec.decode.fields]
     names += [("derive", derived.name) for derived in spec.derive]
     for section, name in names:
@@ -39,7 +39,7 @@ def rule_words(spec: RulesSpec) -> Iterator[Finding]:
 
 
 def unique_field(spec: RulesSpec) -> Iterator[Finding]:
-    """The field is never null, and equal values have the same text."""
+    """Check that the `unique` field is never null, and that its type can identify a record."""
     name = spec.node.rules.unique
     if name is None:
         return
@@ -60,7 +60,7 @@ def _nullable(spec: RulesSpec) -> frozenset[str]:
 
 
 def recent_records(spec: RulesSpec) -> Iterator[Finding]:
-    """The bounds of `recent` are positive and not too large, and the lateness is not negative."""
+    """Check that the bounds of `recent` are positive and not too large, and that the lateness is not negative."""
     recent = spec.node.rules.recent
     if not 1 <= recent.last <= _MOST_RECENT:
         yield error("recent.last", f"must be 1 to {_MOST_RECENT:,}, not {recent.last}: it limits the state of a key")
@@ -76,7 +76,7 @@ def recent_records(spec: RulesSpec) -> Iterator[Finding]:
 
 
 def list_names(spec: RulesSpec) -> Iterator[Finding]:
-    """A list has a name that is an identifier and not a field, and a file or a topic of its own."""
+    """Check that list names are identifiers and not fields, and that each list has its own file or topic."""
     for entries in spec.node.rules.lists:
         where, name = f"lists.{entries.name}", entries.name
         if not name.isidentifier():
@@ -94,7 +94,7 @@ def list_names(spec: RulesSpec) -> Iterator[Finding]:
 
 
 def rule_names(spec: RulesSpec) -> Iterator[Finding]:
-    """There are rules, with valid and unique names."""
+    """Check that there are rules, with valid and unique names."""
     if not spec.node.rules.rules:
         yield error("rules", "is empty; give at least one rule: - {name: large, when: amount > 1000}")
     counts = Counter(rule.name for rule in spec.node.rules.rules)
@@ -107,7 +107,7 @@ def rule_names(spec: RulesSpec) -> Iterator[Finding]:
 
 
 def rule_expressions(spec: RulesSpec) -> Iterator[Finding]:
-    """Conditions, evidence and texts are valid."""
+    """Check the conditions, evidence and texts of the rules."""
     scope = RuleScope.of(spec, valid_record_fields(spec))
     for index, rule in enumerate(spec.node.rules.rules):
         where = f"rules.{index}"
@@ -153,7 +153,7 @@ def _text(where: str, scope: RuleScope, rule: m.Rule) -> Iterator[Finding]:
 
 
 def _next(where: str, rule: m.Rule) -> Iterator[Finding]:
-    """Find uses of `next` in a rule, if rules are not applied again."""
+    """Find uses of `next` in a rule, if alerts are not revised when a later record arrives."""
     parts = {"when": rule.when} | {f"with.{name}": sql for name, sql in rule.evidence}
     rules = [(name, m.Rule(rule.name, sql)) for name, sql in parts.items()]
     rules += [] if rule.say is None else [("say", m.Rule(rule.name, "true", say=rule.say))]
@@ -168,7 +168,7 @@ def _next(where: str, rule: m.Rule) -> Iterator[Finding]:
 
 
 def _samples(type_: m.DataType) -> tuple[Any, ...]:
-    """Return values of a type that are representative for formats."""
+    """Return values of a type with which to test a format."""
     match type_:
         case m.LongType():
             return 1, 2**63 - 1

@@ -1,4 +1,4 @@
-"""Checks of event time: its fields, the delay of watermarks, idle partitions, and durations."""
+"""Checks of event time: its fields, the watermark delay, idle partitions, and durations."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from windrow.declare.findings import Finding, error, too_long, warning
 
 
 def time_field(node: m.SourceNode) -> Iterator[Finding]:
-    """The fields of event time and watermark are timestamps of one type."""
+    """Check that the fields of event time and watermark are timestamps of the same type."""
     time = decoded_type(node, node.time.field)
     if time is None:
         yield error("time.field", no_field(node, node.time.field))
@@ -33,7 +33,7 @@ def _watermark_field(node: m.SourceNode, mark: str) -> Iterator[Finding]:
 
 
 def sent_field(node: m.SourceNode) -> Iterator[Finding]:
-    """The sending time is a decoded timestamp other than the event time."""
+    """Check that the sending time is a decoded timestamp, and not the event time itself."""
     name, where = node.time.sent, "time.sent"
     if name is None:
         return
@@ -47,7 +47,7 @@ def sent_field(node: m.SourceNode) -> Iterator[Finding]:
 
 
 def durations(node: m.SourceNode) -> Iterator[Finding]:
-    """Durations are not negative and at most a hundred years, and `idle` is positive."""
+    """Check that durations are not negative and at most a hundred years, and that `idle` is positive."""
     time = node.time
     lengths = {"time.future": time.future or 0}
     if isinstance(time.watermark, m.Delay):
@@ -87,7 +87,7 @@ def adaptive_delay(node: m.SourceNode) -> Iterator[Finding]:
 
 
 def zero_delay(node: m.SourceNode, window: m.Window) -> Iterator[Finding]:
-    """With a delay of 0, any record that is out of order across a window's end is late."""
+    """Warn about a delay of 0: any record that is out of order across the end of a window is then late."""
     if isinstance(node.source, m.FileSource) and node.time.field == m.LOG_TIME:
         return  # log timestamps of a file are in order
     if node.time.watermark == m.Delay(0) and not isinstance(window, m.Global):
@@ -96,15 +96,16 @@ def zero_delay(node: m.SourceNode, window: m.Window) -> Iterator[Finding]:
 
 
 def all_idle(node: m.SourceNode) -> Iterator[Finding]:
-    """`all_idle` needs `idle`."""
+    """Check that `all_idle: advance` is used together with `idle`."""
     if node.time.all_idle == "advance" and node.time.idle is None:
         yield error("time.all_idle", "needs `idle`, after which a partition without records is idle, such as idle: 1m")
 
 
 def no_future_guard(node: m.SourceNode) -> Iterator[Finding]:
-    """Event times are log timestamps or are checked against them; otherwise one wrong clock makes other records late.
+    """Warn if event times are neither log timestamps nor checked against them.
 
-    Records of a log or of files have a log timestamp only if they have the field for it; without it there is no check.
+    Without the check, one wrong clock makes other records late. The records of an embedded log or of files have a log
+    timestamp only if they have the field for it.
     """
     names = {field.name: field.paths for field in node.decode.fields}
     if node.time.future is not None or names.get(node.time.field) == ((m.LOG_TIME,),):

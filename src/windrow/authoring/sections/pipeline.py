@@ -1,7 +1,7 @@
-"""A whole pipeline: its sections in the order of the data flow.
+"""The syntax of a whole pipeline, with its sections in the order of the data flow.
 
-`PIPELINE` is a pipeline file, `STORY` the pipeline of a story, which has no source and no sink. `PROCESS_PIPELINE` has
-a process function, so it can be printed, but not read.
+`PIPELINE` is a pipeline file. `STORY` is the pipeline of a story, which has neither source nor sink. `PROCESS_PIPELINE`
+has a process function, so it can be printed but not read.
 """
 
 from __future__ import annotations
@@ -133,7 +133,10 @@ PIPELINE: Section[m.Graph] = Section(
 
 @dataclass(frozen=True)
 class StoryPipeline:
-    """The sections of the `pipeline` of a story; `validate` checks that their fields exist and fit."""
+    """The `pipeline` of a story.
+
+    That its fields exist and have suitable types is checked later, by `validate`.
+    """
 
     time: m.EventTime
     key: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Records: the sections `decode`, `derive`, `key` and `time`."""
+"""The sections `decode`, `derive`, `key` and `time`, which describe records."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _TYPE_SCHEMA: Schema = {
 
 
 class _Decode(Spec[m.Decode]):
-    """``{user: string, amount: {type: "decimal(12,2)", alias: [amt]}}``."""
+    """The section `decode`, such as ``{user: string, amount: {type: "decimal(12,2)", alias: [amt]}}``."""
 
     called = "mapping of names to types"
 
@@ -96,7 +96,7 @@ def _read_field(name: str, node: YamlNode) -> m.Field:
 
 
 def _more(field: m.Field) -> dict[str, Any]:
-    """Return the settings of a field besides its type."""
+    """Return all settings of a field except its type."""
     more: dict[str, Any] = {"alias": list(field.alias)} if field.alias else {}
     more |= {"tombstones": True} if field.tombstones else {}
     return more | ({"path": ".".join(field.path)} if field.path else {})
@@ -153,7 +153,7 @@ DECODE = _Decode()
 
 
 class _Derive(Spec[tuple[m.Derive, ...]]):
-    """``{domain: "split_part(url, '/', 3)"}``."""
+    """The section `derive`, such as ``{domain: "split_part(url, '/', 3)"}``."""
 
     called = "mapping of names to expressions"
 
@@ -175,14 +175,14 @@ DERIVE = _Derive()
 
 @dataclass(frozen=True)
 class KeyFields:
-    """The names of the key's fields, and the fields that are derived in the key itself."""
+    """The names of all fields of a key, and the definitions of those that are derived within the key."""
 
     names: tuple[str, ...]
     derive: tuple[m.Derive, ...] = ()
 
 
 class _KeyFields(Spec[KeyFields]):
-    """``[user, {domain: "split_part(url, '/', 3)"}]``, or ``user`` for a single field."""
+    """The section `key`: ``[user, {domain: "split_part(url, '/', 3)"}]``, or ``user`` for a single field."""
 
     called = "name or list of names"
 
@@ -232,7 +232,7 @@ _ADAPTIVE = Section(
 
 
 class _DelayByPartition(Spec[m.DelayByPartition]):
-    """``{default: 5m, 3: 30m}``: the delays of some partitions, and the delay of all others."""
+    """The delays of individual partitions and the default for all others, such as ``{default: 5m, 3: 30m}``."""
 
     called = "mapping of partitions to durations"
 

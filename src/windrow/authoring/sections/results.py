@@ -1,4 +1,4 @@
-"""Results and their emission: the sections `window`, `aggregate` and `emit`."""
+"""The sections `window`, `aggregate` and `emit`, which define results and when they are emitted."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ WindowSize = int | tuple[int, CalendarUnit]
 
 
 def _read_size(node: YamlNode) -> WindowSize:
-    """Read a duration, or a number of hours, days, weeks or months."""
+    """Read a duration, or a calendar length such as ``1 day``: a number of hours, days, weeks or months."""
     calendar = parse_calendar_size(node.text())
     if calendar:
         return calendar
@@ -173,7 +173,7 @@ _CUMULATE = Section(
 
 
 def _read_gap(node: YamlNode) -> int | str:
-    """Read a duration, or else an expression."""
+    """Read a duration; any other text is an expression."""
     try:
         return node.duration()
     except PipelineError:
@@ -277,7 +277,7 @@ WINDOW: OneOf[m.Window] = OneOf(
 
 
 class _Aggregates(Spec[tuple[m.Aggregate, ...]]):
-    """``{total: sum(amount), buys: "count() where kind = 'buy'", mean: total / events}``."""
+    """The section `aggregate`, such as ``{total: sum(amount), buys: "count() where kind = 'buy'"}``."""
 
     called = "mapping of names to functions"
 

@@ -1,4 +1,4 @@
-"""A pipeline with rules: its sections `unique`, `recent`, `lists`, `rules` and `emit`."""
+"""Pipelines with rules: the sections `unique`, `recent`, `lists`, `rules` and `emit`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from windrow.declare.yaml_node import YamlMapping, YamlNode, read_texts
 
 
 class _RuleSection(Section[m.Rule]):
-    """In Python `with` is a keyword, so the argument is `evidence`."""
+    """A rule. Its key `with` is the argument `evidence` in Python, where `with` is a keyword."""
 
     def python(self, value: m.Rule) -> str:
         given = [repr(value.name), f"when={value.when!r}"]
@@ -103,7 +103,7 @@ _LIST: Section[m.FileList] = Section(
 
 
 class _TopicSection(Section[m.TopicList]):
-    """In Python the keys below `kafka` are the arguments."""
+    """A list in a topic. In Python, the keys below `kafka` are the arguments of the call."""
 
     def python(self, value: m.TopicList) -> str:
         key = "" if value.field is None else f", key={value.field!r}"
@@ -241,7 +241,10 @@ RULES_PIPELINE: Section[m.Graph] = Section(
 
 @dataclass(frozen=True)
 class StoryRules:
-    """The sections of the `pipeline` of a story with rules; `validate` checks that their fields exist and fit."""
+    """The `pipeline` of a story with rules.
+
+    That its fields exist and have suitable types is checked later, by `validate`.
+    """
 
     time: m.EventTime
     key: tuple[str, ...]
@@ -250,7 +253,7 @@ class StoryRules:
 
 
 def _read_entries(node: YamlNode) -> tuple[m.FileList, ...]:
-    """Read lists that are written in the story itself."""
+    """Read lists whose entries are written in the story itself."""
     fields = YamlMapping(node)
     read = [(name, fields.attempt(lambda entries: entries.each(YamlNode.text), node)) for name, node in fields]
     fields.check()
@@ -279,7 +282,7 @@ STORY_RULES: Section[StoryRules] = Section(
 
 
 def rules_python(rules: m.RuleSet) -> str:
-    """Return the Python source of the stage `rules`."""
+    """Return the Python source of the call `.rules(...)`."""
     given = [RULE.python(rule) for rule in rules.rules]
     given.append(f"recent={RECENT.python(rules.recent)}")
     given += [] if rules.unique is None else [f"unique={rules.unique!r}"]

@@ -1,7 +1,7 @@
-"""Queries as streams of a graph: a SELECT is a chain of joins, a deduplication, a window and a selection.
+"""Translate queries to streams of a graph: a SELECT is a chain of joins, a deduplication, a window and a selection.
 
 Each step of the chain is a stream. The last step has the name of the view, the common table expression or the output
-table; the steps before it have that name with a suffix: `NAME_join`, `NAME_where`, `NAME_window`.
+table. Earlier steps have that name with a suffix: `NAME_join`, `NAME_where`, `NAME_window`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from windrow.errors import PipelineError
 
 
 class Queries:
-    """Translates queries into `streams`; knows the tables and views defined before them."""
+    """Translates queries to nodes in `streams`, and keeps track of the tables and views defined so far."""
 
     def __init__(self, script: Script, nodes: Nodes, streams: yaml.MappingNode) -> None:
         self.script, self.nodes, self.streams = script, nodes, streams
@@ -42,14 +42,14 @@ class Queries:
         """The lines of queries by the names of their streams."""
 
     def add(self, stream: Stream, named: exp.Expr, name: str | None = None) -> None:
-        """Define a table or view."""
+        """Define a table or view for later queries; refuse a name that is already defined."""
         name = name or stream.name
         if name in self._known:
             self.script.refuse(named, f"{name} is created twice")
         self._known[name] = stream
 
     def query(self, node: exp.Expr, name: str, options: Options | None = None) -> Stream:
-        """Return the stream of a query; a new stream is named `name`."""
+        """Translate a query and return its stream; if the query needs a new stream, it is called `name`."""
         given = dict(options or {})
         outside = self._known
         try:
@@ -146,7 +146,7 @@ class Queries:
         return self._finish(chain, node, *self._project(chain, items, where, conditions))
 
     def _refuse_inner_bounds(self, chain: Chain, nodes: list[exp.Expr]) -> None:
-        """Refuse bounds of inner windows in expressions that may mean the bounds of the window itself."""
+        """Refuse window bounds of the input in expressions; they could be taken for the bounds of this window."""
         if chain.window is None:
             return
         bounds = set(BOUNDS) & set(chain.base.fields)
@@ -167,7 +167,7 @@ class Queries:
         self._step(chain, "having", {"where": self.names.rewrite(having.this, UNNAMED)})
 
     def _finish(self, chain: Chain, node: exp.Expr, fields: tuple[str, ...], time: str | None) -> Stream:
-        """Add the steps to the streams: each reads the step before it, and the last has the name of the query."""
+        """Add the steps to the streams. Each step reads the previous one, and the last has the name of the query."""
         if not chain.steps:
             return chain.base
         taken = chain.base.name
@@ -180,7 +180,7 @@ class Queries:
         return Stream(chain.name, fields, time)
 
     def _take_name(self, node: exp.Expr, name: str) -> None:
-        """Refuse a query if its name, or the name of one of its steps, is taken."""
+        """Reserve the name of a query or of one of its steps; refuse the query if the name is taken."""
         at = self.script.start(node)
         line = self.script.place(at).line
         if name in self._lines:
@@ -215,7 +215,7 @@ class Queries:
         return chain, conditions
 
     def _relation(self, source: exp.Expr, name: str) -> tuple[WindowTable | None, Stream, str]:
-        """Return the window, if any, the stream and the alias of an item of FROM or JOIN."""
+        """Return the window (or None), the stream and the alias of a relation in FROM or JOIN."""
         match source:
             case exp.Subquery():
                 inner, alias = self.script.parts(source, "a query in FROM", "this", "alias")
@@ -256,7 +256,7 @@ class Queries:
         return self._known[name.name]
 
     def _right(self, chain: Chain, join: exp.Join) -> tuple[Stream, str]:
-        """Return the right side of a join, and its alias."""
+        """Return the stream and the alias of the right side of a join."""
         kind = (join.args.get("kind") or "").upper()
         if kind not in {"", "INNER", "OUTER"} or not (join.args.get("on") or join.args.get("using")):
             msg = f"a join is [INNER], LEFT, RIGHT or FULL JOIN ... ON, not {kind or 'a list of tables'}"
@@ -272,7 +272,7 @@ class Queries:
     def _numbered_rows(
         self, source: exp.Subquery, row: exp.Alias, name: str, options: Options, conditions: list[exp.Expr]
     ) -> tuple[Chain, list[exp.Expr]]:
-        """Translate a query with ROW_NUMBER in FROM, for which WHERE selects the number 1."""
+        """Translate a query in FROM that computes ROW_NUMBER, from which WHERE selects the rows with number 1."""
         first = next((condition for condition in conditions if _is_one(condition, row.alias)), None)
         if first is None:
             self.script.refuse(
@@ -292,7 +292,7 @@ class Queries:
         return chain, [condition for condition in conditions if condition is not first]
 
     def _first_row(self, condition: exp.Expr) -> tuple[list[exp.Expr], exp.Expr]:
-        """Return the columns of PARTITION BY in ``ROW_NUMBER() OVER (...) = 1``, and the window function."""
+        """Return the PARTITION BY columns and the window function of ``ROW_NUMBER() OVER (...) = 1``."""
         window = condition.this if isinstance(condition, exp.EQ) else condition
         is_number = isinstance(window, exp.Window) and isinstance(window.this, exp.RowNumber)
         if not is_number or condition.expression.name != "1":
@@ -325,7 +325,7 @@ class Queries:
         return by, window
 
     def _selected_name(self, column: exp.Expr, items: list[exp.Expr]) -> str:
-        """Return the name in SELECT of a column of FROM that its PARTITION BY names."""
+        """Return the name that SELECT gives to a column used in PARTITION BY; refuse a column that is not selected."""
         for item in items:
             expression = item.this if isinstance(item, exp.Alias) else item
             if (
@@ -356,7 +356,7 @@ class Queries:
     def _project(
         self, chain: Chain, items: list[exp.Expr], where: exp.Where | None, conditions: list[exp.Expr]
     ) -> tuple[tuple[str, ...], str | None]:
-        """Add the selection of SELECT and WHERE, unless it changes nothing; return its fields and its event time."""
+        """Add a step for SELECT and WHERE unless it would change nothing; return its fields and its event time."""
         base, at = chain.base, self.script.start(items[0])
         parts: dict[str, yaml.Node] = {}
         if conditions and where:
@@ -388,7 +388,7 @@ class Queries:
         return fields, base.time if same else next(iter(times), None)
 
     def _translate_item(self, chain: Chain, item: exp.Expr) -> tuple[str, yaml.ScalarNode, str | None]:
-        """Return the name of an item of SELECT, its expression, and the field that it only renames, or None."""
+        """Return the name and the expression of a SELECT item, and the field that it selects unchanged, or None."""
         expression = item.this if isinstance(item, exp.Alias) else item
         if expression.is_star:
             self.script.refuse(item, "name the columns: * can only be the first item, without a relation")
@@ -402,7 +402,7 @@ class Queries:
         return name, self.names.rewrite(expression, chain.scope), plain
 
     def _key_of_both(self, expression: exp.Expr, chain: Chain) -> str | None:
-        """Return the key of a full join for ``COALESCE(a.id, b.id)`` of its two sides; else None."""
+        """Return the key field for ``COALESCE(a.id, b.id)`` over both sides of a full join, or None."""
         if not isinstance(expression, exp.Coalesce):
             return None
         columns = [expression.this, *expression.expressions]
@@ -441,7 +441,7 @@ def _owner(option: str) -> str:
 
 
 def _branches(node: exp.Expr) -> Iterator[exp.Expr]:
-    """Yield the branches of nested UNION ALL; another union is a branch itself."""
+    """Yield the branches of nested UNION ALLs; a UNION without ALL counts as one branch."""
     if isinstance(node, exp.Union) and not node.args.get("distinct"):
         yield from _branches(node.this)
         yield from _branches(node.expression)
@@ -450,7 +450,7 @@ def _branches(node: exp.Expr) -> Iterator[exp.Expr]:
 
 
 def _numbered(query: exp.Expr) -> exp.Alias | None:
-    """Return the item of a query with a window function, or None."""
+    """Return the first SELECT item with a window function and an alias, or None."""
     items = query.expressions if isinstance(query, exp.Select) else ()
     return next((item for item in items if isinstance(item, exp.Alias) and isinstance(item.this, exp.Window)), None)
 

@@ -1,4 +1,4 @@
-"""Deduplications: the first record of those with the same fields, within a span of event time."""
+"""Deduplications: only the first of several records with the same key fields within a span of event time is kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Joins: pairs of records that are near each other in event time, or of the rows of two tables."""
+"""Joins: pairs of records that are close to each other in event time, or pairs of rows of two tables."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _words(graph: m.Graph, node: m.JoinNode | m.TableJoinNode) -> Mapping[str, s
 
 
 def _pairs(node: m.JoinNode | m.TableJoinNode) -> str:
-    """Return which records are pairs, and which are emitted without a partner."""
+    """Describe which records form pairs, and which are emitted without a partner."""
     outer = {"left": [node.left], "right": [node.right], "full": [node.left, node.right]}.get(node.how, [])
     if isinstance(node, m.TableJoinNode):
         alone = "a row of {} without a partner is there alone"

@@ -1,4 +1,4 @@
-"""Lookups: each record with the fields of a table's row."""
+"""Lookups: the fields of a table's row are added to each record."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _findings(graph: m.Graph, node: m.LookupNode, given: Stream) -> Iterator[Fin
 
 
 def _broadcast(graph: m.Graph, node: m.LookupNode) -> Iterator[Finding]:
-    """Warn where a broadcast spreads nothing, or copies as much as it spreads."""
+    """Warn if broadcasting the table does not spread the work, or copies as many records as it spreads."""
     if graph.key_groups == 1:
         yield warning(at(node, "lookup.broadcast"), "there is only one key group, so nothing is spread; remove it")
     elif not _selected_from_all(graph, node.left).isdisjoint(_contained_in(graph, node.table)):
@@ -95,14 +95,14 @@ def _broadcast(graph: m.Graph, node: m.LookupNode) -> Iterator[Finding]:
 
 
 def _selected_from_all(graph: m.Graph, stream: str) -> set[str]:
-    """Return a stream and the streams above it from which its records are selected."""
+    """Return a stream, and each upstream stream from which its records are selected."""
     node = graph.producer(stream)
     is_part = isinstance(node, m.SelectNode | m.FilterNode) and len(node.inputs) == 1
     return {stream, *(_selected_from_all(graph, node.inputs[0]) if is_part else ())}
 
 
 def _contained_in(graph: m.Graph, stream: str) -> set[str]:
-    """Return a stream and the streams above it whose records it contains completely."""
+    """Return a stream, and each upstream stream whose records it contains completely."""
     node = graph.producer(stream)
     has_all = isinstance(node, m.TableNode) or (isinstance(node, m.SelectNode) and node.where is None)
     return {stream}.union(*(_contained_in(graph, name) for name in node.inputs if has_all))

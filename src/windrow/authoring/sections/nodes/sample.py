@@ -1,4 +1,4 @@
-"""Samples: each n-th record of a key."""
+"""Samples: every nth record of each key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Selections: a condition, derived fields, the fields that stay, and the union of several streams."""
+"""Selections: a condition, derived fields, the fields to keep, and the union of several streams."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Splits: each record goes to the first output whose condition is true."""
+"""Splits: each record is sent to the first output whose condition is true."""
 
 from __future__ import annotations
 

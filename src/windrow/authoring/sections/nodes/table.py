@@ -1,4 +1,4 @@
-"""Tables: the last record of each key."""
+"""Tables: the latest record of each key."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _words(graph: m.Graph, node: m.TableNode) -> Mapping[str, str]:
 
 
 def are_changes(graph: m.Graph, node: m.TableNode) -> bool:
-    """Return whether the records of a table are changes of rows of a database."""
+    """Return True if the input of a table consists of row changes from a database."""
     return stream_of(graph, node.input).lacking is not None
 
 
