@@ -41,8 +41,8 @@ def parse_aggregate(text: str) -> Measure:
     call = split_call(text)
     if call is None:
         msg = (
-            f"{text!r} is neither one aggregate ({begin[1]}(...), or {begin[1]}(...) where CONDITION) nor a formula "
-            "over results: give each aggregate a name, and compute with the names, such as "
+            f"{text!r} is neither a single aggregate ({begin[1]}(...), or {begin[1]}(...) where CONDITION) nor a "
+            "formula over results: give each aggregate a name, and compute with the names, such as "
             "{total: sum(amount), events: count(), mean: total / events}"
         )
         raise PipelineError(msg)

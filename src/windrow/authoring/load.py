@@ -67,7 +67,7 @@ def open_pipelines(spec: str, given: Given = NOTHING_GIVEN) -> list[OpenedPipeli
     if python:
         pipeline = load_python(*python)
         if given.variables:
-            msg = f"--var is for pipelines in YAML and SQL: {spec} is Python, which reads os.environ"
+            msg = f"--var applies only to pipelines in YAML and SQL: {spec} is Python, which can read os.environ"
             raise PipelineError(msg)
         if given.only not in {None, pipeline.name}:
             msg = f"{spec} is the pipeline {pipeline.name!r}, not {given.only!r}"

@@ -94,13 +94,13 @@ def _refuse_shared(roots: Sequence[YamlNode], documents: Sequence[Document]) -> 
     for root, document in zip(roots, documents, strict=True):
         name = document.pipeline.name
         if name in names:
-            msg = f"two pipelines of this file are called {name!r}; give each its own name"
+            msg = f"two pipelines in this file are called {name!r}; give each its own name"
             raise root.error(msg)
         names.add(name)
         for node in document.pipeline.sinks:
             other = tables.setdefault((node.sink.database, node.sink.table.lower()), name)
             if other != name:
-                msg = f"{other!r} writes the table {node.sink.table!r} too; give each pipeline its own tables"
+                msg = f"{other!r} also writes the table {node.sink.table!r}; give each pipeline its own tables"
                 raise root.error(msg)
 
 
@@ -115,7 +115,7 @@ def _read_root(root: YamlNode) -> Document:
         msg = "this is a story, not a pipeline; run it with `windrow transcript`"
         raise PipelineError(msg, root.place)
     if root.keys == {"profiles"}:
-        msg = "this file has profiles for the pipelines beside it, not a pipeline"
+        msg = "this file contains profiles for the pipelines beside it, not a pipeline"
         raise PipelineError(msg, root.place)
     return Document(DOCUMENT.read(root), root.file, root.node)
 
@@ -130,7 +130,7 @@ def _read_profile(path: Path, name: str) -> dict[str, str]:
     profiles = fields.required("profiles", lambda node: dict(YamlMapping(node)))
     fields.check()
     if name not in profiles.value:
-        msg = f"there is no profile {name!r}; there are {', '.join(profiles.value) or 'none'}"
+        msg = f"there is no profile {name!r}; the profiles are {', '.join(profiles.value) or 'none'}"
         raise root.error(msg)
     return dict(read_texts(profiles.value[name], str))
 

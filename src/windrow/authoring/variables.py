@@ -59,7 +59,7 @@ _NAMES: Final = {("name",), ("table",), ("topic",)}
 _COMMAND: Final = ("alerts", "command")
 _NO_VARIABLE: Final = (
     "${ is not followed by a variable: write ${NAME} or ${NAME:-default}, or $${ for the characters themselves "
-    "(${file:PATH} is for urls, webhooks, options and commands)"
+    "(${file:PATH} is allowed only in urls, webhooks, options and commands)"
 )
 
 
@@ -282,7 +282,7 @@ class _Substitution:
             )
             raise at.error(msg)
         if known is not None and _ALONE.search(known):
-            msg = f"the value of {name} refers to another variable, which is for urls, webhooks and options alone"
+            msg = f"the value of {name} refers to another variable, which is allowed only in urls, webhooks and options"
             raise at.error(msg)
         self._add_private(name, value, path)
         return value
@@ -322,7 +322,7 @@ def _as_yaml(value: str, node: yaml.ScalarNode, name: str, at: YamlNode) -> yaml
     except PipelineError as exc:
         if not value.strip():
             return yaml.ScalarNode("tag:yaml.org,2002:null", "", node.start_mark, node.end_mark)
-        msg = f'the value of {name} cannot be read as YAML; write "${{{name}}}" in quotes to take it as text'
+        msg = f'the value of {name} cannot be read as YAML; write "${{{name}}}" in quotes to use it as text'
         raise at.error(msg) from exc
     for part in _nodes(found, set()):
         part.start_mark, part.end_mark = node.start_mark, node.end_mark

@@ -53,7 +53,7 @@ def refuse_code(graph: m.Graph, form: str) -> None:
                 if isinstance(aggregate.function, m.Custom)
             ]
         if code:
-            msg = f"the pipeline has Python code, which {form} cannot hold ({'; '.join(code)}); keep its Python file"
+            msg = f"the pipeline has Python code, which {form} cannot contain ({'; '.join(code)}); keep its Python file"
             raise PipelineError(msg)
 
 

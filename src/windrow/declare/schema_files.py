@@ -30,7 +30,7 @@ def avro_schema(given: str) -> str:
         msg = f"{called} is not UTF-8 at byte {exc.start}"
         raise PipelineError(msg) from exc
     except json.JSONDecodeError as exc:
-        msg = f"{called} is not JSON at line {exc.lineno}: {exc.msg}; name a file such as order.avsc"
+        msg = f"{called} is not JSON at line {exc.lineno}: {exc.msg}; give a file such as order.avsc"
         raise PipelineError(msg) from exc
 
 

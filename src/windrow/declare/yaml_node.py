@@ -24,7 +24,7 @@ def compose(text: str, file: str) -> YamlNode:
     """Read a single YAML document; raise PipelineError, with file:line, if it is invalid, empty or not the only one."""
     first, *others = compose_all(text, file)
     if others:
-        msg = "there is a document before this one, and only one is expected here: remove ---"
+        msg = "the file has several YAML documents, but only one is expected here: remove ---"
         raise others[0].error(msg)
     return first
 
@@ -181,7 +181,7 @@ class YamlNode:
             msg = f"{self.called} must not be empty"
             raise self.error(msg)
         if any(character == "\0" or "\ud800" <= character <= "\udfff" for character in text):
-            msg = f"{self.called} has a character that text must not have (U+0000 or half of a surrogate pair)"
+            msg = f"{self.called} contains a character that is not allowed in text (U+0000 or half of a surrogate pair)"
             raise self.error(msg)
         return text
 

@@ -24,7 +24,7 @@ _MOST_MEAN_SCALE = 12
 def aggregate_types(spec: WindowSpec) -> Iterator[Finding]:
     """Check that there is at least one aggregate, and that each takes types for which it is exact."""
     if not spec.node.aggregates:
-        yield error("aggregate", "is empty; name a result, such as {events: count()}")
+        yield error("aggregate", "is empty; add a result, such as {events: count()}")
     for aggregate in spec.node.aggregates:
         where = f"aggregate.{aggregate.name}"
         for of in aggregate_inputs(aggregate.function):
@@ -104,7 +104,8 @@ def expressions(spec: WindowSpec) -> Iterator[Finding]:
             continue
         if isinstance(aggregate.function, m.Formula):
             yield error(
-                where, "is a formula over results, which has no `where`; put it on the aggregates that the formula uses"
+                where,
+                "is a formula over results, which cannot have `where`; put it on the aggregates that the formula uses",
             )
         else:
             yield from _condition(spec, where, aggregate.where)
@@ -142,7 +143,7 @@ def custom_aggregates(spec: WindowSpec) -> Iterator[Finding]:
         if not isinstance(getattr(own, "returns", None), get_args(m.SimpleType)):
             yield error(where, f"{own!r} needs `returns`, the type of its result, such as windrow.model.LongType()")
         if not aggregate.function.of:
-            yield error(where, "has no arguments; name the fields or expressions that it aggregates")
+            yield error(where, "has no arguments; give the fields or expressions that it aggregates")
 
 
 _CALL = re.compile(r"(\w+)\s*\(")
@@ -263,7 +264,7 @@ def _by_another_name(text: str) -> str | None:
         why = "is written in lower case"
     elif name in _ELSEWHERE:
         meant = _ELSEWHERE[name].format(*call.arguments[:1] or ("amount",))
-        why = "has another name here"
+        why = "has a different name in windrow"
     else:
         return None
     condition = f" where {call.where}" if call.where else ""
@@ -280,8 +281,8 @@ def float_sums(spec: WindowSpec) -> Iterator[Finding]:
         match aggregate.function:
             case m.Sum(of) | m.Avg(of) | m.Variance(of) | m.Stddev(of) if isinstance(type_of(spec, of), m.DoubleType):
                 message = (
-                    f"{of!r} is a double, and sums of doubles depend on their order; "
-                    "use decimal(p,s) for sums that repeat exactly"
+                    f"{of!r} is a double, and a sum of doubles depends on the order of addition; "
+                    "use decimal(p,s) for sums that a replay repeats exactly"
                 )
                 yield warning(f"aggregate.{aggregate.name}", message)
             case _:

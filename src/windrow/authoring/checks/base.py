@@ -38,7 +38,7 @@ def is_misspelt(records: Decoded, text: str) -> bool:
 def no_field(records: Decoded, name: str) -> str:
     """Return the error message for a name that is not a decoded field."""
     if is_field(records, name):
-        return f"{name!r} is a derived field; name a field of decode"
+        return f"{name!r} is a derived field; use a decoded field"
     hint = did_you_mean(name, _fields(records)) or "; add it there with its type"
     return f"{name!r} is not a field of decode{hint}"
 

@@ -39,16 +39,17 @@ def file_fields(node: m.SourceNode) -> Iterator[Finding]:
     if not isinstance(node.source, m.FileSource):
         return
     if not node.source.key:
-        yield error("source.file.key", "is empty; name the fields that identify a row of the file")
+        yield error("source.file.key", "is empty; list the fields that identify a row of the file")
     for index, name in enumerate(node.source.key):
         if decoded_type(node, name) is None:
             yield error(f"source.file.key.{index}", no_field(node, name))
         elif node.decode.field(name).path:
-            yield error(f"source.file.key.{index}", f"{name!r} is in a nested object; use a field that has no path")
+            yield error(f"source.file.key.{index}", f"{name!r} is in a nested object; use a field without a path")
     deleted = decoded_type(node, m.DELETED)
     if deleted is None:
         message = (
-            f"a row that is removed from the file is read once more, with {m.DELETED!r}; decode {m.DELETED}: boolean"
+            f"a row that is removed from the file is read once more, with {m.DELETED!r} true; "
+            f"decode {m.DELETED}: boolean"
         )
         yield warning("decode", message)
     elif deleted != m.BooleanType():
@@ -62,7 +63,7 @@ def sink_key(spec: ResultSpec, sink: m.Sink) -> Iterator[Finding]:
         return
     where = f"{sink_path(sink)}.key"
     if isinstance(spec.node, m.RulesNode):
-        yield error(where, "is for windows: the table of alerts has the primary key alert_id; remove `key`")
+        yield error(where, "applies to windows only: the table of alerts has the primary key alert_id; remove `key`")
         return
     # with mode discard each pane is a row
     revision = ("revision",) if isinstance(spec.node, m.WindowNode) and spec.node.emit.mode == "discard" else ()
@@ -76,10 +77,12 @@ def sink_key(spec: ResultSpec, sink: m.Sink) -> Iterator[Finding]:
     values = {name for _, name in result_names(spec)}
     for index, name in enumerate(key):
         if name in values:
-            message = f"{name!r} is a result, which revisions change; a key consists of {', '.join(identity)}"
+            message = f"{name!r} is a result, which revisions change; a key can only contain {', '.join(identity)}"
             yield error(f"{where}.{index}", message)
         elif name not in identity:
-            yield error(f"{where}.{index}", f"there is no column {name!r}; a key consists of {', '.join(identity)}")
+            yield error(
+                f"{where}.{index}", f"there is no column {name!r}; a key can only contain {', '.join(identity)}"
+            )
         if name in key[:index]:
             yield error(f"{where}.{index}", f"{name!r} is given twice in the key; keep one of them")
 
@@ -149,7 +152,7 @@ def _avro(node: m.SourceNode, schema: str, where: str) -> Iterator[Finding]:
         return
     records = [branch for branch in _branches(type_) if isinstance(branch, AvroRecord)]
     if not records:
-        yield error(where, "is not the schema of a record; name a file whose schema has the type record")
+        yield error(where, "is not the schema of a record; give a file whose schema has the type record")
         return
     names = [name for record in records for name, _ in record.fields]
     yield from _lacking(node, lambda path: _leads(type_, path), names, where, "the schema has no field")
@@ -178,7 +181,7 @@ def _protobuf(node: m.SourceNode, schema: m.ProtobufMessage, where: str) -> Iter
         files = FileDescriptorSet.FromString(base64.b64decode(schema.descriptor, validate=True)).file
     except (DecodeError, binascii.Error):
         yield error(
-            f"{where}.descriptor", "is not a descriptor set; protoc --include_imports --descriptor_set_out writes it"
+            f"{where}.descriptor", "is not a descriptor set; protoc --include_imports --descriptor_set_out writes one"
         )
         return
     messages = dict(pair for file in files for pair in _messages(file.package, file.message_type))
@@ -209,7 +212,7 @@ def _messages(scope: str, given: Sequence[Any]) -> Iterator[tuple[str, Any]]:
 
 def _csv(node: m.SourceNode, given: m.CsvFormat, where: str) -> Iterator[Finding]:
     if not given.columns or "" in given.columns:
-        yield error(f"{where}.columns", "must name each column, in the order of a line")
+        yield error(f"{where}.columns", "must list the columns in the order in which a line has them")
     for index, name in enumerate(given.columns):
         if name in given.columns[:index]:
             yield error(f"{where}.columns.{index}", f"{name!r} is given twice; give each column its own name")
@@ -218,7 +221,9 @@ def _csv(node: m.SourceNode, given: m.CsvFormat, where: str) -> Iterator[Finding
     columns = given.columns
     nested = [field for field in node.decode.fields if len(field.path) > 1]
     for field in nested:
-        message = "leads into an object, but a value of CSV is not an object; name the column, or remove the path"
+        message = (
+            "leads into an object, but values in CSV are not objects; give the name of a column, or remove the path"
+        )
         yield error(f"decode.{field.name}.path", message)
     if nested:
         return

@@ -36,7 +36,7 @@ def pipeline_name(graph: m.Graph) -> Iterator[Finding]:
 def decode_fields(node: m.SourceNode) -> Iterator[Finding]:
     """Check that there are fields with valid names that differ by more than case, and that times are not optional."""
     if not node.decode.fields:
-        yield error("decode", "is empty; name the fields that a record must have, with their types")
+        yield error("decode", "is empty; list the fields that a record must have, with their types")
     seen: dict[str, str] = {}
     for field in node.decode.fields:
         where = f"decode.{field.name}"
@@ -47,14 +47,16 @@ def decode_fields(node: m.SourceNode) -> Iterator[Finding]:
                 where, f"{field.name!r} and {other!r} are the same column in SQL, which ignores case; keep one of them"
             )
         if field.optional and field.name in {node.time.field, node.time.sent}:
-            yield error(where, f"a record without {field.name!r} has no event time: it cannot be optional")
+            yield error(
+                where, f"a record without {field.name!r} would have no event time, so the field cannot be optional"
+            )
     for field in node.decode.fields:
         for index, name in enumerate(field.alias):
             other = seen.setdefault(name.lower(), name)
             if other is not name:
                 yield error(
                     f"decode.{field.name}.alias.{index}",
-                    f"{name!r} is the name of two fields (or differs from {other!r} in case only); keep one of them",
+                    f"{name!r} is the name of two fields (or differs from {other!r} only in case); keep one of them",
                 )
 
 
@@ -64,7 +66,7 @@ def tombstones(node: m.SourceNode) -> Iterator[Finding]:
     for field in keys:
         where = f"decode.{field.name}.tombstones"
         if field is not keys[0]:
-            yield error(where, f"{keys[0].name!r} holds the key of a tombstone already; keep one of them")
+            yield error(where, f"{keys[0].name!r} already holds the key of a tombstone; keep one of them")
         if not isinstance(field.type, m.StringType | m.LongType) and node.source.format != "debezium":
             yield error(where, f"{field.name!r} is a {field.type}, but the key of a record is text; use string or long")
     # times are the log timestamp, and records may lack the field of a punctuated watermark
@@ -148,7 +150,7 @@ def derived_fields(records: Decoded, own: Collection[m.Derive] | None = None) ->
         yield from (error(where, problem) for problem in name_problems(derived.name))
         other = seen.get(derived.name.lower())
         if other is not None:
-            yield error(where, f"there is a field {other!r} already (SQL ignores case); give this one another name")
+            yield error(where, f"a field {other!r} already exists (SQL ignores case); choose a different name")
         seen[derived.name.lower()] = derived.name
         if own is not None and derived not in own:
             continue
@@ -181,7 +183,9 @@ def result_columns(spec: ResultSpec) -> Iterator[Finding]:
     keys = [(f"key.{index}", name) for index, name in enumerate(dict.fromkeys(spec.key))]
     for where, name in keys + result_names(spec):
         if not is_name(name) or len(name.encode(errors="replace")) > _LONGEST_COLUMN:
-            yield error(where, f"{name!r} cannot name a column; use at most {_LONGEST_COLUMN} printable characters")
+            yield error(
+                where, f"{name!r} is not a valid name for a column; use at most {_LONGEST_COLUMN} printable characters"
+            )
         if name.startswith("__"):
             yield error(
                 where, f"{name!r} begins with two underscores, which windrow reserves for its own columns; rename it"
@@ -202,9 +206,11 @@ _NAME_IT = "an expression needs a name here, such as {domain: \"split_part(url, 
 def key_fields(spec: ResultSpec) -> Iterator[Finding]:
     """Check that the key lists existing fields once each, without doubles. A process or rules require a key."""
     if not spec.key and isinstance(spec.node, m.ProcessNode):
-        yield error("key", "is empty, but a process keeps its state by key; name its fields, such as [user_id]")
+        yield error(
+            "key", "is empty, but a process keeps its state by key; list the fields of the key, such as [user_id]"
+        )
     if not spec.key and isinstance(spec.node, m.RulesNode):
-        yield error("key", "is empty, but rules see the records of a key; name its fields, such as [card]")
+        yield error("key", "is empty, but rules see the records of one key; list the fields of the key, such as [card]")
     for index, name in enumerate(spec.key):
         where = f"key.{index}"
         type_ = type_of(spec, name)
@@ -246,7 +252,7 @@ def null_keys(spec: ResultSpec, sink: m.Sink) -> Iterator[Finding]:
             made = derived_field(spec, derived) if derived.name == name else None
             if isinstance(made, Expression) and made.nullable:
                 message = (
-                    f"{name!r} can be null, and such a record goes to {sink.companion('dead')}; "
+                    f"{name!r} can be null, and a record with a null key goes to {sink.companion('dead')}; "
                     f"to keep it, derive another value: coalesce({derived.sql}, ...)"
                 )
                 yield warning(f"key.{index}", message)
@@ -261,7 +267,7 @@ def key_groups(graph: m.Graph) -> Iterator[Finding]:
     if not 1 <= groups <= _MOST_KEY_GROUPS:
         yield error("key_groups", f"must be 1 to {_MOST_KEY_GROUPS}, not {groups}")
     elif groups < cores:
-        message = f"{groups} key groups use at most {groups} of this machine's {cores} cores; give at least {cores}"
+        message = f"{groups} key groups use at most {groups} of this machine's {cores} cores; use at least {cores}"
         yield warning("key_groups", message)
 
 
@@ -276,7 +282,7 @@ def salt(spec: WindowSpec) -> Iterator[Finding]:
         return
     if isinstance(spec.node.window, m.Session | m.Global):
         kind = "sessions" if isinstance(spec.node.window, m.Session) else "a global window"
-        yield error("salt", f"is for tumbling, hopping, cumulate and calendar windows, not for {kind}; remove it")
+        yield error("salt", f"applies to tumbling, hopping, cumulate and calendar windows, not to {kind}; remove it")
     if spec.node.emit.early is not None:
         message = (
             "spreads a key's records over several key groups, but early panes need them in one; remove one of the two"

@@ -88,7 +88,7 @@ def _names(graph: m.Graph) -> Iterator[Finding]:
             yield error(at(node), NODE_NAMES)
         for name in dict.fromkeys([node.name, *m.outputs_of(node)]):
             if counts[name] > 1:
-                yield error(at(node), f"the name {name!r} is given twice; choose another one")
+                yield error(at(node), f"the name {name!r} is used twice; choose a different one")
         if isinstance(node, m.SplitNode):
             outputs = Counter([*(output.name for output in node.outputs), *filter(None, [node.other])])
             for name, count in outputs.items():
@@ -105,7 +105,7 @@ def _inputs(graph: m.Graph) -> Iterator[Finding]:
         for name in dict.fromkeys(named_streams(node)):
             if name not in known:
                 unknown = True
-                hint = did_you_mean(name, known) or f"; name one of {', '.join(known)}"
+                hint = did_you_mean(name, known) or f"; use one of {', '.join(known)}"
                 yield error(at(node, part_of(node, name)), f"there is no source or stream {name!r}{hint}")
             elif (
                 isinstance(node, m.LookupNode)
@@ -129,7 +129,7 @@ def _no_table(graph: m.Graph, name: str) -> str:
         case m.WindowNode():
             result = "an aggregate"
         case _:
-            return f"{name!r} is not a table: name a stream with `table`, which has a key that identifies its rows"
+            return f"{name!r} is not a table: use a stream with `table`, which has a key that identifies its rows"
     return (
         f"{name!r} is the result of {result}, which cannot be looked up: a lookup needs the records of a table. "
         f"Look rows up in a stream with `table`, before {result}; or, if {name!r} has no window of event time, make a "
@@ -164,7 +164,7 @@ def _cycles(graph: m.Graph) -> Iterator[Finding]:
     for node in graph.nodes:
         late = [name for name in named_streams(node) if name not in before]
         if late:
-            message = f"it depends on itself through {late[0]!r}; a graph has no cycles"
+            message = f"it depends on itself through {late[0]!r}; a graph must not have cycles"
             yield error(at(node, part_of(node, late[0])), message)
         before.update(m.outputs_of(node))
 
@@ -177,7 +177,7 @@ def _outputs(graph: m.Graph) -> Iterator[Finding]:
         return
     for source in graph.sources:
         if graph.streams and not graph.readers(source):
-            yield error(at(source), "no stream reads it; remove it, or name it in a stream's `from`")
+            yield error(at(source), "no stream reads it; remove it, or use it in a stream's `from`")
     for node in graph.streams:
         if not graph.sinks_below(node):
             yield error(at(node), f"no sink writes its rows; add a sink from {node.name!r}, or remove it")
@@ -190,7 +190,7 @@ def _tables(graph: m.Graph) -> Iterator[Finding]:
         place = node.sink.database, node.sink.table.lower()
         other = taken.setdefault(place, node.name)
         if other != node.name:
-            yield error(at(node, "sink"), f"{other!r} writes the table {node.sink.table!r}; name another table")
+            yield error(at(node, "sink"), f"{other!r} also writes the table {node.sink.table!r}; use a different table")
 
 
 def _labels(graph: m.Graph) -> Iterator[Finding]:
@@ -201,7 +201,8 @@ def _labels(graph: m.Graph) -> Iterator[Finding]:
         if other != node.name:
             yield error(
                 at(node, "source"),
-                f"tables call it {node.source.label!r}, as they call {other!r}: give the two logs different names",
+                f"tables would call both this source and {other!r} {node.source.label!r}: "
+                "give the two logs different names",
             )
 
 
@@ -211,7 +212,7 @@ def _ends(graph: m.Graph) -> Iterator[Finding]:
         if len({result.at_end for result in results}) > 1 and node.at_end != results[0].at_end:
             yield error(
                 at(node, "emit"),
-                f"at_end is {node.at_end}, but {results[0].at_end} for {results[0].name!r}; make all the same",
+                f"at_end is {node.at_end}, but {results[0].at_end} for {results[0].name!r}; all must be the same",
             )
 
 
@@ -267,10 +268,12 @@ def _record_sink(spec: OperatorSpec[m.SinkNode], sink: m.Sink) -> Iterator[Findi
     taken = places.union(fields.RESERVED[2:])
     for name in [*(field.name for field in spec.decode.fields), *(derived.name for derived in spec.derive)]:
         if name.lower() in taken:
-            yield error("from", f"the field {name!r} is a column of every table of records; select others")
+            yield error("from", f"the field {name!r} is a column of every table of records; select other fields")
     for field in spec.decode.fields:
         if isinstance(field.type, m.ArrayType):
-            yield error("from", f"{field.name!r} is an array, which no table holds: flat_map it, or select others")
+            yield error(
+                "from", f"{field.name!r} is an array, which tables cannot store: use flat_map, or select other fields"
+            )
 
 
 def _waiting(graph: m.Graph) -> Iterator[Finding]:
@@ -291,7 +294,7 @@ def _idle(graph: m.Graph) -> Iterator[Finding]:
             why = "the watermark decides that a record has no partner, and an idle partition holds it back"
         else:
             continue
-        yield warning(f"sources.{node.name}.time", f"has no `idle`: {why}; give 1m or so")
+        yield warning(f"sources.{node.name}.time", f"has no `idle`: {why}; set it to about 1m")
 
 
 def _behind(graph: m.Graph) -> Iterator[Finding]:
@@ -311,7 +314,7 @@ def _behind(graph: m.Graph) -> Iterator[Finding]:
                 yield warning(
                     f"sources.{slow}.time.delay",
                     f"is {m.format_duration(long)}, and {m.format_duration(short)} for {quick!r}, whose records wait "
-                    f"{m.format_duration(long - short)} longer for it in {node.name!r}; give both alike delays",
+                    f"{m.format_duration(long - short)} longer for it in {node.name!r}; give both similar delays",
                 )
 
 

@@ -84,7 +84,7 @@ def key_findings(fields: Mapping[str, m.Field], key: Sequence[str], where: str, 
     `where` is the path of the key in the file; `purpose` completes the message for an empty key.
     """
     if not key:
-        yield error(where, f"is empty; name the fields {purpose}")
+        yield error(where, f"is empty; list the fields {purpose}")
     for index, name in enumerate(key):
         for problem in key_problems(name, key[:index], fields):
             yield error(f"{where}.{index}", problem)
@@ -93,9 +93,9 @@ def key_findings(fields: Mapping[str, m.Field], key: Sequence[str], where: str, 
 def key_problems(name: str, before: Sequence[str], fields: Mapping[str, m.Field]) -> Iterator[str]:
     """Yield an error message for each reason why a field cannot be in a key; `before` are the fields preceding it."""
     if name not in fields:
-        yield f"there is no field {name!r}; it has {', '.join(fields)}"
+        yield f"there is no field {name!r}; the fields are {', '.join(fields)}"
     elif isinstance(fields[name].type, m.ArrayType):
-        yield f"{name!r} is an array, which only flat_map takes"
+        yield f"{name!r} is an array, and only flat_map accepts arrays"
     elif isinstance(fields[name].type, m.DoubleType):
         yield f"{name!r} is a double, but equal doubles can differ in text; use another field"
     elif fields[name].optional:

@@ -55,9 +55,9 @@ def process_code(spec: ProcessSpec) -> Iterator[Finding]:
         if function is not None and not callable(function):
             yield error(f"process.{name}", f"is {function!r}, not a function; give a function of two arguments")
         elif why := why_not_callable(function):
-            yield error(f"process.{name}", f"{why}; a row is written by ctx.emit(...)")
+            yield error(f"process.{name}", f"{why}; write rows with ctx.emit(...)")
     if not process.returns:
-        yield error("process.returns", "is empty; name the columns that the function emits, such as {'visits': 'long'}")
+        yield error("process.returns", "is empty; list the columns that the function emits, such as {'visits': 'long'}")
 
 
 def process_state(spec: ProcessSpec) -> Iterator[Finding]:
@@ -65,7 +65,7 @@ def process_state(spec: ProcessSpec) -> Iterator[Finding]:
     for state in spec.node.process.state:
         where = f"process.state.{state.name}"
         if not state.name.isidentifier() or state.name.startswith("__"):
-            yield error(where, f"{state.name!r} must be a Python name, as functions use it as ctx.state.NAME")
+            yield error(where, f"{state.name!r} must be a Python name, because functions refer to it as ctx.state.NAME")
         if isinstance(state, m.MapState) and isinstance(state.key, m.DoubleType):
             yield error(where, "has doubles as keys, but equal doubles can differ in text; use a decimal or a long")
 
@@ -74,7 +74,9 @@ def process_ttl(spec: ProcessSpec) -> Iterator[Finding]:
     """Check that the time to live is positive; warn if there is none, because keys are then kept forever."""
     ttl = spec.node.process.ttl
     if ttl is None:
-        message = "has no `ttl`, so the row and state of each key are kept forever; give one if keys come and go (30d)"
+        message = (
+            "has no `ttl`, so the row and state of each key are kept forever; set one if keys come and go, such as 30d"
+        )
         yield warning("process", message)
     elif ttl <= 0:
         yield error("process.ttl", "must be longer than 0")

@@ -25,7 +25,10 @@ def alert_columns(spec: RulesSpec) -> Iterator[Finding]:
     columns = ", ".join(ALERT_COLUMNS)
     for index, name in enumerate(spec.key):
         if name.lower() in ALERT_COLUMNS:
-            yield error(f"key.{index}", f"{name!r} is a column that every alert has ({columns}); derive another name")
+            yield error(
+                f"key.{index}",
+                f"{name!r} is a column that every alert has ({columns}); derive a field with a different name",
+            )
 
 
 def rule_words(spec: RulesSpec) -> Iterator[Finding]:
@@ -34,7 +37,7 @@ def rule_words(spec: RulesSpec) -> Iterator[Finding]:
     names += [("derive", derived.name) for derived in spec.derive]
     for section, name in names:
         if name.lower() in RULE_WORDS or name.lower().startswith(tuple(f"{word}." for word in RULE_WORDS)):
-            message = f"{name!r} means other records in rules; give the field another name, with alias: [{name}]"
+            message = f"{name!r} refers to other records in rules; rename the field, with alias: [{name}]"
             yield error(f"{section}.{name}", message)
 
 
@@ -47,7 +50,7 @@ def unique_field(spec: RulesSpec) -> Iterator[Finding]:
     if not is_field(spec, name):
         yield error(where, no_field(spec, name))
     elif isinstance(type_, m.DoubleType | m.BooleanType | m.ArrayType):
-        yield error(where, f"{name!r} is a {type_}, which does not identify a record; name a string or a long")
+        yield error(where, f"{name!r} is a {type_}, which does not identify a record; use a string or a long")
     elif type_ is not None and name in _nullable(spec):
         yield error(where, f"{name!r} can be null, but each record must have it; derive it: coalesce({name}, ...)")
 
@@ -86,11 +89,13 @@ def list_names(spec: RulesSpec) -> Iterator[Finding]:
             yield error(where, message)
         if isinstance(entries, m.FileList):
             if not entries.path.strip():
-                yield error(f"{where}.file", "is empty; name a file")
+                yield error(f"{where}.file", "is empty; give a file")
         elif not isinstance(spec.source, m.KafkaSource):
-            yield error(f"{where}.kafka", "is at the brokers of the source, which is not Kafka; give a file")
+            yield error(
+                f"{where}.kafka", "must be a topic on the source's brokers, but the source is not Kafka; use a file"
+            )
         elif not entries.topic.strip() or entries.topic == spec.source.topic:
-            yield error(f"{where}.kafka.topic", "must be a topic of the list's own")
+            yield error(f"{where}.kafka.topic", "must be a topic of its own, not the topic of the source")
 
 
 def rule_names(spec: RulesSpec) -> Iterator[Finding]:
@@ -103,7 +108,10 @@ def rule_names(spec: RulesSpec) -> Iterator[Finding]:
         if not is_name(rule.name):
             yield error(where, f"{rule.name!r} must be printable, without spaces around it")
         elif counts[rule.name] > 1 and rule.name in {rule.name for rule in spec.node.rules.rules[:index]}:
-            yield error(where, f"{rule.name!r} is the name of another rule, but identifies alerts; choose another name")
+            yield error(
+                where,
+                f"{rule.name!r} is the name of another rule too, but it identifies alerts; choose a different name",
+            )
 
 
 def rule_expressions(spec: RulesSpec) -> Iterator[Finding]:
@@ -115,7 +123,7 @@ def rule_expressions(spec: RulesSpec) -> Iterator[Finding]:
         for name, sql in rule.evidence:
             yield from _problem(f"{where}.with.{name}", scope.analyse, sql)
         if rule.say is not None and "\0" in rule.say:
-            yield error(f"{where}.say", "has U+0000, which is not allowed in a text")
+            yield error(f"{where}.say", "contains U+0000, which is not allowed in text")
         elif rule.say is not None:
             yield from _text(where, scope, rule)
         if not spec.node.rules.revise:
@@ -161,8 +169,8 @@ def _next(where: str, rule: m.Rule) -> Iterator[Finding]:
         with suppress(PipelineError, ValueError):  # reported already
             if uses_next(single):
                 message = (
-                    "uses `next`, the following record, which comes after the rule was applied; "
-                    "set emit: {revise: true}, so that it is applied again then"
+                    "uses `next`, the following record, which arrives only after the rule has been applied; "
+                    "set emit: {revise: true} to apply the rule again then"
                 )
                 yield error(f"{where}.{part}", message)
 

@@ -46,14 +46,14 @@ def _arrays(node: m.ResultNode, given: Stream) -> Iterator[Finding]:
         ]
     for part, name in used:
         if name in arrays:
-            yield error(at(node, part), f"{name!r} is an array, which only flat_map takes")
+            yield error(at(node, part), f"{name!r} is an array, and only flat_map accepts arrays")
 
 
 def _chained(graph: m.Graph, node: m.ResultNode, given: Stream) -> Iterator[Finding]:
     """Check a window, process or rules whose input is a changelog, or whose rows other streams read."""
     is_running, rows = isinstance(node, m.WindowNode) and isinstance(node.window, m.Global), ROWS_OF[given.rows_of]
     if given.rows_of == "tables" and not is_running:
-        message = "the rows of a table have no event time, so they are in no windows; use window: {global: {}}"
+        message = "the rows of a table have no event time, so no window contains them; use window: {global: {}}"
         yield error(at(node, "from"), message)
         return
     if given.is_changelog:

@@ -261,8 +261,9 @@ def discard_panes(spec: WindowSpec) -> Iterator[Finding]:
         return
     if has_every(emit.early):
         message = (
-            "with mode discard the on-time pane holds the records of no early pane, so `every` would make it depend on "
-            "processing time, which a replay does not repeat; use retract or accumulate, or early: {count: 100}"
+            "with mode discard the on-time pane holds only records that were in no early pane, so `every` would make "
+            "it depend on processing time, which a replay does not repeat; use retract or accumulate, or early: "
+            "{count: 100}"
         )
         yield error("emit.early", message)
     elif counts_records(emit.early):
@@ -286,6 +287,6 @@ def no_lateness(spec: WindowSpec, sink: m.Sink) -> Iterator[Finding]:
         late = sink.companion("late")
         message = (
             f"is 0s: every late record goes to {late} and revises no result; "
-            "give the time for which windows accept late records (1h)"
+            "set it to the time for which windows accept late records, such as 1h"
         )
         yield warning("emit.lateness", message)

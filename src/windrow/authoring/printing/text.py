@@ -45,7 +45,7 @@ def realtime_words(graph: m.Graph) -> str:
     span = f"{millis // 2 + 10:,} to {millis + 40:,} ms"
     every = f"with a transaction every {m.format_duration(commit)}"
     lines = [
-        f"each record as it arrives: a change is in its topic some {span} after its record, {every}",
+        f"each record as it arrives: a change is in its topic about {span} after its record, {every}",
         f"each partition occupies a slot of Spark while the pipeline runs{by}",
     ]
     return HIDDEN_VALUES.hide("\n".join([*lines, *(_history_size(spec_of(graph, node)) for node in graph.rules)]))
@@ -57,7 +57,7 @@ def file_words(graph: m.Graph) -> list[str]:
     for node in graph.sources:
         if isinstance(node.source, m.FileSource):
             since = (
-                "have no time: the first row of a key is valid from the beginning, later ones from their reading"
+                "have no time: the first row of a key is valid from the beginning, later rows from when they are read"
                 if node.is_by_reading
                 else f"are valid from their own time, {node.time.field}"
             )
@@ -78,7 +78,7 @@ def _history_size(spec: RulesSpec) -> str:
     record = _PLACE_BYTES + sum(_WIDTHS.get(type(field.type), 8) for field in record_fields(spec))
     size = last * record * _MILLION / 1e9
     return (
-        f"state in memory: {last} records of about {record} bytes for each key; for a million such keys some "
+        f"state in memory: {last} records of about {record} bytes for each key; for a million such keys about "
         f"{size:,.1f} GB, over all tasks"
     )
 
@@ -348,8 +348,11 @@ def _rules(rules: m.RuleSet, table: str) -> dict[str, str]:
     span = m.format_duration(rules.recent.within)
     seen = f"the last {rules.recent.last} records of the key in the {span} before it, by event time"
     if any(map(uses_next, rules.rules)):
-        seen += f", and the next one, up to {span} after it, once it comes"
-    copies = f"a record with the {rules.unique} of another changes nothing; if its content differs: {table}_dead"
+        seen += f", and the next one, up to {span} after it, once it is read"
+    copies = (
+        f"a record with the same {rules.unique} as another changes nothing; "
+        f"if its content differs, it goes to {table}_dead"
+    )
     lists = (f"{entries.name}: {_list_words(entries)}" for entries in rules.lists)
     texts = [f"{rule.name} ({rule.severity}): {rule.when}" for rule in rules.rules]
     emit = ["an alert is written when its record is read"]
@@ -373,10 +376,10 @@ def _process(node: m.ProcessNode, sink: m.Sink, *, is_ordered: bool) -> str:
     lines = [f"the Python function {code_name(process.function)} for each record"]
     if process.order == "log":
         of = "watermarks" if is_ordered else "the log"
-        lines.append(f"a key's records come in the order of {of}")
+        lines.append(f"a key's records are processed in the order of {of}")
     else:
-        lines.append("records come in order of event time, when the watermark has passed them")
-        lines.append(f"a record that comes later than that: {sink.companion('late')}")
+        lines.append("records are processed in order of event time, once the watermark has passed them")
+        lines.append(f"a record that arrives later than that goes to {sink.companion('late')}")
     lines += [f"it keeps {state.name}, {state_words(state)}, for each key" for state in process.state]
     if process.ttl is None:
         lines.append("state and row of a key are kept forever")

@@ -58,20 +58,24 @@ _LASTS = ("for", DURATION, "how long the condition must last.")
 _OVER = ("for", DURATION, "the period over which it is measured.")
 _LIMIT_KEYS: dict[type[m.AlertLimit], tuple[tuple[str, Spec[Any], str], ...]] = {
     m.LagLimit: (
-        ("time", DURATION, "the age of the last record read by its log timestamp, if the log has timestamps."),
-        ("records", NUMBER, "the number of unread records; either limit is enough."),
+        ("time", DURATION, "the age of the last record read, by its log timestamp, if the log has timestamps."),
+        ("records", NUMBER, "the number of unread records. An alert is raised if either limit is exceeded."),
         _LASTS,
     ),
     m.TimeLimit: (_LASTS,),
     m.LatencyLimit: (("p99", DURATION, "the limit for 99 % of the records, from log timestamp to commit."), _OVER),
     m.SpikeLimit: (
-        ("times", FRACTION, "the factor by which the share of late records exceeds that of the week before."),
+        ("times", FRACTION, "how many times the share of late records in the week before."),
         ("share", FRACTION, "the minimum share of late records, 0 to 1."),
         _OVER,
     ),
     m.ShareLimit: (("share", FRACTION, "the share of the records, 0 to 1."), _OVER),
     m.CheckpointLimit: (
-        ("savepoint", DURATION, "the maximum age of the newest savepoint of the checkpoint; by default any age."),
+        (
+            "savepoint",
+            DURATION,
+            "the maximum age of the newest savepoint of the checkpoint. By default, it may have any age.",
+        ),
     ),
 }
 """The keys of the limits of each kind."""

@@ -38,7 +38,7 @@ MODE = Key(
     "mode",
     choice("micro-batch", "realtime"),
     "how a live run processes records: in steps on the stream host, or, with `realtime`, one by one as they arrive, "
-    "with a latency of some ten milliseconds, from one Kafka topic to another ([the guide](../guides/realtime.md)). "
+    "with a latency of tens of milliseconds, from one Kafka topic to another ([the guide](../guides/realtime.md)). "
     "`windrow run --host` overrides it.",
     default="micro-batch",
 )
@@ -66,8 +66,8 @@ RECORDS = (
         "the fields of a record, which is a JSON object. Other fields are ignored. A record that lacks one of the "
         "fields, or has a value that the type cannot represent exactly, is a [dead letter](errors.md#dead-letters). A "
         'name must not start with two underscores. A type with a question mark, `"string?"` (in quotes within '
-        "`{...}`), declares an optional field, which is null if the record lacks it or has null. The event time and "
-        "the key cannot be optional.",
+        "`{...}`), declares an optional field, which is null if the record lacks it or its value is null. The event "
+        "time and the key cannot be optional.",
         required=True,
     ),
 )

@@ -206,7 +206,7 @@ def _read_key_part(node: YamlNode) -> tuple[str | m.Derive, ...]:
         return (node.text(),)
     derived = DERIVE.read(node)
     if not derived:
-        msg = f"{node.called} is empty; name a field, or define one by an expression"
+        msg = f"{node.called} is empty; give a field, or define one by an expression"
         raise node.error(msg)
     return derived
 
@@ -327,7 +327,7 @@ TIME = Section(
         Key(
             "field",
             FIELD_NAME,
-            "the event time, a timestamp. In an embedded log, and that of a file, it can be the log timestamp, if "
+            "the event time, a timestamp. In an embedded log, or the log of a file, it can be the log timestamp, if "
             "`_log_time: timestamp_millis` is decoded.",
             required=True,
             positional=True,
@@ -338,7 +338,7 @@ TIME = Section(
             "how far out of order records may be. A partition's watermark is the greatest event time read from it, "
             "minus this delay. [watermark-policy.md](../watermark-policy.md) explains how to choose it.",
             unless="punctuated",
-            hint="(how far out of order records come), or 'punctuated'",
+            hint="(how far out of order records arrive), or 'punctuated'",
         ),
         Key(
             "punctuated",
@@ -358,9 +358,9 @@ TIME = Section(
         Key(
             "sent",
             FIELD_NAME,
-            "the time of sending by the device's clock, a timestamp. The event time is corrected by the difference "
-            "between the log timestamp and this time, which cancels out the error of the device's clock. A record "
-            "without a log timestamp is a dead letter.",
+            "the time of sending according to the device's clock, a timestamp. The event time is corrected by the "
+            "difference between the log timestamp and this time, which cancels out the error of the device's clock. A "
+            "record without a log timestamp is a dead letter.",
         ),
         Key(
             "idle",

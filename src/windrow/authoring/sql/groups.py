@@ -73,7 +73,7 @@ class Groups:
     def _find_item(self, key: exp.Expr, items: list[exp.Expr], chain: Chain) -> exp.Expr:
         """Return the SELECT item that a GROUP BY key refers to; refuse a key that SELECT does not have."""
         if isinstance(key, exp.Literal):
-            self.script.refuse(key, "GROUP BY has names and expressions, not numbers of columns")
+            self.script.refuse(key, "GROUP BY takes names and expressions, not the numbers of columns")
         column = self.names.resolve(key, chain.scope) if isinstance(key, exp.Column) else None
         is_input = column is not None and column in chain.base.fields
         for item in items:
@@ -100,7 +100,7 @@ class Groups:
 
     def _item_name(self, item: exp.Expr) -> str:
         if isinstance(item, exp.Star) or item.is_star:
-            self.script.refuse(item, "SELECT with GROUP BY names keys and aggregates, and has no *")
+            self.script.refuse(item, "SELECT with GROUP BY takes keys and aggregates, not *")
         if not item.alias_or_name:
             self.script.refuse(item, "give this a name: AS ...")
         if isinstance(item, exp.Column):
@@ -121,7 +121,10 @@ class Groups:
         end = call.meta.get(CALL_END, end)
         if begin is None or not self._calls_aggregate(call, start):
             known = ", ".join(NAMES)
-            msg = f"this is not a single aggregate; give each a name, and compute with the names: {known}"
+            msg = (
+                "this is not a single aggregate; give each aggregate a name, and compute with the names. "
+                f"Aggregates are {known}"
+            )
             self.script.refuse(item, msg)
         inner = self.names.text(start, end, expression, chain.scope)
         name, arguments = begin[1].lower(), inner[inner.index("(") + 1 : inner.rindex(")")]
@@ -162,7 +165,7 @@ class Groups:
             msg = f"sessions have a key: write SESSION(TABLE {chain.base.name} PARTITION BY ({', '.join(key)}), ...)"
             self.script.refuse(window, msg if key else "SESSION has PARTITION BY, but GROUP BY does not have that key")
         if kind != "SESSION" and partition:
-            self.script.refuse(window, f"{kind} has no PARTITION BY: GROUP BY has the key")
+            self.script.refuse(window, f"{kind} takes no PARTITION BY: the key is in GROUP BY")
         made = self.nodes.mapping(at)
         for name, size in zip(names, sizes, strict=False):
             here = self.script.start(size)

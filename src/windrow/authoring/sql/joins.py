@@ -36,7 +36,7 @@ class Joins:
         if version is not None:
             self._version(chain, version, how)
             if bounds:
-                self.script.refuse(join, "a join FOR SYSTEM_TIME AS OF has only equal keys in ON")
+                self.script.refuse(join, "ON of a join FOR SYSTEM_TIME AS OF takes only equal keys")
         elif bounds:
             settings |= self._span(join, bounds)
         elif not (right.is_table and chain.base.is_table):
@@ -141,7 +141,7 @@ class Joins:
                     bounds.append(self._bound(chain, right, time, other, -1))
                 case _:
                     msg = (
-                        "ON has equal columns, and time bounds with BETWEEN, <= or >=, joined by AND; "
+                        "ON takes equal columns, and time bounds with BETWEEN, <= or >=, combined with AND; "
                         "move other conditions to WHERE (equivalent for an inner join)"
                     )
                     self.script.refuse(condition, msg)
@@ -155,7 +155,9 @@ class Joins:
         left = any(column.name in relation.names for relation in chain.scope)
         if left and column.name in right.names:
             self.script.refuse(
-                column, f"{column.name} is on both sides: write {right.alias}.{column.name}, or the other"
+                column,
+                f"{column.name} is a column of both sides: write {right.alias}.{column.name}, "
+                "or the column of the other side",
             )
         return not left and column.name in right.names
 
@@ -190,7 +192,8 @@ class Joins:
             self.script.refuse(join, "a join of streams needs one lower and one upper time bound")
         if (low[0] and not low[0].startswith("-")) or high[0].startswith("-"):
             msg = (
-                "the interval of a join includes the time of the left record: a lower bound has no +, an upper one no -"
+                "the interval of a join must include the time of the left record: "
+                "the lower bound cannot have +, and the upper bound cannot have -"
             )
             self.script.refuse(join, msg)
         before, after = low[0].removeprefix("-"), high[0] or ("" if low[0] else "0s")

@@ -98,7 +98,7 @@ class Queries:
         for query, stream in zip(branches[1:], found[1:], strict=True):
             if stream.fields != found[0].fields:
                 msg = (
-                    f"this branch has the columns {', '.join(stream.fields)}, the first branch "
+                    f"this branch has the columns {', '.join(stream.fields)}, but the first branch has "
                     f"{', '.join(found[0].fields)}: give all branches the same names in the same order"
                 )
                 self.script.refuse(query, msg)
@@ -163,7 +163,7 @@ class Queries:
 
     def _having(self, chain: Chain, having: exp.Having) -> None:
         if having.find(exp.AggFunc):
-            self.script.refuse(having, "HAVING names results: SELECT count(*) AS n ... HAVING n > 1")
+            self.script.refuse(having, "HAVING takes the names of results: SELECT count(*) AS n ... HAVING n > 1")
         self._step(chain, "having", {"where": self.names.rewrite(having.this, UNNAMED)})
 
     def _finish(self, chain: Chain, node: exp.Expr, fields: tuple[str, ...], time: str | None) -> Stream:
@@ -185,7 +185,7 @@ class Queries:
         line = self.script.place(at).line
         if name in self._lines:
             msg = (
-                f"the query on line {self._lines[name]} has the name {name} too: each view, common table expression, "
+                f"the query on line {self._lines[name]} also has the name {name}: each view, common table expression, "
                 "query of FROM and step of these (NAME_where) is a stream with a unique name"
             )
             self.script.refuse(node, msg)
@@ -229,7 +229,7 @@ class Queries:
                     if stream.time is None and ROWTIME in stream.fields:
                         msg = (
                             f"the event time of {stream.name} is not one of its columns, and its column rowtime is "
-                            f"another one: select the event time in {stream.name}, or rename that column"
+                            f"a different one: select the event time in {stream.name}, or rename that column"
                         )
                         self.script.refuse(window.args["descriptor"], msg)
                     meant = stream.time or ROWTIME
@@ -252,7 +252,9 @@ class Queries:
         name, _, _ = self.script.parts(table, "a table in FROM", "this", "alias", "version")
         if name.name not in self._known:
             known = ", ".join(self._known) or "none"
-            self.script.refuse(table, f"there is no table or view {name.name!r} before this; there is {known}")
+            self.script.refuse(
+                table, f"there is no table or view {name.name!r} before this; the tables and views are {known}"
+            )
         return self._known[name.name]
 
     def _right(self, chain: Chain, join: exp.Join) -> tuple[Stream, str]:
@@ -313,15 +315,15 @@ class Queries:
         ):
             msg = (
                 "write ROW_NUMBER() OVER (PARTITION BY ... ORDER BY PROCTIME()) = 1: the first copy in the order of "
-                "watermarks is kept; the first or last by another order is only known when no more copies can come. "
-                "For the last row of a key give the table PRIMARY KEY (...) NOT ENFORCED"
+                "watermarks is kept; the first or last in a different order is known only when no more copies "
+                "can arrive. For the last row of a key give the table PRIMARY KEY (...) NOT ENFORCED"
             )
             self.script.refuse(order or window, msg)
         if not by:
             self.script.refuse(window, "ROW_NUMBER needs PARTITION BY: the columns that identify copies")
         for column in by:
             if not isinstance(column, exp.Column):
-                self.script.refuse(column, "PARTITION BY names columns here; compute others in a view first")
+                self.script.refuse(column, "PARTITION BY takes only columns here; compute others in a view first")
         return by, window
 
     def _selected_name(self, column: exp.Expr, items: list[exp.Expr]) -> str:
@@ -365,9 +367,9 @@ class Queries:
         if is_all:
             self.script.parts(items[0], "*")
             if chain.is_joined:
-                self.script.refuse(items[0], "name the columns: both sides of a join have the key")
+                self.script.refuse(items[0], "list the columns: both sides of a join have the key")
             if chain.scope[0].barred:
-                self.script.refuse(items[0], "name the columns: * includes the row number")
+                self.script.refuse(items[0], "list the columns: * includes the row number")
         kept: list[tuple[str, str | None]] = [(field, field) for field in base.fields] if is_all else []
         derived = self.nodes.mapping(at)
         for item in items[1:] if is_all else items:
@@ -391,7 +393,7 @@ class Queries:
         """Return the name and the expression of a SELECT item, and the field that it selects unchanged, or None."""
         expression = item.this if isinstance(item, exp.Alias) else item
         if expression.is_star:
-            self.script.refuse(item, "name the columns: * can only be the first item, without a relation")
+            self.script.refuse(item, "list the columns: * can only be the first item, without a relation")
         name = item.alias_or_name
         if not name:
             self.script.refuse(item, "give this a name: AS ...")

@@ -185,7 +185,7 @@ class _Statements:
                 case exp.Identifier():
                     self.script.refuse(column, f"the column {column.name} has no type; {_TYPE_HINT}")
                 case _:
-                    msg = "an input table has columns, WATERMARK FOR and PRIMARY KEY (...), not this"
+                    msg = "an input table has only columns, WATERMARK FOR and PRIMARY KEY (...)"
                     self.script.refuse(column, msg)
         return decoded, key
 
@@ -261,7 +261,9 @@ class _Statements:
                     decode.value[index] = (key, made)
                 self.nodes.put(decode.value[index][1], rest, value, at)
                 return
-        msg = f"{option!r} does not name a column of the table: write 'decode.COLUMN.alias', '.path' or '.tombstones'"
+        msg = (
+            f"{option!r} does not refer to a column of the table: write 'decode.COLUMN.alias', '.path' or '.tombstones'"
+        )
         raise PipelineError(msg, self.script.place(at))
 
     def _view(self, create: exp.Create) -> None:
@@ -280,8 +282,8 @@ class _Statements:
         at = self.script.start(named)
         if name not in self.outputs:
             msg = (
-                f"there is no output table {name!r}, or it is written twice: CREATE TABLE {name} WITH ('connector' = "
-                "'sqlite', ...) has no columns, because it gets those of the query, and only one INSERT"
+                f"there is no output table {name!r}, or an INSERT before this writes it: each output table has one "
+                f"INSERT, and is created without columns, CREATE TABLE {name} WITH ('connector' = 'sqlite', ...)"
             )
             self.script.refuse(named, msg)
         create = self.outputs.pop(name)

@@ -237,9 +237,9 @@ _CLAUSES = {
 }
 _INSTEAD = {
     "order": "a stream has no end at which it could be sorted; sort the rows when you read the table",
-    "limit": "a stream has no end; in YAML an aggregate top_k_by keeps the greatest",
+    "limit": "a stream has no end; in YAML, the aggregate top_k_by keeps the greatest values",
     "distinct": "for copies of a record, use ROW_NUMBER() OVER (PARTITION BY id ORDER BY PROCTIME()) = 1",
-    "sample": "in YAML, sample takes each n-th record of a key",
+    "sample": "in YAML, sample takes every nth record of each key",
     "laterals": "for the elements of an array, use flat_map: ARRAY in YAML",
 }
 

@@ -24,8 +24,8 @@ _KEYS = settings(
     Key(
         "scope",
         choice("stream", "partition"),
-        "with `partition`, all copies of a record are in the same partition of the log, so no record waits for other "
-        "partitions.",
+        "`partition` states that all copies of a record are in the same partition of the log. Then no record waits for "
+        "other partitions.",
         default="stream",
     ),
 )

@@ -68,7 +68,7 @@ class Pairs(Spec[dict[str, str]]):
 def pair_findings(graph: m.Graph, node: m.AnyJoinNode, section: str) -> Iterator[Finding]:
     """Check the key fields of both sides of a join, and that the names of its fields are unique."""
     if not node.key:
-        yield error(at(node, f"{section}.by"), "is empty; name the fields that are equal in a pair")
+        yield error(at(node, f"{section}.by"), "is empty; list the fields that are equal in a pair")
     left, right = ({field.name: field for field in stream_of(graph, name).fields} for name in named_streams(node))
     for stream, names, fields in ((node.left, node.key, left), (node.right, node.right_key, right)):
         for index, name in enumerate(names):
@@ -84,7 +84,9 @@ def pair_findings(graph: m.Graph, node: m.AnyJoinNode, section: str) -> Iterator
     taken = {name.lower() for name in (*left, *right)}
     for name, renamed in join_sides(graph, node)[1].names.items():
         if name not in node.right_key and renamed != name and renamed.lower() in taken:
-            message = f"both have {name!r}, and there is a field {renamed!r} already: select or derive others before"
+            message = (
+                f"both have {name!r}, and a field {renamed!r} already exists: select or derive other fields before"
+            )
             yield error(at(node, section), message)
 
 

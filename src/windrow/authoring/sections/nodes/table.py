@@ -54,7 +54,7 @@ def _findings(graph: m.Graph, node: m.TableNode, given: Stream) -> Iterator[Find
 
 def _words(graph: m.Graph, node: m.TableNode) -> Mapping[str, str]:
     deleted = f"\na record with {node.deleted} removes the row" if node.deleted else ""
-    deleted += "\na record of a deletion removes the row" if are_changes(graph, node) else ""
+    deleted += "\na deletion removes the row" if are_changes(graph, node) else ""
     return {"table": f"the last record of each {', '.join(node.key)}{deleted}"}
 
 
