@@ -496,7 +496,10 @@ def test_a_join_reads_back_and_says_what_it_does(tmp_path: Path) -> None:
         "stream paid (from orders, payments)",
         "join pairs of orders and payments with order_id = id",
         "the event time of payments is up to 1m before or up to 15m after that of orders",
-        "a record of orders without a partner is emitted alone once no partner can be on time; a late partner retracts",
+        (
+            "a record of orders without a partner is emitted alone once no partner can be on time; "
+            "a late partner retracts it"
+        ),
         "order by watermark: a record waits until the watermark of every partition has reached its own",
         "bound a row comes, or is retracted, until the watermark is 35m past it",
         "keeps a record of orders until the watermark is 35m past it",
