@@ -1,4 +1,4 @@
-"""Event-time analytics on Spark whose answers do not change when the log is replayed."""
+"""Event-time analytics on Spark with results that stay the same when the log is replayed."""
 
 # ruff: noqa: E402 - Ctrl-C is handled first
 
@@ -223,9 +223,10 @@ def load(
 ) -> Pipeline:
     """Read a pipeline, or a graph of named streams, from a YAML or SQL file, ``file.py`` or ``file.py:variable``.
 
-    `vars` are values of ``${NAME}`` in the file; they override those of the `profile` in ``windrow.yaml`` beside it
-    (None: WINDROW_PROFILE) and of the environment. `only` is the name of a pipeline, if the file has several. Paths in
-    the file are relative to the current directory. Raise PipelineError with file:line for all problems.
+    The values in `vars` replace ``${NAME}`` in the file. They override values from the environment and from the
+    `profile` in the file ``windrow.yaml`` beside it (by default the profile in WINDROW_PROFILE). `only` selects a
+    pipeline by name if the file has several. Paths in the file are relative to the current directory. Raise a
+    PipelineError that lists all errors with file:line.
     """
     # imported here because few importers of windrow read YAML, and Spark's workers do not
     from windrow.authoring.load import open_pipeline, split_spec  # noqa: PLC0415
@@ -241,7 +242,7 @@ def load(
 
 @_checked
 def sql(text: str) -> Pipeline:
-    """Read a pipeline, or a graph of named streams, from text in SQL, with the errors of `load`."""
+    """Read a pipeline, or a graph of named streams, from SQL text; raise the same errors as `load`."""
     from windrow.authoring.load import parse_sql  # noqa: PLC0415 - as above
 
     return Pipeline(parse_sql(text))

@@ -1,4 +1,4 @@
-"""The `windrow` command as ``python -m windrow``, and as the Python file that spark-submit runs."""
+"""Run the `windrow` command with ``python -m windrow``, or as the Python file that spark-submit executes."""
 
 from windrow.cli import main
 

@@ -1,32 +1,32 @@
-"""Errors: all exceptions that windrow raises deliberately.
+"""All exceptions that windrow raises deliberately.
 
 ::
 
     WindrowError
     ├── InputError               the input is wrong               exit code 2
     │   ├── PipelineError        a pipeline, with file:line
-    │   │   ├── ManyProblemsError        several problems of one pipeline
-    │   │   ├── ArgumentError            an argument in Python of a wrong type (also a TypeError)
-    │   │   └── StageError               a method in Python that a stage lacks (also an AttributeError)
+    │   │   ├── ManyProblemsError        several errors in one pipeline
+    │   │   ├── ArgumentError            a Python argument has the wrong type (also a TypeError)
+    │   │   └── StageError               a stage in Python has no such method (also an AttributeError)
     │   ├── TranscriptError      a story, with file:line
-    │   ├── CheckpointError      a checkpoint or savepoint that is missing, damaged or of another pipeline
+    │   ├── CheckpointError      a checkpoint or savepoint is missing, damaged or from another pipeline
     │   ├── SetupError           Java, a jar or a package is missing, here or on an executor
-    │   └── SinkAddressError     the sink's path or url cannot be used (also a SinkError)
+    │   └── SinkAddressError     the sink's path or URL cannot be used (also a SinkError)
     └── RunError                 the run failed                   exit code 1
         ├── SourceError          the log or the broker
-        │   ├── SourceUnavailableError   it does not answer now, or does not know the topic
+        │   ├── SourceUnavailableError   it does not respond, or does not know the topic
         │   └── RecordsLostError         unread records are lost
         ├── SinkError            the database
-        │   └── SinkUnavailableError     it does not answer now, or somebody holds a lock
-        ├── LimitError           more dead letters or expired records than were allowed     exit code 3
+        │   └── SinkUnavailableError     it does not respond, or another session holds a lock
+        ├── LimitError           more dead letters or expired records than allowed     exit code 3
         ├── EngineError          Spark
         │   └── WorkerLostError          a Python worker of Spark has died
         └── StoppedError         an explanation whose request was closed
 
-The exit code follows one rule. It is 2 if what the user gave (options, files, paths, urls, a checkpoint) is wrong and
-that was found before anything ran, also if it names a table, a partition or an offset that does not exist. It is 1 if
-a server, Spark or the machine refused or failed, or if what a database or a log holds does not fit the command. It is
-3 if the command did its work, and its records do not meet a limit that was given.
+The exit code is 2 if the user's input (options, files, paths, URLs, a checkpoint) is wrong and this was found before
+anything ran, or if it refers to a table, a partition or an offset that does not exist. The exit code is 1 if a server,
+Spark or the machine refused or failed, or if the contents of a database or a log do not fit the command. It is 3 if the
+command did its work, but its records exceed a limit that the user set.
 
 Each message says what is wrong, where, and what to do.
 """
@@ -51,7 +51,7 @@ _RAISE: Final = opmap["RAISE_VARARGS"]
 
 @dataclass(frozen=True)
 class Place:
-    """A position in a file that a person wrote; lines and columns count from 1."""
+    """A position in a file written by the user; lines and columns count from 1."""
 
     file: str
     line: int
@@ -62,14 +62,14 @@ class Place:
 
 
 def did_you_mean(given: object, known: Iterable[str]) -> str:
-    """Return the end of a message that suggests the likely name; empty if no known name is close."""
+    """Return ``; did you mean 'NAME'?`` to append to a message, or "" if no known name is similar."""
     by_lower = {name.lower(): name for name in known}
     near = difflib.get_close_matches(str(given).lower(), by_lower, n=1)
     return f"; did you mean {by_lower[near[0]]!r}?" if near else ""
 
 
 def not_one_of(given: object, options: Sequence[object]) -> str:
-    """Return the message for a value that is not one of the options."""
+    """Return the error message for a value that is not one of the options."""
     *first, last = (repr(option) for option in options)
     texts = [option for option in options if isinstance(option, str)]
     either = f"{', '.join(first)} or {last}" if first else last
@@ -77,12 +77,12 @@ def not_one_of(given: object, options: Sequence[object]) -> str:
 
 
 def encodable(text: str) -> str:
-    """Return a text with escapes for the characters that UTF-8 cannot encode."""
+    """Replace characters that UTF-8 cannot encode with escapes."""
     return text.encode(errors="backslashreplace").decode()
 
 
 def described(exc: BaseException) -> str:
-    """Return the type and text of an error raised by the user's code, on one line, even if its `__str__` fails."""
+    """Return the type and message of an exception from the user's code, on one line, even if its `__str__` fails."""
     try:
         text = HIDDEN_VALUES.hide(" ".join(str(exc).split()))
     except BaseException as failure:  # noqa: BLE001 - the caller reports `exc`
@@ -93,7 +93,7 @@ def described(exc: BaseException) -> str:
 
 
 def is_interrupt(exc: BaseException) -> bool:
-    """Return whether a signal interrupted the user's code: the last frame then has no `raise` statement."""
+    """Return True if a signal interrupted the user's code: the last frame is then not at a `raise` statement."""
     place = exc.__traceback__
     if not isinstance(exc, KeyboardInterrupt) or place is None:
         return False
@@ -103,7 +103,7 @@ def is_interrupt(exc: BaseException) -> bool:
 
 
 class WindrowError(Exception):
-    """Base class of all errors that windrow raises deliberately; its text shows no value of a variable."""
+    """Base class of all exceptions that windrow raises deliberately; values of variables are hidden in its text."""
 
     exit_code = 1
 
@@ -115,7 +115,7 @@ class WindrowError(Exception):
 
 
 class InputError(WindrowError):
-    """The input is wrong, and this was found before anything ran."""
+    """Raised when the user's input is wrong and this is found before anything runs."""
 
     exit_code = 2
 
@@ -126,39 +126,39 @@ class InputError(WindrowError):
 
     @property
     def message(self) -> str:
-        """The text without its place."""
+        """The message without the place."""
         return HIDDEN_VALUES.hide_in_message(self._message)
 
 
 class PipelineError(InputError):
-    """A pipeline that cannot be read or is invalid."""
+    """Raised when a pipeline cannot be read or is invalid."""
 
 
 class ArgumentError(PipelineError, TypeError):
-    """An argument of a call in Python has the wrong type."""
+    """Raised when an argument of a Python call has the wrong type."""
 
 
 class StageError(PipelineError, AttributeError):
-    """A stage of a pipeline in Python does not have this method; another stage may."""
+    """Raised when a stage of a pipeline in Python does not have this method; another stage may have it."""
 
 
 class TranscriptError(InputError):
-    """A story that cannot be read."""
+    """Raised when a story cannot be read."""
 
 
 class CheckpointError(InputError):
-    """A checkpoint or savepoint that is missing, damaged or of another pipeline."""
+    """Raised when a checkpoint or savepoint is missing, damaged or from another pipeline."""
 
 
 class SetupError(InputError):
-    """Something that windrow needs is not installed."""
+    """Raised when a program or package that windrow needs is not installed."""
 
 
 @contextmanager
 def needs_extra(extra: str, what: str) -> Iterator[None]:
-    """Raise SetupError, naming the extra of windrow to install, if the block imports a missing or too old package.
+    """Raise SetupError if an import in the block fails; the message suggests installing the given extra of windrow.
 
-    `what` is the feature that needs it, such as ``a pipeline in SQL``.
+    `what` is the feature that needs the package, such as ``a pipeline in SQL``.
     """
     try:
         yield
@@ -170,73 +170,76 @@ def needs_extra(extra: str, what: str) -> Iterator[None]:
 
 
 class RunError(WindrowError):
-    """The run failed; committed steps are kept."""
+    """Raised when a run fails; steps that were committed are kept."""
 
     passes = False
     """Whether the error may be temporary: a run then retries for a while."""
 
 
 class SourceError(RunError):
-    """The log could not be read."""
+    """Raised when the log cannot be read."""
 
 
 class SourceUnavailableError(SourceError):
-    """The broker does not respond, or does not know the topic (yet, or while it starts)."""
+    """Raised when the broker does not respond, or does not know the topic (perhaps because it is still starting)."""
 
     passes = True
 
 
 class RecordsLostError(SourceError):
-    """Unread records were lost; a run determines which, and may continue with what is left."""
+    """Raised when unread records were lost. A run determines which ones, and may continue with the rest."""
 
     passes = True
 
 
 class SinkError(RunError):
-    """The results could not be written."""
+    """Raised when the results cannot be written."""
 
 
 class SinkUnavailableError(SinkError):
-    """The database does not respond, or another session holds a lock."""
+    """Raised when the database does not respond, or another session holds a lock."""
 
     passes = True
 
 
 class SinkAddressError(InputError, SinkError):
-    """The sink's path or url cannot be used: a missing folder, a file that is not a database, an invalid url."""
+    """Raised when the sink's path or URL cannot be used.
+
+    The folder is missing, the file is not a database, or the URL is invalid.
+    """
 
 
 class LimitError(RunError):
-    """More records are dead letters or expired than the run was allowed; the results stay."""
+    """Raised when a run had more dead letters or expired records than allowed; its results are kept."""
 
     exit_code = 3
 
 
 class EngineError(RunError):
-    """Spark failed."""
+    """Raised when Spark fails."""
 
 
 class WorkerLostError(EngineError):
-    """A Python worker of Spark died, or did not start in time."""
+    """Raised when a Python worker of Spark died, or did not start in time."""
 
     passes = True
 
 
 class CheckpointBusyError(EngineError):
-    """Another process with the same checkpoint has not finished its last step yet."""
+    """Raised when another process with the same checkpoint has not finished its last step yet."""
 
     passes = True
 
 
 class StoppedError(RunError):
-    """An explanation was stopped before it was complete."""
+    """Raised when an explanation is stopped before it is complete, because its request was closed."""
 
     def __init__(self) -> None:
         super().__init__("the explanation was stopped because the request was closed; ask again")
 
 
 class ManyProblemsError(PipelineError):
-    """Several problems of a pipeline; `errors` has each of them, in the order of the file."""
+    """Raised when a pipeline has several errors; `errors` lists them in the order of the file."""
 
     def __init__(self, errors: Sequence[PipelineError]) -> None:
         super().__init__("\n".join(str(error) for error in errors))
@@ -245,12 +248,12 @@ class ManyProblemsError(PipelineError):
 
 
 def each_error(error: PipelineError) -> tuple[PipelineError, ...]:
-    """Return the single problems of an error."""
+    """Return the individual errors that an error consists of."""
     return error.errors if isinstance(error, ManyProblemsError) else (error,)
 
 
 def join_errors(errors: Sequence[PipelineError]) -> PipelineError:
-    """Return one error with the problems of one or more errors, in the order of the file."""
+    """Combine errors into one, in the order of the file; a single error is returned unchanged."""
     single = [problem for error in errors for problem in each_error(error)]
     if len(single) == 1:
         return single[0]
@@ -258,7 +261,7 @@ def join_errors(errors: Sequence[PipelineError]) -> PipelineError:
 
 
 def call_all(calls: Iterable[Callable[[], T]]) -> tuple[T, ...]:
-    """Return the results of all calls; raise the problems of all that fail as one PipelineError."""
+    """Make all calls and return their results; if any fail, raise the errors of all of them as one PipelineError."""
     results: list[T] = []
     errors: list[PipelineError] = []
     for call in calls:

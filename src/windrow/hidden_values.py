@@ -1,6 +1,6 @@
-"""Values of variables that messages, print-outs and logs do not show, and the search for a value however it is written.
+"""Hide values of variables in messages, print-outs and logs, in whatever encoding they appear.
 
-`windrow.authoring.variables` adds the values of a pipeline. They stay for as long as the process lives.
+`windrow.authoring.variables` registers the values of a pipeline. They stay hidden for the lifetime of the process.
 """
 
 from __future__ import annotations
@@ -40,21 +40,21 @@ _WORD: Final = re.compile(r"[^\W\d_]+|[0-9]+|.{0,5}", re.DOTALL)
 
 
 def encoded_pattern(text: str) -> str:
-    """Return a regular expression, without groups, that finds a text however it is printed.
+    """Return a regular expression, without groups, that finds a text in any encoding in which it may be printed.
 
-    It finds the text as it is, and as Python, JSON, YAML, URLs, SQL, HTML and shells write it, also one form within
-    another, and over several lines.
+    It finds the text itself and the forms that Python, JSON, YAML, URLs, SQL, HTML and shells give it, including one
+    form nested in another, and a text broken over several lines.
     """
     return "".join(_run_pattern(match[0]) for match in _RUN.finditer(text))
 
 
 def strip_quotes(text: str) -> str:
-    """Return a text without the whitespace and the quotes around it."""
+    """Remove the whitespace and quotes around a text."""
     return _AROUND.sub("", text)
 
 
 def _run_pattern(run: str) -> str:
-    """Return the regular expression of a run of `_RUN`."""
+    """Return the regular expression for a match of `_RUN`: a run of one character, or of whitespace and quotes."""
     letter = run[0]
     if _IN_GAP.fullmatch(letter):
         return f"(?:{_GAPS})+"
@@ -65,7 +65,7 @@ def _run_pattern(run: str) -> str:
 
 
 def _letter_patterns(letter: str) -> Iterator[str]:
-    """Yield a regular expression for each way to write a character."""
+    """Yield a regular expression for each way of writing a character."""
     number, in_utf8 = ord(letter), letter.encode("utf-8", "surrogatepass")
     yield re.escape(letter)
     if not letter.isalnum():
@@ -81,7 +81,7 @@ def _letter_patterns(letter: str) -> Iterator[str]:
 
 
 def _word_pattern(word: str) -> str:
-    """Return the regular expression that finds a value: one that may be part of other words stands alone."""
+    """Return the regular expression for a hidden value; a short or plain word must not be part of a longer word."""
     pattern = encoded_pattern(word)
     if _WORD.fullmatch(word) is None:
         return pattern
@@ -94,18 +94,18 @@ def _is_distinct(word: str) -> bool:
 
 
 class _WordSearch:
-    """Finds words in a text however they are written, longer ones first."""
+    """Finds words in a text in any encoding; longer words are matched first."""
 
     def __init__(self, words: Iterable[str]) -> None:
         self._words = sorted(words, key=lambda word: (-len(word), word))
         self._pattern = re.compile("|".join(f"({_word_pattern(word)})" for word in self._words), re.IGNORECASE)
 
     def find(self, text: str) -> Iterator[str]:
-        """Yield the word at each place of the text that has one."""
+        """Yield each word that occurs in the text, once for each occurrence."""
         return map(self._word, self._pattern.finditer(text))
 
     def replace(self, text: str, instead: Mapping[str, str]) -> str:
-        """Return the text with another text in place of each word."""
+        """Replace each word in the text by the text that `instead` maps it to."""
         return self._pattern.sub(lambda match: instead[self._word(match)], text)
 
     def _word(self, match: re.Match[str]) -> str:
@@ -113,7 +113,7 @@ class _WordSearch:
 
 
 class _HiddenValues:
-    """Values, each with the text that is printed in its place."""
+    """A set of values that are not printed, with the text that is printed in place of each."""
 
     def __init__(self) -> None:
         self._instead: dict[str, str] = {}
@@ -121,9 +121,9 @@ class _HiddenValues:
         self._cached: _WordSearch | None = None
 
     def add(self, value: str, instead: str, parts: Iterable[str] = ()) -> None:
-        """Print `instead` for a value from now on, unless the value is too short to be distinct, or a number.
+        """Print `instead` in place of a value from now on, unless the value is a number or too short to be distinct.
 
-        A message that has the value in it has none of its `parts` either.
+        A message that contains the value does not show its `parts` either.
         """
         word = strip_quotes(value)
         if _is_distinct(word):
@@ -132,17 +132,17 @@ class _HiddenValues:
             self._cached = None
 
     def clear(self) -> None:
-        """Forget the values."""
+        """Stop hiding all values."""
         self._instead.clear()
         self._parts.clear()
         self._cached = None
 
     def hide(self, text: str) -> str:
-        """Return a text without the values."""
+        """Return the text with hidden values replaced."""
         return self._search().replace(text, self._instead) if self._instead else text
 
     def hide_in_message(self, text: str) -> str:
-        """Return a message without the values in it, and without their parts, which it may quote."""
+        """Return the message with hidden values replaced, and also the parts of these values, which it may quote."""
         found: set[str] = set(self._search().find(text)) if self._instead else set()
         if not found:
             return text
@@ -151,7 +151,7 @@ class _HiddenValues:
         return _WordSearch(instead).replace(text, instead)
 
     def are_in(self, text: str) -> bool:
-        """Return whether a text has a value in it."""
+        """Return True if the text contains a hidden value."""
         return bool(self._instead) and any(self._search().find(text))
 
     def _search(self) -> _WordSearch:

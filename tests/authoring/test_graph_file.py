@@ -140,18 +140,18 @@ def test_what_it_does_in_words() -> None:
     [
         (
             [("from: purchases\n    key", "from: sales\n    key")],
-            ["10: streams.per_user.from: there is no source or stream 'sales'; name one of purchases, per_user"],
+            ["10: streams.per_user.from: there is no source or stream 'sales'; use one of purchases, per_user"],
         ),
         (
             [("{from: per_domain, sink", "{from: purchases, sink")],
             ["14: streams.per_domain: no sink writes its rows; add a sink from 'per_domain', or remove it"],
         ),
-        ([("table: again", "table: USERS")], ["24: sinks.again.sink: 'users' writes the table 'USERS'"]),
+        ([("table: again", "table: USERS")], ["24: sinks.again.sink: 'users' also writes the table 'USERS'"]),
         (
             [("  again: {", "  per_user: {")],
             [
-                "9: streams.per_user: the name 'per_user' is given twice",
-                "24: sinks.per_user: the name 'per_user' is given",
+                "9: streams.per_user: the name 'per_user' is used twice",
+                "24: sinks.per_user: the name 'per_user' is used",
             ],
         ),
         ([("  again: {", "  a b: {")], ["24: sinks.a b: a name has 1 to 100 letters"]),
@@ -215,7 +215,10 @@ def test_two_sources() -> None:
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        (("data/refunds", "more/shop"), "9: sources.refunds.source: tables call it 'shop', as they call 'purchases'"),
+        (
+            ("data/refunds", "more/shop"),
+            "9: sources.refunds.source: tables would call both this source and 'purchases' 'shop'",
+        ),
         (("at: timestamp,", "at: string,"), "12: sources.refunds.time.field: 'at' is a string, not a time"),
         (("lateness: 2h", "lateness: 40000d"), "13: sources.refunds.lateness: is longer than a hundred years"),
         (
@@ -493,7 +496,10 @@ def test_a_join_reads_back_and_says_what_it_does(tmp_path: Path) -> None:
         "stream paid (from orders, payments)",
         "join pairs of orders and payments with order_id = id",
         "the event time of payments is up to 1m before or up to 15m after that of orders",
-        "a record of orders without a partner is emitted alone once none can be on time; a late one retracts that",
+        (
+            "a record of orders without a partner is emitted alone once no partner can be on time; "
+            "a late partner retracts it"
+        ),
         "order by watermark: a record waits until the watermark of every partition has reached its own",
         "bound a row comes, or is retracted, until the watermark is 35m past it",
         "keeps a record of orders until the watermark is 35m past it",
@@ -601,7 +607,7 @@ def test_a_sample_reads_back_and_says_what_it_does(tmp_path: Path) -> None:
     [
         (("every: 10", "every: 0"), "8: streams.few.sample.every: must be from 1 to 1,000,000,000, such as 10"),
         (("every: 10", "every: 2000000000"), "8: streams.few.sample.every: must be from 1 to 1,000,000,000"),
-        (("by: [sensor]", "by: []"), "8: streams.few.sample.by: is empty; name the fields"),
+        (("by: [sensor]", "by: []"), "8: streams.few.sample.by: is empty; list the fields"),
         (("by: [sensor]", "by: room"), "8: streams.few.sample.by.0: 'room' can be null"),
         (("by: [sensor]", "by: sensr"), "8: streams.few.sample.by.0: there is no field 'sensr'"),
         (("by: [sensor]", "by: value"), "8: streams.few.sample.by.0: 'value' is a double"),
@@ -695,7 +701,7 @@ def test_elements_read_back_and_say_what_they_are(tmp_path: Path) -> None:
         (("element: mark", "element: user"), "15: streams.marks.element: there are two fields 'user'"),
         (
             ("key: user,", "key: items,"),
-            "19: streams.minutes_of_orders.key.0: 'items' is an array, which only flat_map",
+            "19: streams.minutes_of_orders.key.0: 'items' is an array, and only flat_map",
         ),
         (
             ("n: count()}}\n  one", "n: max(tags)}}\n  one"),
@@ -707,7 +713,7 @@ def test_elements_read_back_and_say_what_they_are(tmp_path: Path) -> None:
         ),
         (
             ("select: [id, user]}", "select: [id, items]}"),
-            "23: sinks.to_plain.from: 'items' is an array, which no table",
+            "23: sinks.to_plain.from: 'items' is an array, which tables cannot store",
         ),
         (
             ("select: [id, user]}", "deduplicate: {by: tags, within: 1m}}"),
@@ -772,7 +778,7 @@ def test_a_union_has_elements_of_two_arrays_of_one_record() -> None:
     assert problems_of(text) == []
     lines = [" ".join(line.split()) for line in to_text(read(text)).splitlines()]
     assert (
-        "union a row that several streams have is in the union once for each, identified by the stream's name" in lines
+        "union a row of several streams is in the union once for each stream, identified by the stream's name" in lines
     )
 
 
@@ -851,17 +857,17 @@ def test_tables_read_back_and_say_what_they_do(tmp_path: Path) -> None:
         "stream priced (from sales)",
         "lookup the row of rate with currency = code",
         "the row that was valid at the record's event time",
-        "a row that comes until the watermark is 2h past the record replaces it",
+        "a row that arrives before the watermark is 2h past the record replaces it",
         "a record without a row has null in the fields of the table",
         "keeps the rows of each key of rate until the watermark is 2h past their end",
         "each removed key forever, because its versions have no lateness",
         "a record of sales until the watermark is 2h past it",
-        "the row that is current when the record comes, in the order of watermarks; it is not replaced",
+        "the row that is current when the record is processed, in watermark order; no later row replaces it",
         "a record without a row is dropped",
         "broadcast: each of 8 key groups has the whole table and a part of the records",
         "keeps in each key group the row of each key of rate",
         "join pairs of rows of sale and rate with currency = code",
-        "a row of sale without a partner is there alone",
+        "a row of sale without a partner is emitted alone",
         "keeps the rows of both tables",
         "rows one for each id",
         "rows one for each record, by source, partition and offset",
@@ -938,8 +944,8 @@ def test_a_broadcast_that_spreads_nothing_is_said(changes: list[tuple[str, str]]
             "'dear' is a selection of the table 'rate', but a lookup needs the table itself",
         ),
         ("dear: {from: hours, where: n > 1}", "'dear' is the result of an aggregate, which cannot be looked up"),
-        ("dear: {from: rates, where: rate > 1}", "'dear' is not a table: name a stream with `table`"),
-        ("dear: {from: dear, where: rate > 1}", "'dear' is not a table: name a stream with `table`"),
+        ("dear: {from: rates, where: rate > 1}", "'dear' is not a table: use a stream with `table`"),
+        ("dear: {from: dear, where: rate > 1}", "'dear' is not a table: use a stream with `table`"),
     ],
 )
 def test_a_selection_of_a_table_is_no_table_and_the_remedy_is_named(selection: str, expected: str) -> None:
@@ -968,7 +974,7 @@ def test_the_table_behind_a_selection_is_the_one_to_look_up() -> None:
     [
         (
             ("key: code, deleted", "key: [], deleted"),
-            "13: streams.rate.table.key: is empty; name the fields that identify",
+            "13: streams.rate.table.key: is empty; list the fields that identify",
         ),
         (("key: code, deleted", "deleted"), "13: streams.rate.table lacks 'key'"),
         (("key: code, deleted", "key: cod, deleted"), "13: streams.rate.table.key.0: there is no field 'cod'"),
@@ -979,7 +985,7 @@ def test_the_table_behind_a_selection_is_the_one_to_look_up() -> None:
         (("deleted: gone", "deleted: went"), "13: streams.rate.table.deleted: "),
         (
             ("table: rate, by: {currency: code}, rev", "table: rates, by: {currency: code}, rev"),
-            "16: streams.priced.lookup.table: 'rates' is not a table: name a stream with `table`",
+            "16: streams.priced.lookup.table: 'rates' is not a table: use a stream with `table`",
         ),
         (
             ("table: rate, by: {currency: code}, rev", "table: rat, by: {currency: code}, rev"),
@@ -1064,7 +1070,7 @@ def test_the_table_behind_a_selection_is_the_one_to_look_up() -> None:
         ),
         (
             ("from: priced\n", "from: valued\n"),
-            "25: streams.hours.from: the rows of a table have no event time, so they are in no windows; use",
+            "25: streams.hours.from: the rows of a table have no event time, so no window contains them; use",
         ),
         (
             ("sale: {from: sales, table: {key: [id]}}", "sale: {from: valued, table: {key: id}}"),

@@ -146,7 +146,7 @@ def test_text_of_everything_else(secretive: Pipeline) -> None:
         "table stats.t in PostgreSQL postgresql://me:***@h/db?sslpassword=***&sslmode=require, one row for each a, b",
     ):
         assert said in text
-    assert "(one revision a step)" in to_text(as_graph(replace(other, emit=Emit(lateness=1, late="batch"))))
+    assert "(one revision per step)" in to_text(as_graph(replace(other, emit=Emit(lateness=1, late="batch"))))
     assert "decimals as text" in to_text(as_graph(replace(other, sink=SqliteSink("a", "t", (), "text"))))
 
 

@@ -44,7 +44,7 @@ def test_it_reads_back_as_it_is_printed() -> None:
 
 def test_explain_says_what_to_expect_and_what_it_needs() -> None:
     text = to_text(as_graph(counting()))
-    assert "some 35 to 90 ms after its record, with a transaction every 50ms" in text
+    assert "about 35 to 90 ms after its record, with a transaction every 50ms" in text
     assert "cards must be partitioned by card" in text
     assert "beside it alerts.late and alerts.dead" in text
 
@@ -64,7 +64,7 @@ sink: {kafka: {servers: "h:9092", topic: alerts}}
 
 def test_explain_says_how_large_the_state_of_rules_becomes() -> None:
     text = to_text(read_document(RULES, "fraud.yaml").pipeline)
-    assert "64 records of about 81 bytes for each key; for a million such keys some 5.2 GB" in text
+    assert "64 records of about 81 bytes for each key; for a million such keys about 5.2 GB" in text
 
 
 def found(graph: Graph) -> list[str]:
@@ -93,7 +93,9 @@ def test_records_stay_in_their_partition() -> None:
         total = counts.key_by("n").window(wr.tumbling("1h")).aggregate(cards=wr.count())
         return graph.stream("total", total)
 
-    with pytest.raises(PipelineError, match=r"streams.total.key: is n, but that of 'counts' is card: .* so all keys"):
+    with pytest.raises(
+        PipelineError, match=r"streams.total.key: is n, but the key of 'counts' is card: .* so all keys"
+    ):
         built(two_keys)
 
 

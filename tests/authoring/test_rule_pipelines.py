@@ -70,7 +70,9 @@ def test_a_list_in_a_topic_reads_back_in_every_form() -> None:
     assert read(to_yaml(as_graph(pipeline))) == pipeline
     assert eval(python_of(pipeline), {"wr": wr}).graph == as_graph(pipeline)  # noqa: S307 its own print-out
     assert "vip: the keys of topic vip, field card with a value" in to_text(as_graph(pipeline))
-    with pytest.raises(PipelineError, match=r"lists.vip.kafka.topic: must be a topic of the list's own"):
+    with pytest.raises(
+        PipelineError, match=r"lists.vip.kafka.topic: must be a topic of its own, not the topic of the source"
+    ):
         read(kafka.replace("{file: vip.txt}", "{kafka: {topic: purchases}}"))
 
 
@@ -94,16 +96,21 @@ sink: {sqlite: {path: fraud.db, table: alerts}}
 @pytest.mark.parametrize(
     ("was", "now", "line", "problem"),
     [
-        ("merchant: ", "prev: string, merchant: ", 3, "decode.prev: 'prev' means other records in rules"),
-        ("key: [card]", "key: []", 5, "key: is empty, but rules see the records of a key"),
+        ("merchant: ", "prev: string, merchant: ", 3, "decode.prev: 'prev' refers to other records in rules"),
+        ("key: [card]", "key: []", 5, "key: is empty, but rules see the records of one key"),
         ("by: id", "by: idd", 6, "unique.by: 'idd' is not a field of decode; did you mean 'id'?"),
         ("by: id", "by: merchant", 6, "unique.by: 'merchant' can be null, but each record must have it"),
         ("last: 64", "last: 0", 7, "recent.last: must be 1 to 10,000, not 0"),
         ("within: 1d", "within: 0s", 7, "recent.within: must be longer than 0"),
         ("recent: {last: 64, within: 1d}\n", "", 1, "the pipeline lacks 'recent' such as recent: {last: 64"),
         ("blocked: {file", "card: {file", 8, "lists.card: 'card' is a field, or `prev`, `next` or `recent`, in"),
-        ("file: vip.txt", "file: ' '", 8, "lists.vip.file: is empty; name a file"),
-        ("{file: vip.txt}", "{kafka: {topic: v}}", 8, "lists.vip.kafka: is at the brokers of the source, which is not"),
+        ("file: vip.txt", "file: ' '", 8, "lists.vip.file: is empty; give a file"),
+        (
+            "{file: vip.txt}",
+            "{kafka: {topic: v}}",
+            8,
+            "lists.vip.kafka: must be a topic on the source's brokers, but the source is not",
+        ),
         (
             "{file: vip.txt}",
             "{log: {path: v}}",
@@ -116,7 +123,12 @@ sink: {sqlite: {path: fraud.db, table: alerts}}
         ("3 * prev.amount", "prev", 12, "rules.0.when: 'amount > prev': `prev` is a record: use a field of it"),
         ("amount > 3 * prev.amount", "prev.amount", 12, "rules.0.when: 'prev.amount' is a decimal(12,2), not a condi"),
         ("3 * prev.amount", "mean(recent)", 12, "rules.0.when: 'amount > mean(recent)': mean() needs a field"),
-        ("3 * prev.amount", "next.amount", 12, "rules.0.when: uses `next`, the following record, which comes after"),
+        (
+            "3 * prev.amount",
+            "next.amount",
+            12,
+            "rules.0.when: uses `next`, the following record, which arrives only after",
+        ),
         ("3 * prev.amount", "next", 12, "rules.0.when: 'amount > next': `next` is a record: use a field of it"),
         ("{prev.id}", "{next.id}", 13, "rules.0.say: uses `next`, the following record"),
         ("amount - prev.amount", "amount - next.amount", 14, "rules.0.with.more: uses `next`, the following record"),
@@ -165,7 +177,7 @@ sink: {sqlite: {path: fraud.db, table: alerts}}
         ),
         ("severity: low", "severity: none", 16, "rules.2.severity must be low or medium or high or critical"),
         ("severity: low", "then: x", 16, "'then' is not a key of rules.2"),
-        ("table: alerts", "table: alerts, key: [alert_id]", 18, "sink.sqlite.key: is for windows"),
+        ("table: alerts", "table: alerts, key: [alert_id]", 18, "sink.sqlite.key: applies to windows only"),
         ("card: string", "rule: string, card: string", 5, "key.0: 'rule' is a column that every alert has"),
     ],
 )
@@ -244,4 +256,4 @@ def test_an_argument_of_a_lambda_is_not_the_record_after() -> None:
     text = TEXT.replace("amount > 3 * prev.amount", "'len(list_filter(recent, lambda next: next.amount > 1)) > 1'")
     assert not any(map(uses_next, read(text).rules.rules))
     assert any(map(uses_next, read(NEXT).rules.rules))
-    assert "and the next one, up to 1d after it, once it comes" in to_text(as_graph(read(NEXT)))
+    assert "and the next one, up to 1d after it, once it is read" in to_text(as_graph(read(NEXT)))

@@ -109,7 +109,7 @@ def test_all_variables_without_a_value_are_named_with_their_lines(file: Path) ->
     ("variables", "profile", "said"),
     [
         ({"DELY": "1m"}, "dev", r"\${DELY} is given a value, but .*spend.yaml does not use it; did you mean DELAY\?"),
-        ({}, "nix", r"windrow.yaml:1: there is no profile 'nix'; there are dev, prod"),
+        ({}, "nix", r"windrow.yaml:1: there is no profile 'nix'; the profiles are dev, prod"),
         ({"DATA": "/a/${B}"}, "dev", "spend.yaml:2: the value of DATA refers to another variable"),
     ],
 )

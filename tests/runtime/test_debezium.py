@@ -105,8 +105,8 @@ def test_a_graph_is_read_as_it_is_printed() -> None:
     given = graph()
     assert read_document(to_yaml(given), "shop.yaml").pipeline == given
     assert "format='debezium'" in to_python_file(given)
-    assert "changes of rows by Debezium" in to_text(given)
-    assert "a record of a deletion removes the row" in to_text(given)
+    assert "row changes from Debezium" in to_text(given)
+    assert "a deletion removes the row" in to_text(given)
 
 
 Rows = dict[int, dict[str, Any]]

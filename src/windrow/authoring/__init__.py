@@ -1,1 +1,1 @@
-"""Reading, checking and printing of pipelines."""
+"""Read, validate and print pipelines."""

@@ -1,7 +1,7 @@
-"""Aggregates as text: ``sum(price * quantity) where kind = 'buy'``, or a formula over other results.
+"""Parse and print aggregates such as ``sum(price * quantity) where kind = 'buy'``, and formulas over other results.
 
 YAML and Python have the same calls, such as ``quantile(amount, 0.99)``. A text that does not begin with the name of an
-aggregate function and a bracket is a formula.
+aggregate function and an opening parenthesis is a formula.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _QUOTED = re.compile(r'"((?:[^"]|"")+)"')
 
 @dataclass(frozen=True)
 class Measure:
-    """An aggregate without its name; with `where`, over the records that it selects."""
+    """An aggregate function with an optional `where` condition, but without the name of the result column."""
 
     function: m.Function
     where: str | None = None
 
 
 def parse_aggregate(text: str) -> Measure:
-    """Parse the text of an aggregate; raise PipelineError if it is an invalid call."""
+    """Parse an aggregate or a formula; raise PipelineError if the call is invalid."""
     unpaired = bracket_problem(text)
     if unpaired is not None:
         msg = f"{text!r} {unpaired}"
@@ -41,8 +41,8 @@ def parse_aggregate(text: str) -> Measure:
     call = split_call(text)
     if call is None:
         msg = (
-            f"{text!r} is neither one aggregate ({begin[1]}(...), or {begin[1]}(...) where CONDITION) nor a formula "
-            "over results: give each aggregate a name, and compute with the names, such as "
+            f"{text!r} is neither a single aggregate ({begin[1]}(...), or {begin[1]}(...) where CONDITION) nor a "
+            "formula over results: give each aggregate a name, and compute with the names, such as "
             "{total: sum(amount), events: count(), mean: total / events}"
         )
         raise PipelineError(msg)
@@ -50,7 +50,7 @@ def parse_aggregate(text: str) -> Measure:
 
 
 def aggregate_text(aggregate: m.Aggregate) -> str:
-    """Return a text that parses to the aggregate; a custom aggregate is printed by its name."""
+    """Return text that `parse_aggregate` parses to this aggregate; a custom aggregate is only printed, by name."""
     where = "" if aggregate.where is None else f" where {aggregate.where}"
     match aggregate.function:
         case m.Formula(sql):
@@ -64,7 +64,7 @@ def aggregate_text(aggregate: m.Aggregate) -> str:
 
 
 def _argument(text: str) -> str:
-    """Return an argument for the model: a name without the double quotes that only the text needs."""
+    """Return a parsed argument for the model, without the double quotes that the text needs around some names."""
     bare = text.strip()
     name = _unquote(bare)
     return bare if name is None or _stands_alone(name) else name
@@ -79,7 +79,7 @@ def _argument_text(argument: str) -> str:
 
 @lru_cache(maxsize=1024)
 def _stands_alone(text: str) -> bool:
-    """Whether a text between brackets is parsed as one argument, and this one."""
+    """Return True if the text, written between parentheses without quotes, parses back to exactly this one argument."""
     inner = _unquote(text)
     return split_call(f"f({text})") == SqlCall("f", (text,), None) and (inner is None or _stands_alone(inner))
 
@@ -96,7 +96,7 @@ NAMES = tuple(m.AGGREGATE_FUNCTIONS)
 
 
 def make_function(name: str, arguments: list[str]) -> m.Function:
-    """Return the aggregate of a call; raise PipelineError if its arguments are invalid."""
+    """Build the aggregate function for a call; raise PipelineError if its arguments are invalid."""
     if name == "count":
         if arguments:
             meant = translate_count(arguments) or "count() where CONDITION"
@@ -118,7 +118,10 @@ def make_function(name: str, arguments: list[str]) -> m.Function:
 
 
 def translate_count(arguments: Sequence[str]) -> str | None:
-    """Translate SQL's count of some arguments; None if it counts the rows in which an argument is not null."""
+    """Translate the arguments of SQL's COUNT to a call of `count` or `count_distinct`.
+
+    Return None for ``COUNT(x)``, which counts the rows where x is not null.
+    """
     match [argument.strip() for argument in arguments]:
         case [] | ["*" | "1"]:
             return "count()"
@@ -129,7 +132,7 @@ def translate_count(arguments: Sequence[str]) -> str | None:
 
 
 def call_of(function: m.Count | m.UnaryFunction) -> tuple[str, tuple[Argument, ...]]:
-    """Return the name and the arguments of the call for an aggregate function; the name implies `by`."""
+    """Return the name and arguments with which an aggregate function is called; `by` is implied by the name."""
     return m.function_name(function), tuple(
         getattr(function, field.name) for field in fields(function) if field.name != "by"
     )
@@ -141,7 +144,7 @@ def _example(name: str, of: str = "amount") -> str:
 
 
 def _number(kind: Callable[[str], float], called: str) -> Callable[[str, str], Argument]:
-    """Return a parser of the arguments of a kind, for the name of the function and the text."""
+    """Return a function that parses a numeric argument, given the name of the aggregate function and the text."""
 
     def parse(name: str, text: str) -> float:
         try:

@@ -1,4 +1,4 @@
-"""Loading of a pipeline by the argument of a command: YAML, SQL, ``file.py`` or ``file.py:variable``."""
+"""Load a pipeline from the argument of a command: a YAML or SQL file, ``file.py`` or ``file.py:variable``."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from windrow.errors import PipelineError, Place, described, each_error, is_inter
 
 @dataclass(frozen=True)
 class OpenedPipeline:
-    """A pipeline and the document from which it was read; `file` is the argument that named it."""
+    """A pipeline, and the document from which it was read (None for Python); `file` is the argument of the command."""
 
     file: str
     pipeline: m.Graph
     document: Document | None
 
     def in_mode(self, mode: m.RunMode) -> OpenedPipeline:
-        """Return the pipeline for another mode."""
+        """Return the pipeline with another run mode."""
         return replace(self, pipeline=replace(self.pipeline, mode=mode))
 
     @property
@@ -59,7 +59,7 @@ def open_pipeline(spec: str, given: Given = NOTHING_GIVEN) -> OpenedPipeline:
 
 
 def open_pipelines(spec: str, given: Given = NOTHING_GIVEN) -> list[OpenedPipeline]:
-    """Read all pipelines of a file, or the one that `given` names, without validating them.
+    """Read all pipelines of a file, or only the one that `given` selects, without validating them.
 
     Raise PipelineError if they cannot be read.
     """
@@ -67,7 +67,7 @@ def open_pipelines(spec: str, given: Given = NOTHING_GIVEN) -> list[OpenedPipeli
     if python:
         pipeline = load_python(*python)
         if given.variables:
-            msg = f"--var is for pipelines in YAML and SQL: {spec} is Python, which reads os.environ"
+            msg = f"--var applies only to pipelines in YAML and SQL: {spec} is Python, which can read os.environ"
             raise PipelineError(msg)
         if given.only not in {None, pipeline.name}:
             msg = f"{spec} is the pipeline {pipeline.name!r}, not {given.only!r}"
@@ -78,7 +78,7 @@ def open_pipelines(spec: str, given: Given = NOTHING_GIVEN) -> list[OpenedPipeli
 
 
 def variables_of_secrets(spec: str) -> set[str]:
-    """Return the variables in settings that may hold secrets; raise PipelineError if the file cannot be read."""
+    """Return the variables used in settings that may hold secrets; raise PipelineError if the file cannot be read."""
     return set() if split_spec(spec) else secret_variables(read_roots(read_file(spec), spec))
 
 
@@ -93,7 +93,7 @@ _PYTHON_FILE = re.compile(r"(?P<file>.*\.py)(?::(?P<variable>\w+))?", re.DOTALL)
 
 
 def split_spec(spec: str) -> tuple[str, str] | None:
-    """Return the file and the variable of ``file.py`` or ``file.py:variable``, or None for anything else."""
+    """Split ``file.py:variable`` into the file and the variable, by default `pipeline`; return None for other files."""
     match = _PYTHON_FILE.fullmatch(spec)
     return (match["file"], match["variable"] or DEFAULT_VARIABLE) if match else None
 
@@ -101,7 +101,7 @@ def split_spec(spec: str) -> tuple[str, str] | None:
 def load_python(file: str, variable: str = DEFAULT_VARIABLE) -> m.Graph:
     """Run a Python file (not as ``__main__``) and return the pipeline in `variable`.
 
-    Raise PipelineError if it fails, or if there is no such pipeline.
+    Raise PipelineError if the file fails, or if the variable is missing or not a pipeline.
     """
     read_file(file)
     folder = str(Path(file).resolve().parent)
@@ -140,7 +140,6 @@ def load_python(file: str, variable: str = DEFAULT_VARIABLE) -> m.Graph:
 
 
 def _kind_of(value: object) -> str:
-    """Describe the type of a variable."""
     if isinstance(value, type):
         return f"the class {value.__name__}"
     kind = type(value).__name__

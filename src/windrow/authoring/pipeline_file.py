@@ -1,4 +1,4 @@
-"""Pipeline files: the pipelines in them, and the line of each part."""
+"""Read pipeline files, and find the line of each part."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def parse_pipeline(text: str, file: str = "<string>") -> m.Graph:
 
 @dataclass(frozen=True)
 class Document:
-    """A pipeline as read, not yet validated; `is_alone` if it is the only one of its file."""
+    """A pipeline as read, not yet validated; `is_alone` if its file contains no other pipeline."""
 
     pipeline: m.Graph
     file: str
@@ -33,14 +33,14 @@ class Document:
     is_alone: bool = True
 
     def place(self, where: str) -> Place:
-        """Return the place of a part, such as ``aggregate.total``, or of the nearest part around it in the file."""
+        """Return the place of a part, such as ``aggregate.total``, or of the nearest enclosing part in the file."""
         node, key, rest = self.root, self.root, self._find_derived(where)
         while rest and (step := _step(node, rest)) is not None:
             key, node, rest = step
         return place_of(key, self.file)
 
     def _find_derived(self, where: str) -> str:
-        """Return the path of a part; ``key.1.domain`` for ``derive.domain`` if the key derives the field."""
+        """Return the path of a part in the file; for a field derived in the key, it is like ``key.1.domain``."""
         section, _, name = where.partition(".")
         if section == "derive" and isinstance(self.root, yaml.MappingNode):
             sections = {key.value: value for key, value in self.root.value}
@@ -52,7 +52,7 @@ class Document:
 
 
 def read_document(text: str, file: str) -> Document:
-    """Read the text of a file with one pipeline; raise PipelineError, with file:line, for all errors of form."""
+    """Read the text of a file with a single pipeline; raise PipelineError, with file:line, for all syntax errors."""
     return only_one(read_documents(text, file))
 
 
@@ -67,9 +67,9 @@ def only_one(documents: Sequence[Document]) -> Document:
 
 
 def read_documents(text: str, file: str, given: Given = NOTHING_GIVEN) -> list[Document]:
-    """Read the text of a file with one or, as YAML documents, several pipelines; with `given.only` that one.
+    """Read the text of a file with one or more pipelines, each a YAML document; `given.only` selects one by name.
 
-    Raise PipelineError, with file:line, for all errors of form, and if two share a name or a table.
+    Raise PipelineError, with file:line, for all syntax errors, and if two pipelines share a name or a table.
     """
     roots = read_roots(text, file)
     chosen = roots if given.only is None else [root for root in roots if _name(root) == given.only]
@@ -84,7 +84,7 @@ def read_documents(text: str, file: str, given: Given = NOTHING_GIVEN) -> list[D
 
 
 def read_roots(text: str, file: str) -> list[YamlNode]:
-    """Read the documents of a file, without replacing variables; raise PipelineError, with file:line."""
+    """Read the documents of a file without substituting variables; raise PipelineError, with file:line."""
     return [_compose_sql(text, file)] if is_sql(file) else compose_all(text, file)
 
 
@@ -94,18 +94,18 @@ def _refuse_shared(roots: Sequence[YamlNode], documents: Sequence[Document]) -> 
     for root, document in zip(roots, documents, strict=True):
         name = document.pipeline.name
         if name in names:
-            msg = f"two pipelines of this file are called {name!r}; give each its own name"
+            msg = f"two pipelines in this file are called {name!r}; give each its own name"
             raise root.error(msg)
         names.add(name)
         for node in document.pipeline.sinks:
             other = tables.setdefault((node.sink.database, node.sink.table.lower()), name)
             if other != name:
-                msg = f"{other!r} writes the table {node.sink.table!r} too; give each pipeline its own tables"
+                msg = f"{other!r} also writes the table {node.sink.table!r}; give each pipeline its own tables"
                 raise root.error(msg)
 
 
 def _name(root: YamlNode) -> str:
-    """Return the name of a pipeline before it is read."""
+    """Return the name of a pipeline whose document has not been read yet, or "" if it has no name."""
     pairs = root.node.value if root.is_mapping else ()
     return next((str(value.value) for key, value in pairs if key.value == "name"), "")
 
@@ -115,7 +115,7 @@ def _read_root(root: YamlNode) -> Document:
         msg = "this is a story, not a pipeline; run it with `windrow transcript`"
         raise PipelineError(msg, root.place)
     if root.keys == {"profiles"}:
-        msg = "this file has profiles for the pipelines beside it, not a pipeline"
+        msg = "this file contains profiles for the pipelines beside it, not a pipeline"
         raise PipelineError(msg, root.place)
     return Document(DOCUMENT.read(root), root.file, root.node)
 
@@ -130,13 +130,13 @@ def _read_profile(path: Path, name: str) -> dict[str, str]:
     profiles = fields.required("profiles", lambda node: dict(YamlMapping(node)))
     fields.check()
     if name not in profiles.value:
-        msg = f"there is no profile {name!r}; there are {', '.join(profiles.value) or 'none'}"
+        msg = f"there is no profile {name!r}; the profiles are {', '.join(profiles.value) or 'none'}"
         raise root.error(msg)
     return dict(read_texts(profiles.value[name], str))
 
 
 def is_sql(file: str) -> bool:
-    """Return whether a file has a pipeline in SQL, by its name."""
+    """Return True if the name of a file says that its pipeline is in SQL."""
     return file.lower().endswith(".sql")
 
 
@@ -147,18 +147,18 @@ def _compose_sql(text: str, file: str) -> YamlNode:
 
 
 def looks_like_a_story(root: YamlNode) -> bool:
-    """Return whether a document has the keys of a story."""
+    """Return True if a document has the keys of a story."""
     return root.keys >= {"pipeline", "steps"}
 
 
 def looks_like_a_pipeline(root: YamlNode) -> bool:
-    """Return whether a document has keys of a pipeline, and none that only stories have."""
+    """Return True if a document has several keys of a pipeline, and no keys that only stories have."""
     own = {"source", "decode", "window", "aggregate", "rules", "sink", "sources", "streams", "sinks"}
     return len(root.keys & own) > 1 and not root.keys & {"pipeline", "steps"}
 
 
 def read_file(path: str | Path) -> str:
-    """Read a text file; raise PipelineError if that fails."""
+    """Read a text file; raise PipelineError if it cannot be read or is not UTF-8."""
     file, path = str(path), Path(path)
     if not file:
         msg = "the name of the pipeline file is empty; give a file"
@@ -185,7 +185,10 @@ def read_file(path: str | Path) -> str:
 
 
 def _step(node: yaml.Node, rest: str) -> tuple[yaml.Node, yaml.Node, str] | None:
-    """Follow the first key of the path `rest`; keys may have dots, so the longest key that fits is taken."""
+    """Follow the first key of the path `rest`; return the key's node, its value and the remaining path, or None.
+
+    Keys may contain dots, so the longest matching key is used.
+    """
     if isinstance(node, yaml.MappingNode):
         pairs = [pair for pair in node.value if f"{rest}.".startswith(f"{pair[0].value}.")]
         if pairs:

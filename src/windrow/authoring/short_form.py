@@ -1,6 +1,6 @@
-"""The short form: the syntax for a graph with one source, one result and one sink, without names for its nodes.
+"""The short form: a graph with one source, one result and one sink, whose nodes are not named in the file.
 
-In the graph, the result and the sink have empty names, which mark it as a short form for printing.
+In the graph, the result and the sink have empty names. Printing recognizes a short form by them.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ def short_graph(
     mode: m.RunMode = "micro-batch",
     alerts: m.Alerts = m.DEFAULT_ALERTS,
 ) -> m.Graph:
-    """Return the graph of a short form; `node` has an empty name and the input `SOURCE`."""
+    """Build the graph of a short form; `node` has an empty name and the input `SOURCE`."""
     nodes = (m.SourceNode(SOURCE, source, decode, time, derive), node, m.SinkNode("", "", sink))
     return m.Graph(name, nodes, key_groups, mode, alerts)
 
 
 def short_nodes(graph: m.Graph) -> tuple[m.SourceNode, m.ResultNode, m.SinkNode]:
-    """Return the nodes of a short form."""
+    """Return the source, result and sink of a short form."""
     source, node, sink = graph.nodes
     if not isinstance(source, m.SourceNode) or not isinstance(node, m.ResultNode) or not isinstance(sink, m.SinkNode):
         raise TypeError(graph)
@@ -46,7 +46,7 @@ def short_nodes(graph: m.Graph) -> tuple[m.SourceNode, m.ResultNode, m.SinkNode]
 
 
 def short_parts(graph: m.Graph) -> Mapping[str, Any]:
-    """Return the sections of a short form by their keys."""
+    """Map each key of a short form to the value of its section."""
     source, node, sink = short_nodes(graph)
     parts = {"name": graph.name, "mode": graph.mode, "key_groups": graph.key_groups, "alerts": graph.alerts}
     parts |= {"source": source.source, "decode": source.decode, "time": source.time, "derive": source.derive}
@@ -54,7 +54,7 @@ def short_parts(graph: m.Graph) -> Mapping[str, Any]:
 
 
 def as_short(graph: m.Graph, node: m.ResultNode) -> m.Graph:
-    """Return a node as a short form, over the records that it reads, into the first sink of its rows."""
+    """Return a short form with one result of a graph, the records that it reads, and the first sink of its rows."""
     spec = spec_of(graph, node)
     result: m.ResultNode = replace(node, name="", input=SOURCE, derive=())
     if isinstance(result, m.WindowNode):

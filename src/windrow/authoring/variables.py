@@ -1,15 +1,16 @@
 """Variables of a pipeline file: ``${NAME}`` and ``${NAME:-default}`` in values, and profiles that set them.
 
-The value of a variable comes from ``--var``, else from the profile, else from the environment variable of that name,
-else from the default. They are substituted before the document is read, so a pipeline does not depend on their origin.
+A variable gets its value from ``--var``, or else from the profile, the environment variable of the same name, or the
+default, in this order. Variables are substituted before the document is read, so the pipeline does not depend on where
+a value came from.
 
-A url, a webhook, options and the arguments of a command may hold secrets. In these, variables of the environment stay
-references, which are resolved when they are used (`windrow.model.references`), so that no print-out and no checkpoint
-has their values.
+URLs, webhooks, options and the arguments of a command may hold secrets. In these settings, environment variables stay
+references that are resolved when they are used (`windrow.model.references`), so that neither print-outs nor checkpoints
+contain the values.
 
-In other settings values are part of the pipeline. Messages, print-outs and logs have ``${NAME}`` in place of values
-from the environment or the command line: they are hidden (`windrow.hidden_values`) unless the file has the same text
-elsewhere, or it is a word of pipeline files such as ``earliest``.
+In other settings, values become part of the pipeline. Messages, print-outs and logs show ``${NAME}`` in place of a
+value from the environment or the command line. Such values are hidden (`windrow.hidden_values`) unless the file has the
+same text elsewhere, or the value is a word of pipeline files such as ``earliest``.
 """
 
 from __future__ import annotations
@@ -58,13 +59,17 @@ _NAMES: Final = {("name",), ("table",), ("topic",)}
 _COMMAND: Final = ("alerts", "command")
 _NO_VARIABLE: Final = (
     "${ is not followed by a variable: write ${NAME} or ${NAME:-default}, or $${ for the characters themselves "
-    "(${file:PATH} is for urls, webhooks, options and commands)"
+    "(${file:PATH} is allowed only in urls, webhooks, options and commands)"
 )
 
 
 @dataclass(frozen=True)
 class Given:
-    """Options for reading a pipeline file: variables, profile (None: WINDROW_PROFILE), and the name of one pipeline."""
+    """Options for reading a pipeline file.
+
+    The `variables` are the values from the command line, `profile` is the name of the profile (None for
+    WINDROW_PROFILE), and `only` selects one of several pipelines by name.
+    """
 
     variables: Mapping[str, str] = field(default_factory=dict)
     profile: str | None = None
@@ -72,7 +77,7 @@ class Given:
 
     @property
     def profile_name(self) -> str | None:
-        """The name of the profile, or None."""
+        """The name of the profile from the command line or the environment, or None."""
         return self.profile or os.environ.get(PROFILE_VARIABLE) or None
 
 
@@ -87,7 +92,7 @@ def substitute(
 ) -> None:
     """Substitute the variables in the documents of a file, in place; the profile is read only if there are variables.
 
-    A value that replaces a whole plain scalar is parsed as YAML; in quotes, or as part of a text, it is text. Raise
+    A value that replaces a whole unquoted scalar is parsed as YAML. In quotes, or as part of a text, it is text. Raise
     PipelineError, with file:line, for variables without a value, and for given variables that neither these documents
     nor the `others` of the file use.
     """
@@ -108,14 +113,14 @@ def substitute(
 
 
 def _public_words(roots: Sequence[YamlNode]) -> str:
-    """Return the texts in the documents of a file, as written, and its name, one a line."""
+    """Return the texts in the documents of a file, as written, and the name of the file, one per line."""
     nodes = [node for root in roots for node in _nodes(root.node, set()) if isinstance(node, yaml.ScalarNode)]
     return "\n".join([*(_USE.sub(" ", node.value) for node in nodes), *{root.file for root in roots}])
 
 
 @dataclass(frozen=True)
 class _Private:
-    """A value from the command line or the environment, or a word that contains one, and the text printed instead.
+    """A value from the command line or the environment, or a word that contains one, with the text to print instead.
 
     If it `is_name`, it is part of the name of a pipeline, a table or a topic, which is not secret.
     """
@@ -126,10 +131,10 @@ class _Private:
 
 
 def _hide(private: Sequence[_Private], public: str) -> None:
-    """Print variables in place of private values, of their lines, and of words in them that look like passwords.
+    """Hide private values, each of their lines, and the words in them that look like passwords.
 
-    A message with a value in it does not show the value's other words either, because it may quote them. Words in
-    `public` are shown.
+    A message that contains a private value does not show the other words of the value either, because it may quote
+    them. Words in `public` are not hidden.
     """
     known = "\n".join([public, *(secret.value for secret in private if secret.is_name)])
 
@@ -145,12 +150,12 @@ def _hide(private: Sequence[_Private], public: str) -> None:
 
 @cache
 def _words_of_files() -> frozenset[str]:
-    """Return the words of the schema of pipeline files: keys, choices, and words of the descriptions."""
+    """Return all words of the JSON Schema of pipeline files: its keys, choices, and the words of its descriptions."""
     return frozenset(re.findall(r"[a-z_]+", json.dumps(DOCUMENT.schema())))
 
 
 def secret_variables(roots: Sequence[YamlNode]) -> set[str]:
-    """Return the names of the variables in settings that may hold secrets."""
+    """Return the names of all variables used in settings that may hold secrets."""
     return {name for root in roots for name in _secret_names(root.node, (), set())}
 
 
@@ -168,12 +173,12 @@ def _secret_names(node: yaml.Node, path: tuple[str, ...], seen: set[tuple[int, t
 
 
 def escape_variables(text: str, path: tuple[str, ...]) -> str:
-    """Escape a text of a pipeline so that `substitute` leaves it unchanged; `path` are the keys that lead to it."""
+    """Escape a text so that `substitute` leaves it unchanged; `path` lists the keys that lead to the text."""
     return text if _secret(path) else text.replace("${", "$${")
 
 
 def _secret(path: tuple[str, ...]) -> Callable[[str], str] | None:
-    """Return the encoding of a value that may hold secrets, or None."""
+    """Return the function that encodes a value in a setting that may hold secrets; None for other settings."""
     for pair in (path[-2:], path[-3:-1]):
         if len(pair) == 2 and (encode := _SECRETS.get((pair[0], pair[1]))) is not None:  # noqa: PLR2004 - a pair
             return escape_jaas if path[-1] == "sasl.jaas.config" else encode
@@ -182,7 +187,7 @@ def _secret(path: tuple[str, ...]) -> Callable[[str], str] | None:
 
 @dataclass(frozen=True)
 class _Substitution:
-    """Substitutes variables in the nodes of a document; appends errors to `errors`."""
+    """Substitutes the variables in the nodes of a document, and collects `errors` and `private` values."""
 
     file: str
     given: Mapping[str, str]
@@ -192,7 +197,7 @@ class _Substitution:
     seen: set[int] = field(default_factory=set)
 
     def inside(self, node: yaml.Node, path: tuple[str, ...]) -> yaml.Node:
-        """Return the node that replaces a node; a list or mapping is changed in place."""
+        """Return the node that replaces the given node; a list or mapping is changed in place."""
         if isinstance(node, yaml.ScalarNode):
             if "${" not in node.value:
                 return node
@@ -209,7 +214,7 @@ class _Substitution:
         return node
 
     def _secretive(self, node: yaml.ScalarNode, encode: Callable[[str], str]) -> yaml.Node:
-        """Return a text with given values; variables of the environment stay references."""
+        """Substitute variables from the command line or the profile; environment variables stay references."""
         text: str = node.value
         is_whole = _ALONE.fullmatch(text) is not None
 
@@ -220,7 +225,7 @@ class _Substitution:
         return _text(node, _ALONE.sub(value, text))
 
     def _argument(self, node: yaml.ScalarNode) -> yaml.Node:
-        """Return an argument of a command; each variable stays a reference, because it may be secret."""
+        """Return an argument of a command, in which each variable stays a reference because it may be secret."""
         at = YamlNode(node, self.file)
 
         def reference(match: re.Match[str]) -> str:
@@ -236,7 +241,6 @@ class _Substitution:
             return node
 
     def _plain(self, node: yaml.ScalarNode, path: tuple[str, ...]) -> yaml.Node:
-        """Return a scalar with its variables substituted."""
         whole = _ALONE.fullmatch(node.value)
         at = YamlNode(node, self.file)
         try:
@@ -252,7 +256,6 @@ class _Substitution:
             return node
 
     def _substitute_text(self, template: str, at: YamlNode, path: tuple[str, ...]) -> str:
-        """Return a text with its variables substituted."""
         text, printed, end = "", list[str](), 0
         for match in _USE.finditer(template):
             if match["other"] or match["file"]:
@@ -279,13 +282,16 @@ class _Substitution:
             )
             raise at.error(msg)
         if known is not None and _ALONE.search(known):
-            msg = f"the value of {name} refers to another variable, which is for urls, webhooks and options alone"
+            msg = f"the value of {name} refers to another variable, which is allowed only in urls, webhooks and options"
             raise at.error(msg)
         self._add_private(name, value, path)
         return value
 
     def _is_private(self, name: str) -> bool:
-        """Whether a value comes from the command line or the environment, not from a profile, which is a file."""
+        """Return True if a value comes from the command line or the environment.
+
+        A value from a profile is not private, because the profile is in a file.
+        """
         return name in self.given or (name not in self.profile and bool(os.environ.get(name)))
 
     def _add_private(self, name: str, value: str, path: tuple[str, ...]) -> None:
@@ -293,7 +299,7 @@ class _Substitution:
             self.private.append(_Private(value, f"${{{name}}}", path[-1:] in _NAMES))
 
     def _add_words(self, text: str, printed: Sequence[str], path: tuple[str, ...]) -> None:
-        """Add the words that contain private values; `printed` has the text shown for each letter of `text`."""
+        """Record each word that contains a private value; `printed` has the text to show for each letter of `text`."""
         for match in _WORD.finditer(text):
             letters = printed[match.start() : match.end()]
             pairs = zip(letters, ("", *letters), strict=False)
@@ -310,13 +316,13 @@ def _text(node: yaml.ScalarNode, text: str) -> yaml.Node:
 
 
 def _as_yaml(value: str, node: yaml.ScalarNode, name: str, at: YamlNode) -> yaml.Node:
-    """Parse a value as YAML, at the place of the node."""
+    """Parse the value of a variable as YAML; all resulting nodes get the position of the replaced node."""
     try:
         found = compose(value, at.file).node
     except PipelineError as exc:
         if not value.strip():
             return yaml.ScalarNode("tag:yaml.org,2002:null", "", node.start_mark, node.end_mark)
-        msg = f'the value of {name} cannot be read as YAML; write "${{{name}}}" in quotes to take it as text'
+        msg = f'the value of {name} cannot be read as YAML; write "${{{name}}}" in quotes to use it as text'
         raise at.error(msg) from exc
     for part in _nodes(found, set()):
         part.start_mark, part.end_mark = node.start_mark, node.end_mark
@@ -324,7 +330,7 @@ def _as_yaml(value: str, node: yaml.ScalarNode, name: str, at: YamlNode) -> yaml
 
 
 def _nodes(node: yaml.Node, seen: set[int]) -> Iterator[yaml.Node]:
-    """Yield a node and all nodes below it, each once."""
+    """Yield a node and all nodes below it, each only once."""
     if id(node) in seen:
         return
     seen.add(id(node))
@@ -335,7 +341,7 @@ def _nodes(node: yaml.Node, seen: set[int]) -> Iterator[yaml.Node]:
 
 
 def _names_in(root: yaml.Node, seen: set[int]) -> Iterator[str]:
-    """Yield the names of the variables in the values of a document."""
+    """Yield the name of each variable used in the values of a document."""
     for node in _nodes(root, seen):
         if isinstance(node, yaml.ScalarNode):
             yield from (match["name"] for match in _USE.finditer(node.value) if match["name"])

@@ -1,4 +1,4 @@
-"""Edits of a YAML file that preserve everything else: comments, order, quotes and line breaks."""
+"""Edit a YAML file and preserve everything else in it: comments, order, quotes and line breaks."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from windrow.errors import PipelineError, Place
 
 
 def set_values(text: str, file: str, values: Mapping[str, str]) -> str:
-    """Set plain values by their paths, such as ``emit.lateness``; missing keys are added to the deepest mapping.
+    """Set plain values by path, such as ``emit.lateness``; missing keys are added to the deepest existing mapping.
 
-    Raise PipelineError, with file:line, if a path does not lead to a single value, or an alias shares the value.
+    Raise PipelineError, with file:line, if a path does not lead to a single value, or if an alias shares the value.
     """
     for path, value in values.items():
         text = _set_value(text, compose(text, file), path, value)
@@ -41,7 +41,7 @@ def _set_value(text: str, root: YamlNode, path: str, value: str) -> str:
 
 
 def _insert(text: str, root: YamlNode, node: yaml.MappingNode, keys: list[str], value: str) -> str:
-    """Add nested keys at the end of a mapping."""
+    """Insert nested keys with a value at the end of a mapping."""
     if not node.value or _count(root.node, node) > 1:
         msg = f"{'.'.join(keys)}: {value} cannot be added to this mapping: write it by hand"
         raise PipelineError(msg, Place(root.file, node.start_mark.line + 1))
@@ -61,7 +61,10 @@ def _insert(text: str, root: YamlNode, node: yaml.MappingNode, keys: list[str], 
 
 
 def _end(node: yaml.Node) -> yaml.Mark:
-    """Return where a node's text ends; the end mark of a block is where the next node begins."""
+    """Return where the text of a node ends.
+
+    The end mark of a block cannot be used, because it is where the next node starts.
+    """
     while isinstance(node, yaml.CollectionNode) and not node.flow_style and node.value:
         last = node.value[-1]
         node = last[1] if isinstance(last, tuple) else last
@@ -69,13 +72,13 @@ def _end(node: yaml.Node) -> yaml.Mark:
 
 
 def _index(text: str, mark: yaml.Mark) -> int:
-    """Return the index of a mark in the text, including the byte order mark that `compose` removes."""
+    """Return the index of a mark in the text; it counts the byte order mark, which `compose` removes."""
     index: int = mark.index
     return index + text.startswith("\ufeff")
 
 
 def _count(root: yaml.Node, wanted: yaml.Node) -> int:
-    """Count the paths to a node: more than one if it, or a node above it, has aliases."""
+    """Count the paths to a node; there are several if the node, or a node above it, has an alias."""
     if root is wanted:
         return 1
     if isinstance(root, yaml.MappingNode):

@@ -1,1 +1,1 @@
-"""Declaration of the keys of a document, from which they are read, printed and documented."""
+"""Declare the keys of a document once; the code to read, print and document them is derived from the declaration."""

@@ -13,7 +13,7 @@ Duration = str | timedelta
 
 
 def duration_micros(length: Duration, where: str) -> int:
-    """Return a duration in microseconds; raise PipelineError, which names `where`, for anything else."""
+    """Return a duration in microseconds; raise PipelineError for an invalid one, calling it `where` in the message."""
     if isinstance(length, timedelta):
         return length // timedelta(microseconds=1)
     if not isinstance(length, str):
@@ -27,5 +27,5 @@ def duration_micros(length: Duration, where: str) -> int:
 
 
 def field_names(key: str | Sequence[str]) -> tuple[str, ...]:
-    """Return one or several field names as a tuple."""
+    """Return a single field name, or a sequence of names, as a tuple."""
     return (key,) if isinstance(key, str) else tuple(key)

@@ -1,4 +1,4 @@
-"""Findings: errors and likely mistakes in a pipeline, each with its place."""
+"""Findings: errors and likely mistakes in a pipeline, with the setting that each is about."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from windrow import model as m
 
 @dataclass(frozen=True)
 class Finding:
-    """An error or a warning (a likely mistake) at `where`, a path such as ``aggregate.total``.
+    """An error, or a warning about a likely mistake; `where` is the path of the setting, such as ``aggregate.total``.
 
-    The message also says how to fix it.
+    The message says what is wrong and how to fix it.
     """
 
     level: Literal["error", "warning"]
@@ -22,7 +22,7 @@ class Finding:
 
     @property
     def text(self) -> str:
-        """Place and message on one line."""
+        """The path and the message on one line."""
         return f"{self.where}: {self.message}"
 
 
@@ -37,11 +37,11 @@ def warning(where: str, message: str) -> Finding:
 
 
 def too_long(where: str, micros: int) -> Iterator[Finding]:
-    """Find a length of more than a hundred years."""
+    """Yield an error if a duration in microseconds is longer than a hundred years."""
     if micros > m.MAX_DURATION:
         yield error(where, "is longer than a hundred years (36500d)")
 
 
 def is_name(text: str) -> bool:
-    """Whether a text can name a field or a column: printable, without spaces around it."""
+    """Return True if a field or column can have this name: it is printable, and has no spaces around it."""
     return bool(text) and text.isprintable() and text == text.strip()

@@ -1,4 +1,4 @@
-"""The key `format` of a source: the encoding of its records."""
+"""The key `format` of a source, which declares how its records are encoded."""
 
 from __future__ import annotations
 
@@ -20,11 +20,14 @@ REGISTRY = Section(
     "wr.registry",
     m.Registry,
     (
-        Key("url", TEXT, "its URL, or several separated by commas.", required=True, positional=True, mask=mask_url),
+        Key(
+            "url", TEXT, "its URL, or several URLs separated by commas.", required=True, positional=True, mask=mask_url
+        ),
         Key(
             "options",
             OPTIONS,
-            "options for confluent-kafka's client, under its names, such as `basic.auth.user.info: ${REGISTRY_LOGIN}` "
+            "options for confluent-kafka's client, with the client's own names, such as "
+            "`basic.auth.user.info: ${REGISTRY_LOGIN}` "
             "(`USER:PASSWORD`) or `ssl.ca.location`. A value may refer to an environment variable or to a file "
             "([security](../guides/security.md)), which must exist on each machine that decodes records.",
             default=(),
@@ -38,8 +41,8 @@ REGISTRY = Section(
                 list,
                 {"type": "array", "items": NUMBER.schema()},
             ),
-            "ids that are known to be missing from the registry: records with them are dead letters. Any other missing "
-            "id stops the run.",
+            "ids known to be missing from the registry. Records with one of these ids are dead letters; any other "
+            "missing id stops the run.",
             default=(),
         ),
     ),
@@ -55,7 +58,7 @@ _REGISTRY = Key(
 
 
 class _SchemaSection(Section[T]):
-    """A format with a schema of its own, or with the schemas of a registry."""
+    """A format that has either its own schema or the schemas of a registry."""
 
     def mask(self, value: T) -> T:
         schema = getattr(value, "schema", None)
@@ -82,7 +85,8 @@ _AVRO = _SchemaSection(
         Key(
             "schema",
             Scalar("text", lambda node: node.parsed(avro_schema)),
-            "the file with the schema of all records, or its JSON. It is read with the pipeline, as a part of it.",
+            "the file with the schema of all records, or the schema itself as JSON. It becomes part of the pipeline "
+            "when the pipeline is read.",
             unless="registry",
             hint="or 'registry'",
         ),
@@ -111,8 +115,8 @@ _PROTOBUF = _SchemaSection(
         Key(
             "descriptor",
             Scalar("text", lambda node: node.parsed(descriptor_set), lambda text: f"{BASE64}{text}"),
-            "the file with the descriptor set (`protoc --include_imports --descriptor_set_out=FILE`), or its bytes, "
-            "`base64:...`. It is read with the pipeline, as a part of it.",
+            "the file with the descriptor set (`protoc --include_imports --descriptor_set_out=FILE`), or the "
+            "set itself, `base64:...`. It becomes part of the pipeline when the pipeline is read.",
             unless="registry",
             hint="or 'registry'",
         ),
@@ -132,12 +136,12 @@ _CSV = Section(
 )
 
 TEXT_FORMAT = choice("json", "debezium")
-_TEXT = Kind((str,), TEXT_FORMAT, lambda value: "changes of rows by Debezium" if value == "debezium" else "", "")
+_TEXT = Kind((str,), TEXT_FORMAT, lambda value: "row changes from Debezium" if value == "debezium" else "", "")
 _LINES = Kind(
     (m.CsvFormat,),
     _CSV,
     lambda value: f"CSV with the columns {', '.join(value.columns)}",
-    "a line of comma-separated values ([formats](../guides/formats.md#csv)); without a header in Kafka.",
+    "a line of comma-separated values ([formats](../guides/formats.md#csv)); in Kafka, without a header.",
 )
 FORMAT: OneOf[m.RecordFormat] = OneOf(
     "format",
@@ -146,7 +150,8 @@ FORMAT: OneOf[m.RecordFormat] = OneOf(
             (m.AvroFormat,),
             _AVRO,
             lambda value: f"Avro records{_by_registry(value.schema)}",
-            "Avro's binary encoding, by one schema or those in a registry ([formats](../guides/formats.md#avro)).",
+            "Avro's binary encoding, with a single schema or those in a registry "
+            "([formats](../guides/formats.md#avro)).",
         ),
         "protobuf": Kind(
             (m.ProtobufFormat,),
@@ -156,7 +161,7 @@ FORMAT: OneOf[m.RecordFormat] = OneOf(
                 if isinstance(value.schema, m.Registry)
                 else f"Protobuf messages {value.schema.name}"
             ),
-            "Protobuf's binary encoding, by one message type or the schemas in a registry "
+            "Protobuf's binary encoding, with a single message type or the schemas in a registry "
             "([formats](../guides/formats.md#protobuf)).",
         ),
         "csv": _LINES,

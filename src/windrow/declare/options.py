@@ -1,4 +1,4 @@
-"""Options for a client: a mapping of texts, printed with its secrets masked."""
+"""Options for a client library: a mapping of names to texts, printed with secrets masked."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ OPTIONS = Scalar("mapping of texts", read_options, dict, mapping_schema(TEXT_SCH
 
 
 def mask_options(options: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
-    """Return options with *** for their secrets."""
+    """Return options with their secrets replaced by ***."""
     return tuple((name, mask_option(name, value)) for name, value in options)

@@ -1,6 +1,6 @@
-"""Python code in a pipeline: its name in print-outs, and its refusal in forms that cannot hold it.
+"""Python code in a pipeline: its printed name, and the error for formats that cannot contain code.
 
-Process functions, custom aggregates and the predicates of triggers are Python code, which only a Python file can hold.
+Process functions, custom aggregates and the predicates of triggers are Python code. Only a Python file can contain it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from windrow.model.triggers import each_part
 def code_name(code: object) -> str:
     """Return a name that is the same in every run: the module and name of a function, or of an object's class.
 
-    The name of a dataclass includes its plain fields, the name of a partial its plain arguments.
+    The name of a dataclass instance includes its fields, and the name of a partial its arguments.
     """
     if isinstance(code, partial):
         given = [
@@ -39,7 +39,7 @@ def _plain_value(value: object) -> str:
 
 
 def refuse_code(graph: m.Graph, form: str) -> None:
-    """Raise PipelineError if a graph has user-defined functions or aggregates, which `form` cannot hold."""
+    """Raise PipelineError if a graph has Python functions or aggregates; the message calls the format `form`."""
     for node in graph.nodes:
         code: list[str] = []
         if isinstance(node, m.ProcessNode):
@@ -53,12 +53,12 @@ def refuse_code(graph: m.Graph, form: str) -> None:
                 if isinstance(aggregate.function, m.Custom)
             ]
         if code:
-            msg = f"the pipeline has Python code, which {form} cannot hold ({'; '.join(code)}); keep its Python file"
+            msg = f"the pipeline has Python code, which {form} cannot contain ({'; '.join(code)}); keep its Python file"
             raise PipelineError(msg)
 
 
 def why_not_callable(function: object) -> str | None:
-    """Return why a call does not run the body of a function, for example of a generator; None if it does."""
+    """Return why calling a function would not run its body (it is async, or a generator); None if it would."""
     calls = [function, function.__call__] if callable(function) else []
     if any(inspect.iscoroutinefunction(call) or inspect.isasyncgenfunction(call) for call in calls):
         return "is async, so calling it does nothing; write a plain def"

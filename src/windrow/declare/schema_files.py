@@ -1,4 +1,7 @@
-"""Schemas of records in files, which are read with the pipeline, so that the machines that run it need no files."""
+"""Read record schemas from files.
+
+The schemas become part of the pipeline, so the machines that run it do not need the files.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ BASE64: Final = "base64:"
 
 
 def avro_schema(given: str) -> str:
-    """Return the JSON of an Avro schema, without its comments; `given` is the schema or the name of its file.
+    """Return an Avro schema as JSON, without its documentation; `given` is the schema itself or the name of its file.
 
     Raise PipelineError if the file cannot be read or is not JSON.
     """
@@ -27,7 +30,7 @@ def avro_schema(given: str) -> str:
         msg = f"{called} is not UTF-8 at byte {exc.start}"
         raise PipelineError(msg) from exc
     except json.JSONDecodeError as exc:
-        msg = f"{called} is not JSON at line {exc.lineno}: {exc.msg}; name a file such as order.avsc"
+        msg = f"{called} is not JSON at line {exc.lineno}: {exc.msg}; give a file such as order.avsc"
         raise PipelineError(msg) from exc
 
 
@@ -36,7 +39,7 @@ def _remove_doc(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def descriptor_set(given: str) -> str:
-    """Return a descriptor set in base64; `given` is `base64:...` or the name of a file.
+    """Return a descriptor set in base64; `given` is ``base64:...`` or the name of a file.
 
     Raise PipelineError if the file cannot be read.
     """

@@ -1,9 +1,12 @@
-"""Specs: the syntax of a section of a pipeline, declared once; reader, printers and reference are derived from it.
+"""Specs declare the syntax of each section of a pipeline; the reader, printers and reference are derived from them.
 
-A `Spec` converts the values of one type from YAML (with file and line), to plain values in the shape of the YAML, and
-to the Python source of the fluent form. `Scalar` is a text or number, `Section` a mapping of keys, `OneOf` a mapping
-whose only key is the kind, `Wrapped` a type around the value of another spec, `Each` a list, `Named` a mapping of
-names. For editors, each has the JSON Schema (draft 7) of its YAML; `read` also checks what a schema cannot express.
+A `Spec` reads values of one type from YAML (errors have file and line), and converts them to plain values with the
+structure of the YAML, and to Python source in the fluent form. It also has the JSON Schema (draft 7) of its YAML, for
+editors. `read` checks more than a schema can express.
+
+The kinds of spec are `Scalar` for a text or number, `Section` for a mapping of keys, `OneOf` for a mapping whose only
+key is the kind of value, `Wrapped` for a type around the value of another spec, `Each` for a list, and `Named` for a
+mapping of names.
 """
 
 from __future__ import annotations
@@ -29,12 +32,12 @@ TEXT_SCHEMA: Schema = {"type": ["string", "number", "boolean"], "minLength": 1}
 
 
 def mapping_schema(values: Schema, **more: Any) -> Schema:  # noqa: ANN401 - plain JSON
-    """Return the schema of a mapping with any keys."""
+    """Return the JSON Schema of a mapping with arbitrary keys."""
     return {"type": "object", "additionalProperties": values, **more}
 
 
 def list_or_one(item: Schema, single: Schema | None = None) -> Schema:
-    """Return the schema for `each_item`: a list, or a single name in its place."""
+    """Return the JSON Schema for `each_item`: a list, or a single item in its place."""
     return {"anyOf": [single or item, {"type": "array", "items": item}]}
 
 
@@ -42,49 +45,49 @@ _LINK = re.compile(r"\[([^]]*)\]\([^)]*\)")
 
 
 def _plain_text(doc: str) -> str:
-    """Return a text of the reference without its links, which do not work in an editor."""
+    """Remove the links from a text of the reference, because they do not work in an editor."""
     return _LINK.sub(r"\1", doc)
 
 
 class Spec(ABC, Generic[T]):
-    """The syntax of the values of type T; `called` is its form in the reference, such as ``duration or mapping``."""
+    """The syntax of values of type T; `called` describes it in the reference, such as ``duration or mapping``."""
 
     called: str
 
     def form(self) -> str:
-        """Return the form of a value for the reference."""
+        """Return the description of the syntax for the reference."""
         return self.called
 
     @abstractmethod
     def read(self, node: YamlNode) -> T:
-        """Read a YAML node; raise PipelineError, with file:line, for all errors in it."""
+        """Read a YAML node; raise a PipelineError, with file:line, that contains all errors in it."""
 
     @abstractmethod
     def plain(self, value: T) -> Any:  # noqa: ANN401 - mappings, lists, texts and numbers
-        """Return mappings, lists, texts and numbers in the shape of the YAML."""
+        """Return the value as mappings, lists, texts and numbers with the structure of the YAML."""
 
     @abstractmethod
     def python(self, value: T) -> str:
-        """Return the Python source of the fluent form."""
+        """Return the Python source of the value in the fluent form."""
 
     @abstractmethod
     def schema(self) -> Schema:
         """Return the JSON Schema of the YAML."""
 
     def mask(self, value: T) -> T:
-        """Return the value with *** for its secrets."""
+        """Return the value with its secrets replaced by ***."""
         return value
 
     def document(self, path: str) -> Iterator[str]:  # noqa: ARG002 - most have no keys
-        """Yield the entries of the reference for the keys below `path`, as items of a Markdown list."""
+        """Yield the reference entries of the keys below `path`, as items of a Markdown list."""
         yield from ()
 
 
 @dataclass(frozen=True)
 class Scalar(Spec[T]):
-    """A text or number: `read_node` reads it, `to_plain` returns its plain value, and Python has its literal.
+    """A text or number, which is a literal in Python.
 
-    `accepts` is its JSON Schema.
+    `read_node` reads it, `to_plain` returns its plain value, and `accepts` is its JSON Schema.
     """
 
     called: str
@@ -108,7 +111,7 @@ class Scalar(Spec[T]):
 
 @dataclass(frozen=True)
 class Each(Spec[tuple[T, ...]]):
-    """A list of values of one spec; in Python the arguments of a call."""
+    """A list of values with the same spec; in Python, the values are arguments of a call."""
 
     called: str
     item: Spec[T]
@@ -135,9 +138,9 @@ _DEEPEST = 42
 
 @dataclass(frozen=True)
 class Deferred(Spec[T]):
-    """A spec that is looked up when it is used, so that specs can be recursive; `document` stops here.
+    """A spec that is looked up when it is used, which allows recursive specs. `document` does not descend into it.
 
-    `definition` is its name in a JSON Schema.
+    `definition` is the name of the spec in a JSON Schema.
     """
 
     called: str
@@ -163,7 +166,10 @@ class Deferred(Spec[T]):
 
 @dataclass(frozen=True)
 class Wrapped(Spec[T]):
-    """A type with one field, written as that field; `call` is its Python function ("" for the plain value)."""
+    """A type with a single field, written as the value of that field.
+
+    `call` is the Python function that makes it; it is "" if Python also has the plain value.
+    """
 
     call: str
     make: Callable[[Any], T]
@@ -195,8 +201,9 @@ class Key:
     """A key of a section.
 
     A key has a default unless it is `required`, or required if the key `unless` is missing. A value that equals the
-    default is printed only if `shown`. `field` is the name in the model if it differs; `positional` keys come first in
-    Python, without their names. `hint` is appended to the message that the key is missing; `mask` hides a secret.
+    default is printed only if `shown`. `field` is the name in the model if it differs from the key. In Python,
+    `positional` keys come first, without their names. `hint` is appended to the error message for a missing key, and
+    `mask` hides secrets.
     """
 
     name: str
@@ -214,21 +221,21 @@ class Key:
 
     @property
     def model_field(self) -> str:
-        """The name of the model's field."""
+        """The name of the field in the model."""
         return self.field or self.name
 
     def read(self, fields: YamlMapping) -> ReadResult[Any]:
-        """Read the key's value, or its default."""
+        """Read the value of the key, or return its default."""
         if self.required or (self.unless and self.unless not in fields):
             return fields.required(self.name, self.spec.read, self.hint)
         return fields.optional(self.name, self.spec.read, self.default)
 
     def is_printed(self, value: object) -> bool:
-        """Whether the key is printed with this value."""
+        """Return True if the key is printed when it has this value."""
         return value is not None and (self.required or self.shown or value != self.default)
 
     def schema(self) -> Schema:
-        """Return the JSON Schema of the value, with the key's description and default."""
+        """Return the JSON Schema of the value, including the key's description and default."""
         schema = self.spec.schema()
         if self.doc:
             schema["description"] = _plain_text(self.doc)
@@ -238,7 +245,7 @@ class Key:
         return schema
 
     def document(self, section: str) -> Iterator[str]:
-        """Yield the key's entry of the reference, and those of the keys below it."""
+        """Yield the reference entry of the key, and the entries of the keys below it."""
         path = f"{section}.{self.name}" if section else self.name
         if self.doc:
             yield f"- `{path}` ({self.spec.form()}, {self._need(section)}): {self.doc}"
@@ -257,7 +264,7 @@ class Key:
 
 
 def arguments(keys: Sequence[Key], parts: Mapping[str, Any]) -> str:
-    """Return the Python arguments of a call for the values of some keys."""
+    """Return the Python arguments of a call; `parts` maps the names of the keys to their values."""
     given = [key for key in keys if key.is_printed(parts[key.name])]
     ordered = sorted(given, key=lambda key: not key.positional)
     texts = ((key, key.spec.python(parts[key.name])) for key in ordered)
@@ -266,12 +273,12 @@ def arguments(keys: Sequence[Key], parts: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class Section(Spec[T]):
-    """A value with keys: in YAML a mapping, in Python the call of a function with keyword arguments.
+    """A value with several keys, written as a mapping in YAML and as a function call with keyword arguments in Python.
 
-    `make` takes the values by the model's field names. `parts` returns those values, by key, that are not fields of the
-    object (items, if it is a mapping). `conflict` takes the keys that are present (None for an invalid value), and
-    returns a message if they cannot be combined. With `short`, the value of the first key may be written in place of
-    the mapping.
+    The function `make` builds the value from arguments with the model's field names. `parts` returns the values of keys
+    that are not fields of the object (or not items, if it is a mapping). `conflict` takes the keys that are present,
+    with None for an invalid value, and returns an error message if they cannot be combined. With `short`, the value of
+    the first key can be written in place of the mapping.
     """
 
     call: str
@@ -332,7 +339,7 @@ class Section(Spec[T]):
             yield from key.document(path)
 
     def values(self, value: T) -> Mapping[str, Any]:
-        """Return the value of each key."""
+        """Map the name of each key to its value."""
         parts = self.parts(value) if self.parts else {}
         return {key.name: parts[key.name] if key.name in parts else _field(value, key.model_field) for key in self.keys}
 
@@ -343,9 +350,9 @@ def _field(value: Any, name: str) -> Any:  # noqa: ANN401 - of any section
 
 @dataclass(frozen=True)
 class Shapes(Spec[T]):
-    """A mapping of one of several shapes: the first with a distinguishing key in the mapping, else the last.
+    """A mapping with one of several shapes: the first shape with a distinguishing key in the mapping, or the last.
 
-    A shape is its distinguishing keys, the model's types, and the section.
+    Each shape is a tuple of its distinguishing keys, its types in the model, and its section.
     """
 
     shapes: tuple[tuple[tuple[str, ...], type[Any] | UnionType, Section[Any]], ...]
@@ -385,7 +392,7 @@ class Shapes(Spec[T]):
 
 @dataclass(frozen=True)
 class Named(Spec[tuple[T, ...]]):
-    """A mapping of names to values of one section, in the order of the file; a value has its `name`."""
+    """A mapping of names to values of one section, in the order of the file; each value stores its name as `name`."""
 
     called: str
     item: Section[T] | Shapes[T]
@@ -415,7 +422,7 @@ class Named(Spec[tuple[T, ...]]):
 
 @dataclass(frozen=True)
 class Kind(Generic[T]):
-    """One of several kinds: its types in the model, its syntax, and its meaning in words for `explain`."""
+    """One of several kinds of value: its types in the model, its syntax, and its description in words for `explain`."""
 
     types: tuple[type[T], ...]
     spec: Spec[T]
@@ -425,16 +432,16 @@ class Kind(Generic[T]):
     note: str = ""
 
     def document(self, path: str) -> Iterator[str]:
-        """Yield the kind's entry of the reference, and those of its keys."""
+        """Yield the reference entry of the kind, and the entries of its keys."""
         yield f"- `{path}` ({', '.join(filter(None, [self.spec.form(), self.note]))}): {self.doc}"
         yield from self.spec.document(path)
 
 
 @dataclass(frozen=True)
 class OneOf(Spec[T]):
-    """One of several kinds of value: in YAML a mapping whose only key is the kind, such as ``{tumbling: 5m}``.
+    """One of several kinds of value: in YAML, a mapping whose only key is the kind, such as ``{tumbling: 5m}``.
 
-    `scalar` is the kind that is written without a key: ``10m`` for a fixed delay. Messages call a value `what`.
+    The kind in `scalar` is written without a key, such as ``10m`` for a fixed delay. Messages call the value `what`.
     """
 
     what: str
@@ -478,7 +485,7 @@ class OneOf(Spec[T]):
         return self.kind_of(value)[1].spec.mask(value)  # type: ignore[no-any-return]
 
     def words(self, value: T) -> str:
-        """Return the meaning of the value in words, for `explain`."""
+        """Describe the value in words, for `explain`."""
         return self.kind_of(value)[1].words(value)
 
     def document(self, path: str) -> Iterator[str]:
@@ -487,7 +494,7 @@ class OneOf(Spec[T]):
                 yield from kind.document(f"{path}.{name}")
 
     def kind_of(self, value: T) -> tuple[str, Kind[Any]]:
-        """Return the key and the kind of a value; the key is "" for the kind that is written without one."""
+        """Return the key and the kind of a value; the key is "" for the kind that is written without a key."""
         if self.scalar is not None and isinstance(value, self.scalar.types):
             return "", self.scalar
         for name, kind in self.kinds.items():
@@ -501,9 +508,9 @@ _WIDTH = 110
 
 
 def call_by_names(call: str, values: Sequence[tuple[str, str]]) -> str:
-    """Return the Python source of a call with keyword arguments, one a line if they do not fit on one line.
+    """Return the Python source of a call with keyword arguments, one per line if they do not fit on one line.
 
-    Names that are not identifiers, or that Python would normalise, are passed by ``**``.
+    Names that are not identifiers, or that Python would normalise, are passed with ``**``.
     """
     if all(name.isascii() and name.isidentifier() and not keyword.iskeyword(name) for name, _ in values):
         begin, parts, end = f"{call}(", [f"{name}={value}" for name, value in values], ")"
@@ -516,14 +523,14 @@ def call_by_names(call: str, values: Sequence[tuple[str, str]]) -> str:
 
 
 def choice(*options: T) -> Scalar[T]:
-    """Return the spec of one of several texts."""
+    """Return the spec of a text that must be one of the options."""
     *first, last = (f"`{option}`" for option in options)
     called = f"{', '.join(first)} or {last}"
     return Scalar(called, lambda node: node.choice(options), accepts={"enum": list(options)})
 
 
 def each_item(node: YamlNode, read: Callable[[YamlNode], T]) -> tuple[T, ...]:
-    """Read each item of a list of names, or a single name in its place; report the problems of all."""
+    """Read each item of a list, or a single item without a list; raise the errors of all as one PipelineError."""
     if not node.is_list:
         if not node.is_scalar:
             raise node.wrong_kind(expected="a name or a list of names")
@@ -532,7 +539,7 @@ def each_item(node: YamlNode, read: Callable[[YamlNode], T]) -> tuple[T, ...]:
 
 
 def no_yaml(node: YamlNode) -> Any:  # noqa: ANN401 - never returns
-    """Raise TypeError: a value exists in Python only."""
+    """Raise TypeError, because this value exists only in Python."""
     msg = f"{node.called} has no YAML form"
     raise TypeError(msg)
 

@@ -1,6 +1,6 @@
-"""YAML nodes with their file and line, and readers of texts, numbers, durations, lists and mappings.
+"""YAML nodes that know their file and line, with readers for texts, numbers, durations, lists and mappings.
 
-The reader of a mapping collects the problems of all its keys, and raises them as one PipelineError.
+The reader of a mapping collects the errors of all its keys, and raises them as one PipelineError.
 """
 
 from __future__ import annotations
@@ -21,16 +21,19 @@ from windrow.errors import PipelineError, Place, call_all, join_errors
 
 
 def compose(text: str, file: str) -> YamlNode:
-    """Read a single YAML document; raise PipelineError, with the line, if it is invalid, empty, or one of several."""
+    """Read a single YAML document; raise PipelineError, with file:line, if it is invalid, empty or not the only one."""
     first, *others = compose_all(text, file)
     if others:
-        msg = "there is a document before this one, and only one is expected here: remove ---"
+        msg = "the file has several YAML documents, but only one is expected here: remove ---"
         raise others[0].error(msg)
     return first
 
 
 def compose_all(text: str, file: str) -> list[YamlNode]:
-    """Read YAML documents without empty ones; raise PipelineError, with the line, if none is left or one is invalid."""
+    """Read all YAML documents of a text except empty ones.
+
+    Raise PipelineError, with file:line, if a document is invalid, or if all are empty.
+    """
     # libyaml's loader is faster, but crashes on deeply nested input; a pipeline is small
     try:
         nodes = [YamlNode(node, file) for node in yaml.compose_all(text.removeprefix("\ufeff"), Loader=_Loader)]
@@ -54,10 +57,10 @@ def compose_all(text: str, file: str) -> list[YamlNode]:
 
 
 class _Loader(yaml.SafeLoader):
-    """Reads the two escapes of a surrogate pair as one character, as JSON does."""
+    """A loader that reads two escapes of a surrogate pair as one character, as JSON does."""
 
     def compose_scalar_node(self, anchor: Any) -> yaml.ScalarNode:  # noqa: ANN401 - of an untyped class
-        """Return a value; half of a pair is kept, and reported when the text is read."""
+        """Return a scalar. Half of a surrogate pair is kept here; `YamlNode.text` reports it."""
         node: yaml.ScalarNode = super().compose_scalar_node(anchor)
         node.value = _SURROGATE_PAIR.sub(_join_pair, node.value)
         return node
@@ -78,11 +81,11 @@ def _error_line(exc: yaml.MarkedYAMLError) -> int:
 
 
 class SqlMark(yaml.Mark):
-    """The position of a node that was made from a part of an SQL text, where a line has many parts."""
+    """The position of a node that was made from SQL text, where places include the column as well as the line."""
 
 
 def place_of(node: yaml.Node, file: str) -> Place:
-    """Return the start of a node: its line, in SQL also its column."""
+    """Return the line where a node starts; in SQL, also the column."""
     mark = node.start_mark
     return Place(file, mark.line + 1, mark.column + 1 if isinstance(mark, SqlMark) else None)
 
@@ -93,9 +96,9 @@ _NULL = "tag:yaml.org,2002:null"
 
 @dataclass(frozen=True)
 class YamlNode:
-    """A node of `file`; `name` is its path, such as ``window.tumbling`` (empty for the whole file).
+    """A YAML node of `file`. Its `name` is its path, such as ``window.tumbling``, or "" for the whole file.
 
-    `above` are its ancestors.
+    `above` are the ancestors of the node.
     """
 
     node: yaml.Node
@@ -105,43 +108,43 @@ class YamlNode:
 
     @property
     def place(self) -> Place:
-        """The start of the node."""
+        """The place where the node starts."""
         return place_of(self.node, self.file)
 
     @property
     def called(self) -> str:
-        """The name in messages."""
+        """What messages call the node."""
         return self.name or "the pipeline"
 
     @property
     def is_scalar(self) -> bool:
-        """Whether it is a single value, not a list or mapping."""
+        """Whether the node is a single value, not a list or mapping."""
         return isinstance(self.node, yaml.ScalarNode)
 
     @property
     def is_null(self) -> bool:
-        """Whether it is null: empty, ``~`` or ``null``."""
+        """Whether the node is null: empty, ``~`` or ``null``."""
         return bool(self.node.tag == _NULL)
 
     @property
     def keys(self) -> frozenset[str]:
-        """The keys of a mapping; empty for another node."""
+        """The keys of a mapping; empty if the node is not a mapping."""
         pairs = self.node.value if self.is_mapping else ()
         return frozenset(key.value for key, _ in pairs if isinstance(key, yaml.ScalarNode))
 
     @property
     def is_mapping(self) -> bool:
-        """Whether it is a mapping."""
+        """Whether the node is a mapping."""
         return isinstance(self.node, yaml.MappingNode)
 
     @property
     def is_list(self) -> bool:
-        """Whether it is a list."""
+        """Whether the node is a list."""
         return isinstance(self.node, yaml.SequenceNode)
 
     @property
     def kind(self) -> str:
-        """The kind of node, in messages."""
+        """The kind of node, as messages call it: ``a mapping``, ``a list``, ``null`` or ``text``."""
         match self.node:
             case yaml.MappingNode():
                 return "a mapping"
@@ -153,21 +156,24 @@ class YamlNode:
                 return "text"  # the text is not quoted: it may be a password
 
     def under(self, node: yaml.Node, name: str) -> YamlNode:
-        """Return a node below this one."""
+        """Return a child of this node; `name` is added to the path."""
         return YamlNode(node, self.file, f"{self.name}.{name}" if self.name else name, (*self.above, self.node))
 
     def error(self, message: str) -> PipelineError:
-        """Return an error at this place."""
+        """Return an error with this message and the place of the node."""
         return PipelineError(message, self.place)
 
     def wrong_kind(self, *, expected: str) -> PipelineError:
-        """Return the error that the node is not `expected`, such as ``a list``."""
+        """Return the error for a node that is not what was `expected`, such as ``a list``."""
         if self.is_null:
             return self.error(f"{self.called} is missing: it must be {expected}")
         return self.error(f"{self.called} must be {expected}, not {self.kind}")
 
     def text(self) -> str:
-        """Read a value as text, as written: also ``no`` and ``2024``. Null and empty text are errors."""
+        """Return the value as text, exactly as written (``no`` and ``2024`` are also text).
+
+        Raise PipelineError for null, empty text, and characters that text must not have.
+        """
         if not self.is_scalar or self.is_null:
             raise self.wrong_kind(expected="text")
         text: str = self.node.value
@@ -175,7 +181,7 @@ class YamlNode:
             msg = f"{self.called} must not be empty"
             raise self.error(msg)
         if any(character == "\0" or "\ud800" <= character <= "\udfff" for character in text):
-            msg = f"{self.called} has a character that text must not have (U+0000 or half of a surrogate pair)"
+            msg = f"{self.called} contains a character that is not allowed in text (U+0000 or half of a surrogate pair)"
             raise self.error(msg)
         return text
 
@@ -201,7 +207,7 @@ class YamlNode:
         return number
 
     def choice(self, options: Iterable[T]) -> T:
-        """Read one of the texts in `options`."""
+        """Return the option whose text is the value; raise PipelineError if there is none."""
         text = self.text()
         known = {str(option): option for option in options}
         if text not in known:
@@ -210,11 +216,11 @@ class YamlNode:
         return known[text]
 
     def duration(self) -> int:
-        """Read a duration as microseconds."""
+        """Read a duration in microseconds."""
         return self.parsed(m.parse_duration)
 
     def parsed(self, parse: Callable[[str], T]) -> T:
-        """Parse a text by a function that raises PipelineError if the text is invalid."""
+        """Parse the text with a function that raises PipelineError for invalid text, and add the place to its error."""
         text = self.text()
         try:
             return parse(text)
@@ -229,7 +235,7 @@ class YamlNode:
         return [self.under(node, str(index)) for index, node in enumerate(self.node.value)]
 
     def each(self, read: Callable[[YamlNode], T]) -> tuple[T, ...]:
-        """Read each item of a list; raise the problems of all of them as one PipelineError."""
+        """Read each item of a list; raise the errors of all items as one PipelineError."""
         return call_all(partial(read, item) for item in self.items())
 
 
@@ -238,13 +244,13 @@ D = TypeVar("D")
 
 @dataclass(frozen=True)
 class ReadResult(Generic[T]):
-    """The result of reading a key: its value, or the problem, which the mapping reports with its other problems."""
+    """The value of a key, or the error in it, which the mapping reports together with its other errors."""
 
     result: T | PipelineError
 
     @property
     def value(self) -> T:
-        """The value; raises the problem if there was one."""
+        """The value; if reading it failed, getting it raises the error."""
         if isinstance(self.result, PipelineError):
             raise self.result
         return self.result
@@ -260,13 +266,13 @@ _SYNONYMS = {
 
 
 class YamlMapping:
-    """Reads a mapping.
+    """Reads a mapping and collects the errors in it.
 
-    Problems are collected; `check` raises all of them as one PipelineError. Values may be used only after `check`.
+    `check` raises all errors as one PipelineError. Values must not be used before `check`.
     """
 
     def __init__(self, node: YamlNode, known: Sequence[str] | None = None) -> None:
-        """Read the entries of a mapping; keys that are not `known` are problems (None: all keys are allowed)."""
+        """Read the entries of a mapping. Keys that are not in `known` are errors; None allows all keys."""
         self.node = node
         self._errors: list[PipelineError] = []
         self._meant: set[str] = set()
@@ -285,11 +291,11 @@ class YamlMapping:
         return key in self._entries
 
     def problem(self, error: PipelineError) -> None:
-        """Add a problem."""
+        """Add an error to those of the mapping."""
         self._errors.append(error)
 
     def attempt(self, read: Callable[[YamlNode], T], node: YamlNode) -> ReadResult[T]:
-        """Read a node, and add its problems to those of the mapping."""
+        """Read a node; if this fails, add its errors to those of the mapping."""
         try:
             return ReadResult(read(node))
         except PipelineError as exc:
@@ -297,7 +303,7 @@ class YamlMapping:
             return ReadResult(exc)
 
     def required(self, key: str, read: Callable[[YamlNode], T], hint: str = "") -> ReadResult[T]:
-        """Read the value of a required key; `hint` is appended to the message that it is missing."""
+        """Read the value of a required key; `hint` is appended to the error message for a missing key."""
         if key in self._entries:
             return self.attempt(read, self._entries[key])
         error = self.node.error(f"{self.node.called} lacks {key!r} {hint}".rstrip())
@@ -306,13 +312,13 @@ class YamlMapping:
         return ReadResult(error)
 
     def optional(self, key: str, read: Callable[[YamlNode], T], default: D) -> ReadResult[T | D]:
-        """Read the value of a key; return the default if it is missing."""
+        """Read the value of a key, or return the default if the key is missing."""
         if key not in self._entries:
             return ReadResult(default)
         return ReadResult(self.attempt(read, self._entries[key]).result)
 
     def check(self) -> None:
-        """Raise the problems, if there are any."""
+        """Raise PipelineError if there are any errors."""
         if self._errors:
             raise join_errors(self._errors)
 
@@ -367,7 +373,7 @@ def _one_of(known: Sequence[str]) -> str:
 
 
 def read_texts(node: YamlNode, parse: Callable[[str], T]) -> tuple[tuple[str, T], ...]:
-    """Read a mapping of texts; raise PipelineError, with file:line, for texts that `parse` refuses."""
+    """Read a mapping of names to texts; raise PipelineError, with file:line, for texts that `parse` rejects."""
     fields = YamlMapping(node)
     entries = list(fields)
     read = []

@@ -106,7 +106,7 @@ def test_what_no_file_can_hold_is_not_printed_to_one(print_: Any, form: str) -> 
     made = pipeline(
         wr.all_of(wr.every("1s"), wr.repeat(wr.when(at_a_round_number), times=2)), p=wr.custom(Product(7), "amount")
     )
-    with pytest.raises(PipelineError, match=rf"Python code, which {form} cannot hold") as refused:
+    with pytest.raises(PipelineError, match=rf"Python code, which {form} cannot contain") as refused:
         print_(as_graph(made))
     assert f"emit.early calls {__name__}.at_a_round_number" in refused.value.message
     assert f"aggregate.p is {__name__}.Product(modulo=7" in refused.value.message

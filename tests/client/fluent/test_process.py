@@ -134,7 +134,7 @@ def test_what_may_be_left_out() -> None:
         ({"state": {"a b": wr.value_state("long")}}, "process.state.a b: 'a b' must be a Python name"),
         ({"state": {"__n": wr.value_state("long")}}, "process.state.__n: '__n' must be a Python name"),
         ({"state": {"m": wr.map_state("double", "long")}}, "process.state.m: has doubles as keys"),
-        ({"returns": {}}, "process.returns: is empty; name the columns"),
+        ({"returns": {}}, "process.returns: is empty; list the columns"),
         ({"returns": {"n": "text"}}, "process.returns.n: 'text' is not a type"),
         ({"returns": {"User": "long"}}, "process.returns.User: 'User' and 'user' are the same column in SQL"),
         ({"returns": {"revision": "long"}}, "process.returns.revision: 'revision' is a column that every result has"),
@@ -150,7 +150,7 @@ def test_what_may_be_left_out() -> None:
         ({"function": yields}, "process.function: is a generator, so calling it does nothing; write it without"),
         ({"function": partial(yields)}, "process.function: is a generator"),
         ({"function": Yields()}, "process.function: is a generator"),
-        ({"function": waits}, "process.function: is async, so calling it does nothing; write a plain def; a"),
+        ({"function": waits}, "process.function: is async, so calling it does nothing; write a plain def; write"),
         ({"on_timer": yields_and_waits}, "process.on_timer: is async"),
         ({"on_processing_timer": yields}, "process.on_processing_timer: is a generator"),
     ],
@@ -213,8 +213,8 @@ def test_text_and_chart_say_what_it_does() -> None:
     text = to_text(as_graph(whole()))
     for said in (
         "the Python function tests.client.fluent.test_process.visit for each record",
-        "records come in order of event time, when the watermark has passed them",
-        "a record that comes later than that: visits_late",
+        "records are processed in order of event time, once the watermark has passed them",
+        "a record that arrives later than that goes to visits_late",
         "it keeps last, list(decimal(12,2)), for each key",
         "an entry expires 1d after it is written, a key after its last call",
         "timers of event time call tests.client.fluent.test_process.ring",
@@ -223,7 +223,7 @@ def test_text_and_chart_say_what_it_does() -> None:
     ):
         assert said in text
     plain = to_text(keyed().process(visit, returns={"n": "long"}).to(wr.sqlite("a.db", table="t")).graph)
-    assert "a key's records come in the order of the log" in plain
+    assert "a key's records are processed in the order of the log" in plain
     assert "state and row of a key are kept forever" in plain
     assert "source --> decode --> time --> key --> process --> sink" in to_mermaid(as_graph(whole()))
 
@@ -233,7 +233,7 @@ def test_a_function_has_no_other_form(form: Any, named: str) -> None:  # noqa: A
     with pytest.raises(PipelineError) as raised:
         form(as_graph(whole()))
     assert str(raised.value) == (
-        f"the pipeline has Python code, which {named} cannot hold "
+        f"the pipeline has Python code, which {named} cannot contain "
         "(process calls tests.client.fluent.test_process.visit); keep its Python file"
     )
 

@@ -331,5 +331,5 @@ def test_alerts_are_what_the_section_has() -> None:
         "'tme' is not a key of alerts.lag",
         "alerts.no-step: 'soon' is not a duration",
     ]
-    with pytest.raises(PipelineError, match=r"^alerts.hot-key.share: 2 is not a share that can be exceeded"):
+    with pytest.raises(PipelineError, match=r"^alerts.hot-key.share: must be more than 0 and less than 1, not 2"):
         aggregated().to(wr.sqlite("a.db", table="t"), alerts=wr.alerts(hot_key=2))

@@ -1,7 +1,7 @@
-"""Checks of a pipeline: errors, and warnings of likely mistakes.
+"""Validation of pipelines: errors, and warnings about likely mistakes.
 
-A rule is a function from a part of the graph to findings: from a source, the spec of an operator, or a sink. Each
-module holds the rules for a noun of the pipeline; `graph` and `results` list them.
+A rule is a function that takes a part of the graph (a source, the spec of an operator, or a sink) and yields findings.
+There is a module for each kind of part; `graph` and `results` list the rules that apply.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["Finding", "require_valid", "validate"]
 
 
 def validate(graph: m.Graph) -> list[Finding]:
-    """Return the findings of the rules, in their order."""
+    """Return all errors and warnings for a graph, in the order of the rules."""
     if found := list(_choices(graph)):
         return found  # the other rules need valid values
     found = graph_findings(graph)
@@ -35,7 +35,10 @@ def validate(graph: m.Graph) -> list[Finding]:
 
 
 def require_valid(graph: m.Graph, place: Callable[[str], Place] | None = None) -> m.Graph:
-    """Return the graph; raise PipelineError if a rule finds errors. `place` returns the place of a path in a file."""
+    """Return the graph, or raise PipelineError if it has errors.
+
+    `place` maps the path of a setting to its place in the file.
+    """
     errors = [
         PipelineError(finding.text, place(finding.where) if place else None)
         for finding in validate(graph)
@@ -47,14 +50,17 @@ def require_valid(graph: m.Graph, place: Callable[[str], Place] | None = None) -
 
 
 def _choices(graph: m.Graph) -> Iterator[Finding]:
-    """Find values that the `Literal` type of their field does not allow; only Python can have them."""
+    """Find values that the `Literal` type of their field does not allow.
+
+    Only pipelines built in Python can have such values.
+    """
     for node in graph.nodes:
         yield from (error(place_of(graph, node, where), message) for where, message in _wrong(node, ""))
     yield from (error(where, message) for where, message in _wrong(dataclasses.replace(graph, nodes=()), ""))
 
 
 def _wrong(value: object, where: str) -> Iterator[tuple[str, str]]:
-    """Yield the path and the message of each invalid value in a part of the model."""
+    """Yield the path and an error message for each invalid value in a part of the model."""
     if isinstance(value, tuple):
         for number, item in enumerate(value):
             yield from _wrong(item, f"{where}.{getattr(item, 'name', number)}")
@@ -79,7 +85,7 @@ def _wrong(value: object, where: str) -> Iterator[tuple[str, str]]:
 
 @cache
 def _options(kind: type) -> dict[str, tuple[tuple[Any, ...], tuple[type, ...]]]:
-    """Return the allowed values, and the classes of other allowed values, of the fields of a class with a `Literal`."""
+    """Map each field with a `Literal` type to its allowed values, and to other classes that it allows."""
     found = {}
     for name, hint in get_type_hints(kind).items():
         parts = list(_parts(hint))
@@ -90,7 +96,7 @@ def _options(kind: type) -> dict[str, tuple[tuple[Any, ...], tuple[type, ...]]]:
 
 
 def _parts(hint: object) -> Iterator[object]:
-    """Yield the members of a union; of another type, itself."""
+    """Yield the members of a union type; yield any other type unchanged."""
     if get_origin(hint) in {Union, UnionType}:
         for part in get_args(hint):
             yield from _parts(part)

@@ -1,4 +1,4 @@
-"""Checks of aggregates: their arguments and types, SQL expressions, custom aggregates, and formulas over results."""
+"""Checks of aggregates: arguments and types, SQL expressions, custom aggregates, and formulas over results."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _MOST_MEAN_SCALE = 12
 
 
 def aggregate_types(spec: WindowSpec) -> Iterator[Finding]:
-    """There are aggregates, over fields or expressions of types for which they are exact."""
+    """Check that there is at least one aggregate, and that each takes types for which it is exact."""
     if not spec.node.aggregates:
-        yield error("aggregate", "is empty; name a result, such as {events: count()}")
+        yield error("aggregate", "is empty; add a result, such as {events: count()}")
     for aggregate in spec.node.aggregates:
         where = f"aggregate.{aggregate.name}"
         for of in aggregate_inputs(aggregate.function):
@@ -72,7 +72,7 @@ _MOST_VALUES = 100_000
 
 
 def aggregate_arguments(spec: WindowSpec) -> Iterator[Finding]:
-    """A quantile is from 0 to 1, and the number of values that are kept is limited."""
+    """Check that quantiles are between 0 and 1, and that the number of values an aggregate keeps is within bounds."""
     for aggregate in spec.node.aggregates:
         where = f"aggregate.{aggregate.name}"
         match aggregate.function:
@@ -91,7 +91,7 @@ def aggregate_arguments(spec: WindowSpec) -> Iterator[Finding]:
 
 
 def expressions(spec: WindowSpec) -> Iterator[Finding]:
-    """Expressions are valid and deterministic, over the fields of one record; conditions are boolean."""
+    """Check that expressions are valid, deterministic and over a single record, and that conditions are boolean."""
     for aggregate in spec.node.aggregates:
         where = f"aggregate.{aggregate.name}"
         for of in aggregate_inputs(aggregate.function):
@@ -104,7 +104,8 @@ def expressions(spec: WindowSpec) -> Iterator[Finding]:
             continue
         if isinstance(aggregate.function, m.Formula):
             yield error(
-                where, "is a formula over results, which has no `where`; put it on the aggregates that the formula uses"
+                where,
+                "is a formula over results, which cannot have `where`; put it on the aggregates that the formula uses",
             )
         else:
             yield from _condition(spec, where, aggregate.where)
@@ -127,7 +128,7 @@ _CUSTOM_METHODS = ("zero", "step", "merge", "finish")
 
 
 def custom_aggregates(spec: WindowSpec) -> Iterator[Finding]:
-    """A custom aggregate implements `windrow.CustomAggregate`, and has arguments."""
+    """Check that each custom aggregate implements `windrow.CustomAggregate` and has arguments."""
     for aggregate in spec.node.aggregates:
         if not isinstance(aggregate.function, m.Custom):
             continue
@@ -142,7 +143,7 @@ def custom_aggregates(spec: WindowSpec) -> Iterator[Finding]:
         if not isinstance(getattr(own, "returns", None), get_args(m.SimpleType)):
             yield error(where, f"{own!r} needs `returns`, the type of its result, such as windrow.model.LongType()")
         if not aggregate.function.of:
-            yield error(where, "has no arguments; name the fields or expressions that it aggregates")
+            yield error(where, "has no arguments; give the fields or expressions that it aggregates")
 
 
 _CALL = re.compile(r"(\w+)\s*\(")
@@ -175,7 +176,7 @@ _ELSEWHERE = {
 
 
 def formulas(spec: WindowSpec) -> Iterator[Finding]:
-    """A formula uses, by name, results that are not formulas; there is at least one such result."""
+    """Check that formulas use only results that are not formulas, and that there is at least one such result."""
     texts = {
         aggregate.name: aggregate.function.sql
         for aggregate in spec.node.aggregates
@@ -225,7 +226,7 @@ def _over_formula(text: str, fields: tuple[m.Field, ...], others: frozenset[str]
 
 
 def _unknown(text: str) -> str | None:
-    """Return the message for a text that looks like an aggregate but is not one."""
+    """Return the error message for text that looks like an aggregate but is not one, or None."""
     if text in NAMES:
         return f"{text!r} needs brackets; write {text}(){'' if text == 'count' else ' over a field'}"
     call = _CALL.match(text)
@@ -235,7 +236,7 @@ def _unknown(text: str) -> str | None:
 
 
 def _unknown_call(text: str) -> str | None:
-    """Return the message for a text that begins with a call of an unknown function."""
+    """Return the error message for text that begins with a call of an unknown function, or None."""
     if meant := _by_another_name(text):
         return f"{text!r}: {meant}"
     call = _CALL.match(text)
@@ -252,7 +253,7 @@ def _not_an_aggregate(text: str, name: str) -> str:
 
 
 def _by_another_name(text: str) -> str | None:
-    """Return windrow's call for a call of an aggregate by its name in another system, or in capitals."""
+    """Suggest windrow's call for an aggregate in capitals or with its name from another system, or return None."""
     call = split_call(text)
     if call is None:
         return None
@@ -263,7 +264,7 @@ def _by_another_name(text: str) -> str | None:
         why = "is written in lower case"
     elif name in _ELSEWHERE:
         meant = _ELSEWHERE[name].format(*call.arguments[:1] or ("amount",))
-        why = "has another name here"
+        why = "has a different name in windrow"
     else:
         return None
     condition = f" where {call.where}" if call.where else ""
@@ -275,13 +276,13 @@ def _example(texts: dict[str, str]) -> str:
 
 
 def float_sums(spec: WindowSpec) -> Iterator[Finding]:
-    """The last digits of a sum of doubles depend on the order of addition."""
+    """Warn about sums of doubles, whose last digits depend on the order of addition."""
     for aggregate in spec.node.aggregates:
         match aggregate.function:
             case m.Sum(of) | m.Avg(of) | m.Variance(of) | m.Stddev(of) if isinstance(type_of(spec, of), m.DoubleType):
                 message = (
-                    f"{of!r} is a double, and sums of doubles depend on their order; "
-                    "use decimal(p,s) for sums that repeat exactly"
+                    f"{of!r} is a double, and a sum of doubles depends on the order of addition; "
+                    "use decimal(p,s) for sums that a replay repeats exactly"
                 )
                 yield warning(f"aggregate.{aggregate.name}", message)
             case _:

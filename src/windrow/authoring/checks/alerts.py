@@ -18,7 +18,7 @@ _NUMBERS = {"share", "times", "records"}
 
 
 def alert_limits(graph: m.Graph) -> Iterator[Finding]:
-    """Durations are at least a second, shares are between 0 and 1, and a webhook is a URL."""
+    """Check that the limits of alerts are within bounds, and that the webhook is a URL."""
     alerts = graph.alerts
     for name, limit in alerts.limits.items():
         for field in fields(limit):
@@ -34,13 +34,13 @@ def alert_limits(graph: m.Graph) -> Iterator[Finding]:
 
 
 def _never_raised(graph: m.Graph) -> Iterator[Finding]:
-    """Warn about alerts of the pipeline whose figures its runs cannot measure."""
+    """Warn about configured alerts that can never be raised, because the runs do not measure their figures."""
     limits, usual = graph.alerts.limits, m.DEFAULT_ALERTS.limits
     changed = [name for name, limit in limits.items() if limit != usual.get(name)]
     is_realtime = graph.mode == "realtime"
     for name in changed:
         if is_realtime and name in m.COUNTING_ALERTS:
-            yield warning(f"alerts.{name}", "is never raised: a realtime run reports offsets only")
+            yield warning(f"alerts.{name}", "is never raised: a realtime run only reports offsets")
     has_times = any(isinstance(source.source.records, m.KafkaSource) for source in graph.sources)
     if "latency" in changed and not (has_times or is_realtime):
         message = "is never raised: only records in Kafka have the log timestamp that it needs"
@@ -48,12 +48,14 @@ def _never_raised(graph: m.Graph) -> Iterator[Finding]:
     lag = limits.get("lag")
     if "lag" in changed and isinstance(lag, m.LagLimit) and lag.records is None and (is_realtime or not has_times):
         of = "a realtime run" if is_realtime else "a log other than Kafka"
-        yield warning("alerts.lag", f"is never raised: {of} has no lag in time; give `records` too")
+        yield warning("alerts.lag", f"is never raised: the lag of {of} is not measured in time; set `records` too")
 
 
 def _limit(where: str, kind: str, value: Any) -> Iterator[Finding]:  # noqa: ANN401 - a number or None
     if kind == "share" and not 0 < value < 1:
-        yield error(where, f"{value:g} is not a share that can be exceeded: give more than 0 and less than 1")
+        yield error(
+            where, f"must be more than 0 and less than 1, not {value:g}: other shares are always or never exceeded"
+        )
     if kind == "times" and value <= 1:
         yield error(where, f"{value:g} times the usual share is not a spike: give more than 1, such as 3")
     if kind == "records" and value is not None and value < 1:
@@ -67,10 +69,13 @@ def _limit(where: str, kind: str, value: Any) -> Iterator[Finding]:  # noqa: ANN
 
 
 def _receivers(graph: m.Graph) -> Iterator[Finding]:
-    """Check the command and the webhook, whose URL is not quoted, because it may hold a secret."""
+    """Check the command and the webhook. Messages do not quote the webhook's URL, because it may hold a secret."""
     match mask_arguments(graph.alerts.command):
         case (text,) if len(words := text.split()) > 1 and "/" not in words[0]:
-            message = f"{text!r} is one program name with spaces, because no shell splits it; [{', '.join(words)}]?"
+            message = (
+                f"{text!r} is one program name with spaces, because no shell splits it; "
+                f"did you mean [{', '.join(words)}]?"
+            )
             yield warning("alerts.command", message)
     url = graph.alerts.webhook
     if url is None or is_reference(url):

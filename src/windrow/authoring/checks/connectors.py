@@ -1,4 +1,4 @@
-"""Checks of sources and sinks: the findings of their connectors, the format of records, the sink's key and digits."""
+"""Checks of sources and sinks: connector settings, the record format, and the sink's key and digits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from windrow.model.references import fill_placeholders, is_reference
 
 
 def source_settings(node: m.SourceNode) -> Iterator[Finding]:
-    """The settings of the source are valid for its connector."""
+    """Check the settings of a source with the rules of its connector."""
     from windrow.connectors.registry import source_connector  # noqa: PLC0415 - it loads YAML
 
     source = node.source
@@ -27,7 +27,7 @@ def source_settings(node: m.SourceNode) -> Iterator[Finding]:
 
 
 def sink_settings(sink: m.Sink) -> Iterator[Finding]:
-    """The settings of the sink are valid for its connector."""
+    """Check the settings of a sink with the rules of its connector."""
     from windrow.connectors.registry import sink_connector  # noqa: PLC0415 - as above
 
     for finding in sink_connector(sink).findings(sink):
@@ -35,20 +35,21 @@ def sink_settings(sink: m.Sink) -> Iterator[Finding]:
 
 
 def file_fields(node: m.SourceNode) -> Iterator[Finding]:
-    """A file has a key of decoded fields, and decodes whether a row was deleted."""
+    """Check that a file source has a key of decoded fields; warn if it does not decode whether a row was deleted."""
     if not isinstance(node.source, m.FileSource):
         return
     if not node.source.key:
-        yield error("source.file.key", "is empty; name the fields that identify a row of the file")
+        yield error("source.file.key", "is empty; list the fields that identify a row of the file")
     for index, name in enumerate(node.source.key):
         if decoded_type(node, name) is None:
             yield error(f"source.file.key.{index}", no_field(node, name))
         elif node.decode.field(name).path:
-            yield error(f"source.file.key.{index}", f"{name!r} is in a nested object; use a field that has no path")
+            yield error(f"source.file.key.{index}", f"{name!r} is in a nested object; use a field without a path")
     deleted = decoded_type(node, m.DELETED)
     if deleted is None:
         message = (
-            f"a row that is removed from the file is read once more, with {m.DELETED!r}; decode {m.DELETED}: boolean"
+            f"a row that is removed from the file is read once more, with {m.DELETED!r} true; "
+            f"decode {m.DELETED}: boolean"
         )
         yield warning("decode", message)
     elif deleted != m.BooleanType():
@@ -56,13 +57,13 @@ def file_fields(node: m.SourceNode) -> Iterator[Finding]:
 
 
 def sink_key(spec: ResultSpec, sink: m.Sink) -> Iterator[Finding]:
-    """The key distinguishes windows and keys, and does not change in revisions."""
+    """Check that the sink's key is unique for each window and key, and that revisions do not change it."""
     key = sink.key
     if not key:
         return
     where = f"{sink_path(sink)}.key"
     if isinstance(spec.node, m.RulesNode):
-        yield error(where, "is for windows: the table of alerts has the primary key alert_id; remove `key`")
+        yield error(where, "applies to windows only: the table of alerts has the primary key alert_id; remove `key`")
         return
     # with mode discard each pane is a row
     revision = ("revision",) if isinstance(spec.node, m.WindowNode) and spec.node.emit.mode == "discard" else ()
@@ -76,10 +77,12 @@ def sink_key(spec: ResultSpec, sink: m.Sink) -> Iterator[Finding]:
     values = {name for _, name in result_names(spec)}
     for index, name in enumerate(key):
         if name in values:
-            message = f"{name!r} is a result, which revisions change; a key consists of {', '.join(identity)}"
+            message = f"{name!r} is a result, which revisions change; a key can only contain {', '.join(identity)}"
             yield error(f"{where}.{index}", message)
         elif name not in identity:
-            yield error(f"{where}.{index}", f"there is no column {name!r}; a key consists of {', '.join(identity)}")
+            yield error(
+                f"{where}.{index}", f"there is no column {name!r}; a key can only contain {', '.join(identity)}"
+            )
         if name in key[:index]:
             yield error(f"{where}.{index}", f"{name!r} is given twice in the key; keep one of them")
 
@@ -88,7 +91,10 @@ _SQLITE_DIGITS = 15
 
 
 def sqlite_digits(spec: WindowSpec, sink: m.Sink) -> Iterator[Finding]:
-    """SQLite keeps 15 digits of a NUMERIC; a sum is assumed to be up to a hundred times its terms."""
+    """Warn about decimals that may exceed the 15 digits of SQLite's NUMERIC.
+
+    A sum is assumed to be at most a hundred times as large as its terms.
+    """
     if not isinstance(sink, m.SqliteSink) or sink.decimals == "text":
         return
     for aggregate in spec.node.aggregates:
@@ -101,7 +107,7 @@ def sqlite_digits(spec: WindowSpec, sink: m.Sink) -> Iterator[Finding]:
 
 
 def _digits_needed(spec: WindowSpec, function: m.Function) -> tuple[m.DataType | None, int]:
-    """Return the type of an aggregate's argument, and how many more digits its result may have."""
+    """Return the type of an aggregate's argument, and how many more digits than the argument the result may have."""
     if isinstance(function, m.Count | m.Custom | m.Formula):
         return None, 0
     more = {"argument": 0, "sum": 2, "mean": 6}.get(m.function_spec(function).result)
@@ -109,7 +115,7 @@ def _digits_needed(spec: WindowSpec, function: m.Function) -> tuple[m.DataType |
 
 
 def record_format(node: m.SourceNode) -> Iterator[Finding]:
-    """A schema has the decoded fields, a registry has a URL, and CSV has columns for the fields."""
+    """Check that decoded fields exist in the schema or the CSV columns, and that a registry has a URL."""
     where = f"source.{node.source.section}.format"
     match node.source.format:
         case "json" | "debezium":
@@ -146,7 +152,7 @@ def _avro(node: m.SourceNode, schema: str, where: str) -> Iterator[Finding]:
         return
     records = [branch for branch in _branches(type_) if isinstance(branch, AvroRecord)]
     if not records:
-        yield error(where, "is not the schema of a record; name a file whose schema has the type record")
+        yield error(where, "is not the schema of a record; give a file whose schema has the type record")
         return
     names = [name for record in records for name, _ in record.fields]
     yield from _lacking(node, lambda path: _leads(type_, path), names, where, "the schema has no field")
@@ -157,7 +163,7 @@ def _branches(type_: AvroType) -> Sequence[AvroType]:
 
 
 def _leads(type_: AvroType, path: Sequence[str]) -> bool:
-    """Return whether a value of a type can have a path; a map can have any name."""
+    """Return True if the path can exist in values of this type; a map can have any key."""
     if not path:
         return True
     for branch in _branches(type_):
@@ -175,7 +181,7 @@ def _protobuf(node: m.SourceNode, schema: m.ProtobufMessage, where: str) -> Iter
         files = FileDescriptorSet.FromString(base64.b64decode(schema.descriptor, validate=True)).file
     except (DecodeError, binascii.Error):
         yield error(
-            f"{where}.descriptor", "is not a descriptor set; protoc --include_imports --descriptor_set_out writes it"
+            f"{where}.descriptor", "is not a descriptor set; protoc --include_imports --descriptor_set_out writes one"
         )
         return
     messages = dict(pair for file in files for pair in _messages(file.package, file.message_type))
@@ -197,7 +203,7 @@ def _protobuf(node: m.SourceNode, schema: m.ProtobufMessage, where: str) -> Iter
 
 
 def _messages(scope: str, given: Sequence[Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the full names and descriptors of messages, including nested ones."""
+    """Yield the full name and descriptor of each message, including nested messages."""
     for message in given:
         name = f"{scope}.{message.name}".lstrip(".")
         yield name, message
@@ -206,7 +212,7 @@ def _messages(scope: str, given: Sequence[Any]) -> Iterator[tuple[str, Any]]:
 
 def _csv(node: m.SourceNode, given: m.CsvFormat, where: str) -> Iterator[Finding]:
     if not given.columns or "" in given.columns:
-        yield error(f"{where}.columns", "must name each column, in the order of a line")
+        yield error(f"{where}.columns", "must list the columns in the order in which a line has them")
     for index, name in enumerate(given.columns):
         if name in given.columns[:index]:
             yield error(f"{where}.columns.{index}", f"{name!r} is given twice; give each column its own name")
@@ -215,7 +221,9 @@ def _csv(node: m.SourceNode, given: m.CsvFormat, where: str) -> Iterator[Finding
     columns = given.columns
     nested = [field for field in node.decode.fields if len(field.path) > 1]
     for field in nested:
-        message = "leads into an object, but a value of CSV is not an object; name the column, or remove the path"
+        message = (
+            "leads into an object, but values in CSV are not objects; give the name of a column, or remove the path"
+        )
         yield error(f"decode.{field.name}.path", message)
     if nested:
         return
@@ -225,7 +233,10 @@ def _csv(node: m.SourceNode, given: m.CsvFormat, where: str) -> Iterator[Finding
 def _lacking(
     node: m.SourceNode, leads: Callable[[Sequence[str]], bool], names: Sequence[str], where: str, what: str
 ) -> Iterator[Finding]:
-    """A decoded field that no record has is always null, or makes every record a dead letter."""
+    """Find decoded fields that no record can have.
+
+    An optional field is then always null; a required field makes every record a dead letter.
+    """
     for field in node.decode.fields:
         if not any(leads(path) for path in field.paths):
             name = ".".join(field.paths[0])

@@ -1,4 +1,4 @@
-"""Checks of names, fields and keys: the pipeline's name, decoded and derived fields, columns of results, key groups."""
+"""Checks of names, fields and keys: the pipeline's name, decoded and derived fields, result columns, and key groups."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PIPELINE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 def pipeline_name(graph: m.Graph) -> Iterator[Finding]:
-    """The name identifies the pipeline's rows and checkpoint."""
+    """Check the pipeline's name, which identifies its rows and its checkpoint."""
     if not _PIPELINE_NAME.fullmatch(graph.name):
         yield error(
             "name", f"{graph.name!r} must be 1 to 100 letters, digits, '.', '_' or '-', a letter or digit first"
@@ -34,9 +34,9 @@ def pipeline_name(graph: m.Graph) -> Iterator[Finding]:
 
 
 def decode_fields(node: m.SourceNode) -> Iterator[Finding]:
-    """There are fields, with valid names that differ by more than case; times are not optional."""
+    """Check that there are fields with valid names that differ by more than case, and that times are not optional."""
     if not node.decode.fields:
-        yield error("decode", "is empty; name the fields that a record must have, with their types")
+        yield error("decode", "is empty; list the fields that a record must have, with their types")
     seen: dict[str, str] = {}
     for field in node.decode.fields:
         where = f"decode.{field.name}"
@@ -47,24 +47,26 @@ def decode_fields(node: m.SourceNode) -> Iterator[Finding]:
                 where, f"{field.name!r} and {other!r} are the same column in SQL, which ignores case; keep one of them"
             )
         if field.optional and field.name in {node.time.field, node.time.sent}:
-            yield error(where, f"a record without {field.name!r} has no event time: it cannot be optional")
+            yield error(
+                where, f"a record without {field.name!r} would have no event time, so the field cannot be optional"
+            )
     for field in node.decode.fields:
         for index, name in enumerate(field.alias):
             other = seen.setdefault(name.lower(), name)
             if other is not name:
                 yield error(
                     f"decode.{field.name}.alias.{index}",
-                    f"{name!r} is the name of two fields (or differs from {other!r} in case only); keep one of them",
+                    f"{name!r} is the name of two fields (or differs from {other!r} only in case); keep one of them",
                 )
 
 
 def tombstones(node: m.SourceNode) -> Iterator[Finding]:
-    """The key of a tombstone is in one field, of type string or long, and all other fields can be null."""
+    """Check that one string or long field holds the key of a tombstone, and that all other fields can be null."""
     keys = [field for field in node.decode.fields if field.tombstones]
     for field in keys:
         where = f"decode.{field.name}.tombstones"
         if field is not keys[0]:
-            yield error(where, f"{keys[0].name!r} holds the key of a tombstone already; keep one of them")
+            yield error(where, f"{keys[0].name!r} already holds the key of a tombstone; keep one of them")
         if not isinstance(field.type, m.StringType | m.LongType) and node.source.format != "debezium":
             yield error(where, f"{field.name!r} is a {field.type}, but the key of a record is text; use string or long")
     # times are the log timestamp, and records may lack the field of a punctuated watermark
@@ -82,7 +84,10 @@ def tombstones(node: m.SourceNode) -> Iterator[Finding]:
 
 
 def changes_of_rows(node: m.SourceNode) -> Iterator[Finding]:
-    """Changes of rows from Debezium carry neither watermarks nor sending times."""
+    """Check that a Debezium source sets neither `punctuated` nor `sent`.
+
+    Row changes carry neither watermarks nor sending times.
+    """
     if node.source.format != "debezium":
         return
     parts = {"punctuated": isinstance(node.time.watermark, m.Punctuated), "sent": node.time.sent}
@@ -92,7 +97,7 @@ def changes_of_rows(node: m.SourceNode) -> Iterator[Finding]:
 
 
 def short_fields(node: m.SourceNode) -> Iterator[Finding]:
-    """A short form has no `table` for changes of rows, and no `flat_map` for arrays."""
+    """Check fields that need a graph: a short form has no `table` for row changes and no `flat_map` for arrays."""
     if node.source.format == "debezium" and not any(field.path == ("op",) for field in node.decode.fields):
         yield warning("decode", EVERY_CHANGE)
     for field in node.decode.fields:
@@ -109,7 +114,7 @@ EVERY_CHANGE: Final = (
 
 
 def _array(where: str, type_: m.ArrayType) -> Iterator[Finding]:
-    """The fields of a struct have valid names, like those of a record."""
+    """Check the names of the fields of structs in an array."""
     if not isinstance(type_.element, m.StructType):
         return
     seen: set[str] = set()
@@ -123,7 +128,7 @@ def _array(where: str, type_: m.ArrayType) -> Iterator[Finding]:
 
 
 def nested_fields(node: m.SourceNode) -> Iterator[Finding]:
-    """Structs in arrays, and paths, have valid names."""
+    """Check the names of struct fields in arrays, and the paths of nested fields."""
     for field in node.decode.fields:
         where = f"decode.{field.name}"
         if isinstance(field.type, m.ArrayType):
@@ -135,9 +140,9 @@ def nested_fields(node: m.SourceNode) -> Iterator[Finding]:
 
 
 def derived_fields(records: Decoded, own: Collection[m.Derive] | None = None) -> Iterator[Finding]:
-    """Derived fields have unique names, and expressions over decoded fields only.
+    """Check that derived fields have unique names, and that their expressions use only decoded fields.
 
-    Only a node's `own` fields are checked, if given: the others are derived by its source.
+    If `own` is given, only these expressions are checked, because the source derives the other fields.
     """
     seen = {field.name.lower(): field.name for field in records.decode.fields}
     for derived in records.derive:
@@ -145,7 +150,7 @@ def derived_fields(records: Decoded, own: Collection[m.Derive] | None = None) ->
         yield from (error(where, problem) for problem in name_problems(derived.name))
         other = seen.get(derived.name.lower())
         if other is not None:
-            yield error(where, f"there is a field {other!r} already (SQL ignores case); give this one another name")
+            yield error(where, f"a field {other!r} already exists (SQL ignores case); choose a different name")
         seen[derived.name.lower()] = derived.name
         if own is not None and derived not in own:
             continue
@@ -173,12 +178,14 @@ _LONGEST_COLUMN = 63
 
 
 def result_columns(spec: ResultSpec) -> Iterator[Finding]:
-    """Keys and results are columns: their names are valid in a database, and differ by more than case."""
+    """Check that key and result names are valid as columns in a database, and differ by more than case."""
     seen: dict[str, str] = {}
     keys = [(f"key.{index}", name) for index, name in enumerate(dict.fromkeys(spec.key))]
     for where, name in keys + result_names(spec):
         if not is_name(name) or len(name.encode(errors="replace")) > _LONGEST_COLUMN:
-            yield error(where, f"{name!r} cannot name a column; use at most {_LONGEST_COLUMN} printable characters")
+            yield error(
+                where, f"{name!r} is not a valid name for a column; use at most {_LONGEST_COLUMN} printable characters"
+            )
         if name.startswith("__"):
             yield error(
                 where, f"{name!r} begins with two underscores, which windrow reserves for its own columns; rename it"
@@ -197,11 +204,13 @@ _NAME_IT = "an expression needs a name here, such as {domain: \"split_part(url, 
 
 
 def key_fields(spec: ResultSpec) -> Iterator[Finding]:
-    """The key has decoded or derived fields, each once, no doubles; processes and rules need a key."""
+    """Check that the key lists existing fields once each, without doubles. A process or rules require a key."""
     if not spec.key and isinstance(spec.node, m.ProcessNode):
-        yield error("key", "is empty, but a process keeps its state by key; name its fields, such as [user_id]")
+        yield error(
+            "key", "is empty, but a process keeps its state by key; list the fields of the key, such as [user_id]"
+        )
     if not spec.key and isinstance(spec.node, m.RulesNode):
-        yield error("key", "is empty, but rules see the records of a key; name its fields, such as [card]")
+        yield error("key", "is empty, but rules see the records of one key; list the fields of the key, such as [card]")
     for index, name in enumerate(spec.key):
         where = f"key.{index}"
         type_ = type_of(spec, name)
@@ -219,14 +228,14 @@ def key_fields(spec: ResultSpec) -> Iterator[Finding]:
 
 
 def watermark_key(spec: ResultSpec) -> Iterator[Finding]:
-    """The field of a punctuated watermark is not in the key."""
+    """Check that the field of a punctuated watermark is not in the key."""
     mark = spec.time.watermark
     if isinstance(mark, m.Punctuated) and mark.field in spec.key:
         yield error("key", f"{mark.field!r} holds the watermark, which records may lack; remove it from the key")
 
 
 def no_key(spec: WindowSpec, *, is_read: bool) -> Iterator[Finding]:
-    """Without a key, one task processes all records; salt spreads the work."""
+    """Warn if there is no key: a single task then processes all records, unless `salt` spreads the work."""
     if spec.key or spec.key_groups == 1 or spec.node.salt > 1:
         return
     message = "is empty, so all records are in one key group, and one core computes their results"
@@ -237,13 +246,13 @@ def no_key(spec: WindowSpec, *, is_read: bool) -> Iterator[Finding]:
 
 
 def null_keys(spec: ResultSpec, sink: m.Sink) -> Iterator[Finding]:
-    """A record whose derived key is null is a dead letter."""
+    """Warn if a derived key can be null, because such a record becomes a dead letter."""
     for index, name in enumerate(spec.key):
         for derived in spec.derive:
             made = derived_field(spec, derived) if derived.name == name else None
             if isinstance(made, Expression) and made.nullable:
                 message = (
-                    f"{name!r} can be null, and such a record goes to {sink.companion('dead')}; "
+                    f"{name!r} can be null, and a record with a null key goes to {sink.companion('dead')}; "
                     f"to keep it, derive another value: coalesce({derived.sql}, ...)"
                 )
                 yield warning(f"key.{index}", message)
@@ -253,24 +262,27 @@ _MOST_KEY_GROUPS = 32_768
 
 
 def key_groups(graph: m.Graph) -> Iterator[Finding]:
-    """The number of key groups is valid, and does not limit parallelism below the number of cores."""
+    """Check the number of key groups; warn if it is smaller than the number of cores."""
     groups, cores = graph.key_groups, os.cpu_count() or 1
     if not 1 <= groups <= _MOST_KEY_GROUPS:
         yield error("key_groups", f"must be 1 to {_MOST_KEY_GROUPS}, not {groups}")
     elif groups < cores:
-        message = f"{groups} key groups use at most {groups} of this machine's {cores} cores; give at least {cores}"
+        message = f"{groups} key groups use at most {groups} of this machine's {cores} cores; use at least {cores}"
         yield warning("key_groups", message)
 
 
 def salt(spec: WindowSpec) -> Iterator[Finding]:
-    """Salted windows are merged per window, so they have no sessions and no early panes."""
+    """Check the number of key groups per key, and that salted windows have neither sessions nor early panes.
+
+    Salted records are merged only once per window.
+    """
     if not 1 <= spec.node.salt <= max(spec.key_groups, 1):
         yield error("salt", f"must be 1 to key_groups ({spec.key_groups}), not {spec.node.salt}")
     if spec.node.salt <= 1:
         return
     if isinstance(spec.node.window, m.Session | m.Global):
         kind = "sessions" if isinstance(spec.node.window, m.Session) else "a global window"
-        yield error("salt", f"is for tumbling, hopping, cumulate and calendar windows, not for {kind}; remove it")
+        yield error("salt", f"applies to tumbling, hopping, cumulate and calendar windows, not to {kind}; remove it")
     if spec.node.emit.early is not None:
         message = (
             "spreads a key's records over several key groups, but early panes need them in one; remove one of the two"

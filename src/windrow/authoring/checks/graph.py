@@ -1,4 +1,4 @@
-"""Checks of a graph: its names and edges, its sources, results and sinks, and sources that wait for each other."""
+"""Checks of a graph: names and edges, sources, results and sinks, and sources that hold each other back."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 def graph_findings(graph: m.Graph) -> list[Finding]:
-    """Return the findings about a graph, errors first."""
+    """Return the errors and warnings for a graph, errors first."""
     for rules in () if graph.is_short else (_NAMES, _EDGES):
         # edges need valid names, and the other rules valid edges
         found = [finding for rule in rules for finding in rule(graph)]
@@ -88,7 +88,7 @@ def _names(graph: m.Graph) -> Iterator[Finding]:
             yield error(at(node), NODE_NAMES)
         for name in dict.fromkeys([node.name, *m.outputs_of(node)]):
             if counts[name] > 1:
-                yield error(at(node), f"the name {name!r} is given twice; choose another one")
+                yield error(at(node), f"the name {name!r} is used twice; choose a different one")
         if isinstance(node, m.SplitNode):
             outputs = Counter([*(output.name for output in node.outputs), *filter(None, [node.other])])
             for name, count in outputs.items():
@@ -105,7 +105,7 @@ def _inputs(graph: m.Graph) -> Iterator[Finding]:
         for name in dict.fromkeys(named_streams(node)):
             if name not in known:
                 unknown = True
-                hint = did_you_mean(name, known) or f"; name one of {', '.join(known)}"
+                hint = did_you_mean(name, known) or f"; use one of {', '.join(known)}"
                 yield error(at(node, part_of(node, name)), f"there is no source or stream {name!r}{hint}")
             elif (
                 isinstance(node, m.LookupNode)
@@ -119,7 +119,7 @@ def _inputs(graph: m.Graph) -> Iterator[Finding]:
 
 
 def _no_table(graph: m.Graph, name: str) -> str:
-    """Return why a stream cannot be the table of a lookup, and what to do."""
+    """Return the error message for a stream that cannot be the table of a lookup, with a way to fix it."""
     table = selected_from(graph, name)
     match graph.producer(table):
         case m.TableNode() as node if table != name:
@@ -129,7 +129,7 @@ def _no_table(graph: m.Graph, name: str) -> str:
         case m.WindowNode():
             result = "an aggregate"
         case _:
-            return f"{name!r} is not a table: name a stream with `table`, which has a key that identifies its rows"
+            return f"{name!r} is not a table: use a stream with `table`, which has a key that identifies its rows"
     return (
         f"{name!r} is the result of {result}, which cannot be looked up: a lookup needs the records of a table. "
         f"Look rows up in a stream with `table`, before {result}; or, if {name!r} has no window of event time, make a "
@@ -138,7 +138,7 @@ def _no_table(graph: m.Graph, name: str) -> str:
 
 
 def _no_selection(name: str, selection: m.Node, table: m.TableNode) -> str:
-    """Return why a selection of a table cannot be looked up, and what to do."""
+    """Return the error message for a lookup in a selection of a table, with a way to fix it."""
     condition = selection.where if isinstance(selection, m.SelectNode) else None
     is_whole = isinstance(selection, m.SelectNode) and selection.where is None and selection.inputs == (table.name,)
     message = (
@@ -156,12 +156,15 @@ def _no_selection(name: str, selection: m.Node, table: m.TableNode) -> str:
 
 
 def _cycles(graph: m.Graph) -> Iterator[Finding]:
-    """Streams come after their inputs, unless they are in a cycle, or below one."""
+    """Find cycles.
+
+    Streams are sorted topologically, so a stream precedes one of its inputs only if it is in a cycle or below one.
+    """
     before: set[str] = set()
     for node in graph.nodes:
         late = [name for name in named_streams(node) if name not in before]
         if late:
-            message = f"it depends on itself through {late[0]!r}; a graph has no cycles"
+            message = f"it depends on itself through {late[0]!r}; a graph must not have cycles"
             yield error(at(node, part_of(node, late[0])), message)
         before.update(m.outputs_of(node))
 
@@ -174,31 +177,32 @@ def _outputs(graph: m.Graph) -> Iterator[Finding]:
         return
     for source in graph.sources:
         if graph.streams and not graph.readers(source):
-            yield error(at(source), "no stream reads it; remove it, or name it in a stream's `from`")
+            yield error(at(source), "no stream reads it; remove it, or use it in a stream's `from`")
     for node in graph.streams:
         if not graph.sinks_below(node):
             yield error(at(node), f"no sink writes its rows; add a sink from {node.name!r}, or remove it")
 
 
 def _tables(graph: m.Graph) -> Iterator[Finding]:
-    """Two sinks must not write the same table: each would overwrite the other's rows."""
+    """Check that no two sinks write the same table, because each would overwrite the other's rows."""
     taken: dict[tuple[object, str], str] = {}
     for node in graph.sinks:
         place = node.sink.database, node.sink.table.lower()
         other = taken.setdefault(place, node.name)
         if other != node.name:
-            yield error(at(node, "sink"), f"{other!r} writes the table {node.sink.table!r}; name another table")
+            yield error(at(node, "sink"), f"{other!r} also writes the table {node.sink.table!r}; use a different table")
 
 
 def _labels(graph: m.Graph) -> Iterator[Finding]:
-    """The labels of sources are unique: tables identify a record by label, partition and offset."""
+    """Check that source labels are unique, because tables identify a record by label, partition and offset."""
     taken: dict[str, str] = {}
     for node in graph.sources:
         other = taken.setdefault(node.source.label, node.name)
         if other != node.name:
             yield error(
                 at(node, "source"),
-                f"tables call it {node.source.label!r}, as they call {other!r}: give the two logs different names",
+                f"tables would call both this source and {other!r} {node.source.label!r}: "
+                "give the two logs different names",
             )
 
 
@@ -208,7 +212,7 @@ def _ends(graph: m.Graph) -> Iterator[Finding]:
         if len({result.at_end for result in results}) > 1 and node.at_end != results[0].at_end:
             yield error(
                 at(node, "emit"),
-                f"at_end is {node.at_end}, but {results[0].at_end} for {results[0].name!r}; make all the same",
+                f"at_end is {node.at_end}, but {results[0].at_end} for {results[0].name!r}; all must be the same",
             )
 
 
@@ -217,7 +221,7 @@ _EDGES = (_labels, _tables, _ends)
 
 
 def _bounds(graph: m.Graph, node: m.StreamNode) -> Iterator[Finding]:
-    """Find state that would grow forever."""
+    """Find state that would grow without bound."""
     match node:
         case m.DeduplicateNode():
             part, what, late, names = "deduplicate", "key", "a copy", node.inputs
@@ -241,7 +245,7 @@ def _bounds(graph: m.Graph, node: m.StreamNode) -> Iterator[Finding]:
 
 
 def _changes(graph: m.Graph, node: m.Node) -> Iterator[Finding]:
-    """Warn where changes of rows are read as records, without a field that distinguishes deletions."""
+    """Warn if row changes are read as records, and no field distinguishes deletions."""
     if isinstance(node, m.SourceNode | m.TableNode | m.SelectNode | m.SplitNode):
         return
     try:
@@ -255,7 +259,7 @@ def _changes(graph: m.Graph, node: m.Node) -> Iterator[Finding]:
 
 
 def _record_sink(spec: OperatorSpec[m.SinkNode], sink: m.Sink) -> Iterator[Finding]:
-    """A table of records has a row for each, identified by its place in the log."""
+    """Check a table of records, which has a row for each record, identified by the record's place in the log."""
     if sink.key:
         by = "by the places of its records" if spec.has_id else "by source, partition and offset"
         by = f"by {', '.join(spec.row_key)}" if spec.row_key else by
@@ -264,14 +268,16 @@ def _record_sink(spec: OperatorSpec[m.SinkNode], sink: m.Sink) -> Iterator[Findi
     taken = places.union(fields.RESERVED[2:])
     for name in [*(field.name for field in spec.decode.fields), *(derived.name for derived in spec.derive)]:
         if name.lower() in taken:
-            yield error("from", f"the field {name!r} is a column of every table of records; select others")
+            yield error("from", f"the field {name!r} is a column of every table of records; select other fields")
     for field in spec.decode.fields:
         if isinstance(field.type, m.ArrayType):
-            yield error("from", f"{field.name!r} is an array, which no table holds: flat_map it, or select others")
+            yield error(
+                "from", f"{field.name!r} is an array, which tables cannot store: use flat_map, or select other fields"
+            )
 
 
 def _waiting(graph: m.Graph) -> Iterator[Finding]:
-    """Warn where a source that may become idle, or has a longer delay, holds back another one."""
+    """Warn about sources that hold back other sources because they may become idle or have a longer delay."""
     if len(graph.sources) > 1:
         yield from _idle(graph)
         yield from _behind(graph)
@@ -288,11 +294,14 @@ def _idle(graph: m.Graph) -> Iterator[Finding]:
             why = "the watermark decides that a record has no partner, and an idle partition holds it back"
         else:
             continue
-        yield warning(f"sources.{node.name}.time", f"has no `idle`: {why}; give 1m or so")
+        yield warning(f"sources.{node.name}.time", f"has no `idle`: {why}; set it to about 1m")
 
 
 def _behind(graph: m.Graph) -> Iterator[Finding]:
-    """Warn, once, about each pair of sources with neighbouring delays that meet in a node with merged order."""
+    """Warn about sources with different delays whose streams meet in a node that merges them in order.
+
+    Sources are sorted by delay, and each pair of neighbours is reported once.
+    """
     reported: set[tuple[str, str]] = set()
     for node in graph.keyed:
         if not (graph.is_ordered(node) or isinstance(node, m.ResultNode)):
@@ -305,12 +314,12 @@ def _behind(graph: m.Graph) -> Iterator[Finding]:
                 yield warning(
                     f"sources.{slow}.time.delay",
                     f"is {m.format_duration(long)}, and {m.format_duration(short)} for {quick!r}, whose records wait "
-                    f"{m.format_duration(long - short)} longer for it in {node.name!r}; give both alike delays",
+                    f"{m.format_duration(long - short)} longer for it in {node.name!r}; give both similar delays",
                 )
 
 
 def _delays(graph: m.Graph, node: m.KeyedNode) -> Iterator[tuple[int, str]]:
-    """Yield the longest delay of each source above a node, if it is fixed, and the name of the source."""
+    """Yield the longest delay and the name of each source above a node; sources without a fixed delay are left out."""
     feeding = graph.feeding(node.name)
     for source in graph.sources:
         mark = source.time.watermark

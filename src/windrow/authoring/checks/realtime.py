@@ -1,4 +1,4 @@
-"""Checks of a pipeline in real time: one topic as source, topics as sinks, one key, and no processing time."""
+"""Checks of real-time pipelines: one topic as the source, topics as sinks, one key, and no processing time."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from windrow.declare.findings import Finding, error
 from windrow.model.triggers import has_every
 
 _MOST_COMMIT = 5_000_000
-_STREAM = "remove `mode`: the stream host supports this, about a second behind"
+_STREAM = "remove `mode`: the stream host supports this, with a latency of about a second"
 
 
 def realtime(graph: m.Graph) -> Iterator[Finding]:
-    """Find what the realtime host cannot run, and on other hosts settings for the realtime host."""
+    """Find settings that the real-time host does not support; for other hosts, find settings that only it supports."""
     if graph.mode != "realtime":
         for sink in graph.sinks:
             if isinstance(sink.sink, m.KafkaSink) and sink.sink.commit != m.KafkaSink.commit:
-                message = "applies to `mode: realtime`; other hosts write one transaction a step: remove it"
+                message = "applies to `mode: realtime`; other hosts write one transaction per step: remove it"
                 yield error(f"{place(graph, sink, sink_path(sink.sink))}.commit", message)
         return
     first, *others = graph.sources
@@ -67,7 +67,7 @@ def _sink(graph: m.Graph, node: m.SinkNode, source: m.SourceNode) -> Iterator[Fi
             )
             yield error(f"{where}.servers", message)
         if sink.topic == source.source.topic:
-            yield error(f"{where}.topic", "is the topic of the source: name another one")
+            yield error(f"{where}.topic", "is the topic of the source: use a different one")
 
 
 def _brokers(servers: str) -> set[str]:
@@ -75,7 +75,10 @@ def _brokers(servers: str) -> set[str]:
 
 
 def _keys(graph: m.Graph) -> Iterator[Finding]:
-    """There is no exchange: all nodes with state have one key, by which the topic is partitioned."""
+    """Check that all nodes with state have the same key.
+
+    There is no exchange between partitions, so the topic must be partitioned by this key.
+    """
     keyed = [node for node in graph.keyed if not isinstance(node, m.DeduplicateNode)]
     for node in keyed:
         if not node.key:
@@ -86,7 +89,7 @@ def _keys(graph: m.Graph) -> Iterator[Finding]:
             yield error(place(graph, node, "key"), message)
         elif _keys_of(node) != _keys_of(keyed[0]):
             message = (
-                f"is {', '.join(node.key)}, but that of {keyed[0].name!r} is {', '.join(keyed[0].key)}: with `mode: "
+                f"is {', '.join(node.key)}, but the key of {keyed[0].name!r} is {', '.join(keyed[0].key)}: with `mode: "
                 "realtime` records stay in their partition, so all keys must be the one by which the topic is "
                 f"partitioned; or {_STREAM}"
             )
@@ -100,7 +103,7 @@ def _keys(graph: m.Graph) -> Iterator[Finding]:
 
 
 def _keys_of(node: m.KeyedNode) -> set[str]:
-    """Return the fields of a node's key; for a join, of both sides."""
+    """Return the key fields of a node; for a join, those of both sides."""
     return {*node.key, *(node.right_key if isinstance(node, m.AnyJoinNode) else ())}
 
 
@@ -115,8 +118,8 @@ def _node(graph: m.Graph, node: m.Node) -> Iterator[Finding]:
         case m.WindowNode():
             if node.emit.late == "batch":
                 message = (
-                    "`batch` writes one revision a step, but in real time the steps are polls: remove it, for one "
-                    "revision a late record"
+                    "`batch` writes one revision per step, but in real time the steps are polls: remove it, to write "
+                    "one revision per late record"
                 )
                 yield error(place(graph, node, "emit.late"), message)
             if has_every(node.emit.early):

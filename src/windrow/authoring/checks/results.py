@@ -1,4 +1,4 @@
-"""Checks of a node with results: its key, its window, process function or rules, and the sinks of its rows."""
+"""Checks of a node with results: its key, its window, process function or rules, and its sinks."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ RULES_RULES: tuple[Callable[[RulesSpec], Iterable[Finding]], ...] = (
 
 
 def process_code(spec: ProcessSpec) -> Iterator[Finding]:
-    """Functions are callable and synchronous, and there are columns to emit."""
+    """Check that the process functions are callable and synchronous, and that there are columns to emit."""
     process = spec.node.process
     functions = {
         "function": process.function,
@@ -55,26 +55,28 @@ def process_code(spec: ProcessSpec) -> Iterator[Finding]:
         if function is not None and not callable(function):
             yield error(f"process.{name}", f"is {function!r}, not a function; give a function of two arguments")
         elif why := why_not_callable(function):
-            yield error(f"process.{name}", f"{why}; a row is written by ctx.emit(...)")
+            yield error(f"process.{name}", f"{why}; write rows with ctx.emit(...)")
     if not process.returns:
-        yield error("process.returns", "is empty; name the columns that the function emits, such as {'visits': 'long'}")
+        yield error("process.returns", "is empty; list the columns that the function emits, such as {'visits': 'long'}")
 
 
 def process_state(spec: ProcessSpec) -> Iterator[Finding]:
-    """Each state has a Python name, and the keys of maps are not doubles."""
+    """Check that state names are Python identifiers, and that no map has doubles as keys."""
     for state in spec.node.process.state:
         where = f"process.state.{state.name}"
         if not state.name.isidentifier() or state.name.startswith("__"):
-            yield error(where, f"{state.name!r} must be a Python name, as functions use it as ctx.state.NAME")
+            yield error(where, f"{state.name!r} must be a Python name, because functions refer to it as ctx.state.NAME")
         if isinstance(state, m.MapState) and isinstance(state.key, m.DoubleType):
             yield error(where, "has doubles as keys, but equal doubles can differ in text; use a decimal or a long")
 
 
 def process_ttl(spec: ProcessSpec) -> Iterator[Finding]:
-    """The ttl is positive; without one, each key is kept forever."""
+    """Check that the time to live is positive; warn if there is none, because keys are then kept forever."""
     ttl = spec.node.process.ttl
     if ttl is None:
-        message = "has no `ttl`, so the row and state of each key are kept forever; give one if keys come and go (30d)"
+        message = (
+            "has no `ttl`, so the row and state of each key are kept forever; set one if keys come and go, such as 30d"
+        )
         yield warning("process", message)
     elif ttl <= 0:
         yield error("process.ttl", "must be longer than 0")
@@ -86,7 +88,7 @@ PROCESS_RULES: tuple[Callable[[ProcessSpec], Iterable[Finding]], ...] = (process
 
 
 def result_findings(graph: m.Graph, node: m.ResultNode) -> Iterator[Finding]:
-    """Check a node with results."""
+    """Check a node with results: a window, a process or rules."""
     origin = graph.producer(node.input)
     try:
         given = None if isinstance(origin, m.SourceNode) else stream_of(graph, node.input)
@@ -119,7 +121,7 @@ N = TypeVar("N", bound=m.ResultNode)
 
 
 def _spec(graph: m.Graph, node: N, given: Stream | None) -> OperatorSpec[N]:
-    """Return the spec of the operator, in which sums have the type of their terms: they need no more digits."""
+    """Return the spec of an operator, giving sums the type of their terms because they need no further digits."""
     spec = spec_of(graph, node)
     terms = dict(given.terms) if given is not None else {}
     decoded = tuple(replace(field, type=terms.get(field.name, field.type)) for field in spec.decode.fields)

@@ -1,4 +1,4 @@
-"""Checks of rules: their fields and lists, and their expressions and texts."""
+"""Checks of rules: their fields and lists, expressions and texts."""
 
 from __future__ import annotations
 
@@ -21,25 +21,28 @@ ALERT_COLUMNS: Final = ("alert_id", "rule", "severity", "rule_hash", "subject", 
 
 
 def alert_columns(spec: RulesSpec) -> Iterator[Finding]:
-    """No field of the key has the name of a column of alerts."""
+    """Check that no key field has the name of a column of the alerts table."""
     columns = ", ".join(ALERT_COLUMNS)
     for index, name in enumerate(spec.key):
         if name.lower() in ALERT_COLUMNS:
-            yield error(f"key.{index}", f"{name!r} is a column that every alert has ({columns}); derive another name")
+            yield error(
+                f"key.{index}",
+                f"{name!r} is a column that every alert has ({columns}); derive a field with a different name",
+            )
 
 
 def rule_words(spec: RulesSpec) -> Iterator[Finding]:
-    """No field has a name with another meaning in rules."""
+    """Check that no field has a name with a special meaning in rules, such as `prev`."""
     names = [("decode", field.name) for field in spec.decode.fields]
     names += [("derive", derived.name) for derived in spec.derive]
     for section, name in names:
         if name.lower() in RULE_WORDS or name.lower().startswith(tuple(f"{word}." for word in RULE_WORDS)):
-            message = f"{name!r} means other records in rules; give the field another name, with alias: [{name}]"
+            message = f"{name!r} refers to other records in rules; rename the field, with alias: [{name}]"
             yield error(f"{section}.{name}", message)
 
 
 def unique_field(spec: RulesSpec) -> Iterator[Finding]:
-    """The field is never null, and equal values have the same text."""
+    """Check that the `unique` field is never null, and that its type can identify a record."""
     name = spec.node.rules.unique
     if name is None:
         return
@@ -47,7 +50,7 @@ def unique_field(spec: RulesSpec) -> Iterator[Finding]:
     if not is_field(spec, name):
         yield error(where, no_field(spec, name))
     elif isinstance(type_, m.DoubleType | m.BooleanType | m.ArrayType):
-        yield error(where, f"{name!r} is a {type_}, which does not identify a record; name a string or a long")
+        yield error(where, f"{name!r} is a {type_}, which does not identify a record; use a string or a long")
     elif type_ is not None and name in _nullable(spec):
         yield error(where, f"{name!r} can be null, but each record must have it; derive it: coalesce({name}, ...)")
 
@@ -60,7 +63,7 @@ def _nullable(spec: RulesSpec) -> frozenset[str]:
 
 
 def recent_records(spec: RulesSpec) -> Iterator[Finding]:
-    """The bounds of `recent` are positive and not too large, and the lateness is not negative."""
+    """Check that the bounds of `recent` are positive and not too large, and that the lateness is not negative."""
     recent = spec.node.rules.recent
     if not 1 <= recent.last <= _MOST_RECENT:
         yield error("recent.last", f"must be 1 to {_MOST_RECENT:,}, not {recent.last}: it limits the state of a key")
@@ -76,7 +79,7 @@ def recent_records(spec: RulesSpec) -> Iterator[Finding]:
 
 
 def list_names(spec: RulesSpec) -> Iterator[Finding]:
-    """A list has a name that is an identifier and not a field, and a file or a topic of its own."""
+    """Check that list names are identifiers and not fields, and that each list has its own file or topic."""
     for entries in spec.node.rules.lists:
         where, name = f"lists.{entries.name}", entries.name
         if not name.isidentifier():
@@ -86,15 +89,17 @@ def list_names(spec: RulesSpec) -> Iterator[Finding]:
             yield error(where, message)
         if isinstance(entries, m.FileList):
             if not entries.path.strip():
-                yield error(f"{where}.file", "is empty; name a file")
+                yield error(f"{where}.file", "is empty; give a file")
         elif not isinstance(spec.source, m.KafkaSource):
-            yield error(f"{where}.kafka", "is at the brokers of the source, which is not Kafka; give a file")
+            yield error(
+                f"{where}.kafka", "must be a topic on the source's brokers, but the source is not Kafka; use a file"
+            )
         elif not entries.topic.strip() or entries.topic == spec.source.topic:
-            yield error(f"{where}.kafka.topic", "must be a topic of the list's own")
+            yield error(f"{where}.kafka.topic", "must be a topic of its own, not the topic of the source")
 
 
 def rule_names(spec: RulesSpec) -> Iterator[Finding]:
-    """There are rules, with valid and unique names."""
+    """Check that there are rules, with valid and unique names."""
     if not spec.node.rules.rules:
         yield error("rules", "is empty; give at least one rule: - {name: large, when: amount > 1000}")
     counts = Counter(rule.name for rule in spec.node.rules.rules)
@@ -103,11 +108,14 @@ def rule_names(spec: RulesSpec) -> Iterator[Finding]:
         if not is_name(rule.name):
             yield error(where, f"{rule.name!r} must be printable, without spaces around it")
         elif counts[rule.name] > 1 and rule.name in {rule.name for rule in spec.node.rules.rules[:index]}:
-            yield error(where, f"{rule.name!r} is the name of another rule, but identifies alerts; choose another name")
+            yield error(
+                where,
+                f"{rule.name!r} is the name of another rule too, but it identifies alerts; choose a different name",
+            )
 
 
 def rule_expressions(spec: RulesSpec) -> Iterator[Finding]:
-    """Conditions, evidence and texts are valid."""
+    """Check the conditions, evidence and texts of the rules."""
     scope = RuleScope.of(spec, valid_record_fields(spec))
     for index, rule in enumerate(spec.node.rules.rules):
         where = f"rules.{index}"
@@ -115,7 +123,7 @@ def rule_expressions(spec: RulesSpec) -> Iterator[Finding]:
         for name, sql in rule.evidence:
             yield from _problem(f"{where}.with.{name}", scope.analyse, sql)
         if rule.say is not None and "\0" in rule.say:
-            yield error(f"{where}.say", "has U+0000, which is not allowed in a text")
+            yield error(f"{where}.say", "contains U+0000, which is not allowed in text")
         elif rule.say is not None:
             yield from _text(where, scope, rule)
         if not spec.node.rules.revise:
@@ -153,7 +161,7 @@ def _text(where: str, scope: RuleScope, rule: m.Rule) -> Iterator[Finding]:
 
 
 def _next(where: str, rule: m.Rule) -> Iterator[Finding]:
-    """Find uses of `next` in a rule, if rules are not applied again."""
+    """Find uses of `next` in a rule, if alerts are not revised when a later record arrives."""
     parts = {"when": rule.when} | {f"with.{name}": sql for name, sql in rule.evidence}
     rules = [(name, m.Rule(rule.name, sql)) for name, sql in parts.items()]
     rules += [] if rule.say is None else [("say", m.Rule(rule.name, "true", say=rule.say))]
@@ -161,14 +169,14 @@ def _next(where: str, rule: m.Rule) -> Iterator[Finding]:
         with suppress(PipelineError, ValueError):  # reported already
             if uses_next(single):
                 message = (
-                    "uses `next`, the following record, which comes after the rule was applied; "
-                    "set emit: {revise: true}, so that it is applied again then"
+                    "uses `next`, the following record, which arrives only after the rule has been applied; "
+                    "set emit: {revise: true} to apply the rule again then"
                 )
                 yield error(f"{where}.{part}", message)
 
 
 def _samples(type_: m.DataType) -> tuple[Any, ...]:
-    """Return values of a type that are representative for formats."""
+    """Return values of a type with which to test a format."""
     match type_:
         case m.LongType():
             return 1, 2**63 - 1

@@ -18,7 +18,7 @@ from windrow.expressions import (
 
 
 def stream_findings(graph: m.Graph, node: m.StreamNode) -> Iterator[Finding]:
-    """Check the expressions and fields of a stream, and its inputs."""
+    """Check the expressions, fields and inputs of a stream."""
     try:
         given = united(graph, node) if isinstance(node, m.SelectNode) else stream_of(graph, node.inputs[0])
     except PipelineError as exc:
@@ -35,7 +35,7 @@ def stream_findings(graph: m.Graph, node: m.StreamNode) -> Iterator[Finding]:
 
 
 def _arrays(node: m.ResultNode, given: Stream) -> Iterator[Finding]:
-    """Find arrays that a window or process uses."""
+    """Find arrays in the key or aggregates of a window, process or rules; only `flat_map` takes arrays."""
     arrays = {field.name for field in given.fields if isinstance(field.type, m.ArrayType)}
     used = [(f"key.{index}", name) for index, name in enumerate(node.key)]
     if isinstance(node, m.WindowNode):
@@ -46,14 +46,14 @@ def _arrays(node: m.ResultNode, given: Stream) -> Iterator[Finding]:
         ]
     for part, name in used:
         if name in arrays:
-            yield error(at(node, part), f"{name!r} is an array, which only flat_map takes")
+            yield error(at(node, part), f"{name!r} is an array, and only flat_map accepts arrays")
 
 
 def _chained(graph: m.Graph, node: m.ResultNode, given: Stream) -> Iterator[Finding]:
-    """Check a window or process over a changelog, or below which there are streams."""
+    """Check a window, process or rules whose input is a changelog, or whose rows other streams read."""
     is_running, rows = isinstance(node, m.WindowNode) and isinstance(node.window, m.Global), ROWS_OF[given.rows_of]
     if given.rows_of == "tables" and not is_running:
-        message = "the rows of a table have no event time, so they are in no windows; use window: {global: {}}"
+        message = "the rows of a table have no event time, so no window contains them; use window: {global: {}}"
         yield error(at(node, "from"), message)
         return
     if given.is_changelog:
@@ -72,7 +72,7 @@ def _chained(graph: m.Graph, node: m.ResultNode, given: Stream) -> Iterator[Find
 
 
 def _read_by_streams(node: m.WindowNode | m.ProcessNode) -> Iterator[Finding]:
-    """Check a window or a process whose rows other streams read."""
+    """Check a window or process whose rows other streams read."""
     if isinstance(node, m.ProcessNode):
         if node.process.on_processing_timer is not None:
             message = "other streams read the rows, but timers of processing time differ in each run; use on_timer"

@@ -1,4 +1,4 @@
-"""Checks of event time: its fields, the delay of watermarks, idle partitions, and durations."""
+"""Checks of event time: its fields, the watermark delay, idle partitions, and durations."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from windrow.declare.findings import Finding, error, too_long, warning
 
 
 def time_field(node: m.SourceNode) -> Iterator[Finding]:
-    """The fields of event time and watermark are timestamps of one type."""
+    """Check that the fields of event time and watermark are timestamps of the same type."""
     time = decoded_type(node, node.time.field)
     if time is None:
         yield error("time.field", no_field(node, node.time.field))
@@ -27,13 +27,13 @@ def _watermark_field(node: m.SourceNode, mark: str) -> Iterator[Finding]:
     if type_ is None:
         yield error(where, no_field(node, mark))
     elif mark == node.time.field:
-        yield error(where, f"{mark!r} is the event time itself; name the field that holds the watermark")
+        yield error(where, f"{mark!r} is the event time itself; use the field that holds the watermark")
     elif time is not None and type_ != time:
-        yield error(where, f"{mark!r} is a {type_}, but {node.time.field!r} a {time}; give both the same type")
+        yield error(where, f"{mark!r} is a {type_}, but {node.time.field!r} is a {time}; give both the same type")
 
 
 def sent_field(node: m.SourceNode) -> Iterator[Finding]:
-    """The sending time is a decoded timestamp other than the event time."""
+    """Check that the sending time is a decoded timestamp, and not the event time itself."""
     name, where = node.time.sent, "time.sent"
     if name is None:
         return
@@ -43,11 +43,11 @@ def sent_field(node: m.SourceNode) -> Iterator[Finding]:
     elif not isinstance(type_, m.TimestampType):
         yield error(where, f"{name!r} is a {type_}, not a time; declare it as timestamp_millis or another timestamp")
     elif name == node.time.field:
-        yield error(where, f"{name!r} is the event time itself; name the field that holds the time of sending")
+        yield error(where, f"{name!r} is the event time itself; use the field that holds the time of sending")
 
 
 def durations(node: m.SourceNode) -> Iterator[Finding]:
-    """Durations are not negative and at most a hundred years, and `idle` is positive."""
+    """Check that durations are not negative and at most a hundred years, and that `idle` is positive."""
     time = node.time
     lengths = {"time.future": time.future or 0}
     if isinstance(time.watermark, m.Delay):
@@ -76,7 +76,9 @@ def adaptive_delay(node: m.SourceNode) -> Iterator[Finding]:
         return
     where = "time.delay.adaptive"
     if not 0 < mark.target <= 1:
-        message = f"must be more than 0 and at most 1, not {mark.target}: the share of records to be on time"
+        message = (
+            f"must be more than 0 and at most 1, not {mark.target}: it is the share of records that should be on time"
+        )
         yield error(f"{where}.target", message)
     for name, micros in (("min", mark.least), ("max", mark.most)):
         if micros < 0:
@@ -87,24 +89,29 @@ def adaptive_delay(node: m.SourceNode) -> Iterator[Finding]:
 
 
 def zero_delay(node: m.SourceNode, window: m.Window) -> Iterator[Finding]:
-    """With a delay of 0, any record that is out of order across a window's end is late."""
+    """Warn about a delay of 0: any record that is out of order across the end of a window is then late."""
     if isinstance(node.source, m.FileSource) and node.time.field == m.LOG_TIME:
         return  # log timestamps of a file are in order
     if node.time.watermark == m.Delay(0) and not isinstance(window, m.Global):
-        message = "is 0s: any record out of order can be late; give how far out of order records arrive (10m)"
+        message = (
+            "is 0s: any record out of order can be late; set it to how far out of order records arrive, such as 10m"
+        )
         yield warning("time.delay", message)
 
 
 def all_idle(node: m.SourceNode) -> Iterator[Finding]:
-    """`all_idle` needs `idle`."""
+    """Check that `all_idle: advance` is used together with `idle`."""
     if node.time.all_idle == "advance" and node.time.idle is None:
-        yield error("time.all_idle", "needs `idle`, after which a partition without records is idle, such as idle: 1m")
+        yield error(
+            "time.all_idle", "needs `idle`, the time after which a partition without records is idle, such as idle: 1m"
+        )
 
 
 def no_future_guard(node: m.SourceNode) -> Iterator[Finding]:
-    """Event times are log timestamps or are checked against them; otherwise one wrong clock makes other records late.
+    """Warn if event times are neither log timestamps nor checked against them.
 
-    Records of a log or of files have a log timestamp only if they have the field for it; without it there is no check.
+    Without the check, one wrong clock makes other records late. The records of an embedded log or of files have a log
+    timestamp only if they have the field for it.
     """
     names = {field.name: field.paths for field in node.decode.fields}
     if node.time.future is not None or names.get(node.time.field) == ((m.LOG_TIME,),):
@@ -116,7 +123,7 @@ def no_future_guard(node: m.SourceNode) -> Iterator[Finding]:
     )
     if has_log_time:
         message = (
-            "has no `future`: one record of a clock that is ahead makes the records after it in its partition late or "
-            "expired; give, for example, 1h"
+            "has no `future`: a single record from a clock that is ahead makes the records after it in its partition "
+            "late or expired; set it, for example to 1h"
         )
         yield warning("time", message)

@@ -21,7 +21,7 @@ _MOST_UNITS = {"hour": 876_000, "day": 36_500, "week": 5_214, "month": 1_200}
 
 
 def window_lengths(spec: WindowSpec) -> Iterator[Finding]:
-    """A window is at most a hundred years long, and its offset is shorter than the distance of windows."""
+    """Check that windows are at most a hundred years long, and offsets shorter than the interval between windows."""
     match spec.node.window:
         case m.Tumbling(size, offset):
             yield from _length("window.tumbling.size", size)
@@ -73,7 +73,7 @@ def _calendar(window: m.Calendar) -> Iterator[Finding]:
 
 
 def session_gap(spec: WindowSpec) -> Iterator[Finding]:
-    """The expression for a record's gap is a valid number."""
+    """Check that the expression for the gap of each record is a valid number."""
     if isinstance(spec.node.window, m.Session) and spec.node.window.by is not None and spec.node.window.gap > 0:
         try:
             gaps = own_gap(spec)
@@ -88,7 +88,7 @@ def session_gap(spec: WindowSpec) -> Iterator[Finding]:
 
 
 def window_zone(spec: WindowSpec) -> Iterator[Finding]:
-    """The time zone is in the time zone database."""
+    """Check that the time zone is in the time zone database."""
     if isinstance(spec.node.window, m.Calendar) and not _is_known(spec.node.window.zone):
         zone = spec.node.window.zone
         names = {name.lower(): name for name in zoneinfo.available_timezones() - {"localtime"}}
@@ -111,7 +111,7 @@ _MOST_HOPS = 10_000
 
 
 def hopping_windows(spec: WindowSpec) -> Iterator[Finding]:
-    """A record is in at most 10,000 windows, and should be in at least one."""
+    """Check that a record is in at most 10,000 windows; warn if it may be in no window at all."""
     window = spec.node.window
     if not isinstance(window, m.Hopping) or window.size <= 0 or window.slide <= 0:
         return
@@ -133,7 +133,7 @@ def hopping_windows(spec: WindowSpec) -> Iterator[Finding]:
 
 
 def cumulate_windows(spec: WindowSpec) -> Iterator[Finding]:
-    """The size is a multiple of the step, at most 10,000 times."""
+    """Check that the size is a multiple of the step, and at most 10,000 times as long."""
     window = spec.node.window
     if not isinstance(window, m.Cumulate) or window.size <= 0 or window.step <= 0:
         return
@@ -151,7 +151,7 @@ def cumulate_windows(spec: WindowSpec) -> Iterator[Finding]:
 
 
 def global_window(spec: WindowSpec) -> Iterator[Finding]:
-    """A global window has no end: it has only early panes, and no record is late for it."""
+    """Check that a global window has early panes and no settings for late records, because it never ends."""
     if not isinstance(spec.node.window, m.Global):
         return
     emit = spec.node.emit
@@ -169,7 +169,7 @@ _FEWEST = 2
 
 
 def triggers(spec: WindowSpec) -> Iterator[Finding]:
-    """Counts and times are positive; a composite has two or more compatible triggers."""
+    """Check that counts and times are positive, and that a composite trigger has two or more compatible parts."""
     early = spec.node.emit.early
     if early is None:
         return
@@ -183,7 +183,7 @@ def triggers(spec: WindowSpec) -> Iterator[Finding]:
 
 
 def late_panes(spec: WindowSpec) -> Iterator[Finding]:
-    """Late records are counted from 1, in windows that do not merge."""
+    """Check that counts of late records are at least 1, and that they are not used with sessions, which can merge."""
     late = spec.node.emit.late
     if not isinstance(late, m.Records):
         return
@@ -231,7 +231,10 @@ def _parts(where: str, parts: tuple[m.Trigger, ...]) -> Iterator[Finding]:
 
 
 def session_panes(spec: WindowSpec) -> Iterator[Finding]:
-    """Sessions merge: only counts can be added then, and earlier panes change."""
+    """Check triggers and mode of a session window.
+
+    When sessions merge, only counts of records can be added up, and the rows of earlier panes change.
+    """
     if not isinstance(spec.node.window, m.Session):
         return
     emit = spec.node.emit
@@ -249,14 +252,18 @@ def session_panes(spec: WindowSpec) -> Iterator[Finding]:
 
 
 def discard_panes(spec: WindowSpec) -> Iterator[Finding]:
-    """The on-time pane must not depend on processing time; with counts, it depends on the order of records."""
+    """Check that the on-time pane of mode `discard` does not depend on processing time.
+
+    With count triggers, the pane depends on the order of records, which is a warning.
+    """
     emit = spec.node.emit
     if emit.mode != "discard" or isinstance(spec.node.window, m.Session):
         return
     if has_every(emit.early):
         message = (
-            "with mode discard the on-time pane holds the records of no early pane, so `every` would make it depend on "
-            "processing time, which a replay does not repeat; use retract or accumulate, or early: {count: 100}"
+            "with mode discard the on-time pane holds only records that were in no early pane, so `every` would make "
+            "it depend on processing time, which a replay does not repeat; use retract or accumulate, or early: "
+            "{count: 100}"
         )
         yield error("emit.early", message)
     elif counts_records(emit.early):
@@ -268,18 +275,18 @@ def discard_panes(spec: WindowSpec) -> Iterator[Finding]:
 
 
 def lateness(spec: WindowSpec) -> Iterator[Finding]:
-    """The lateness is not negative, and at most a hundred years."""
+    """Check that the lateness is not negative, and at most a hundred years."""
     if spec.node.emit.lateness < 0:
         yield error("emit.lateness", "must not be negative")
     yield from too_long("emit.lateness", spec.node.emit.lateness)
 
 
 def no_lateness(spec: WindowSpec, sink: m.Sink) -> Iterator[Finding]:
-    """Without lateness every late record goes to the late output and changes no result."""
+    """Warn about a lateness of 0: every late record goes to the late output and changes no result."""
     if spec.node.emit.lateness == 0 and not isinstance(spec.node.window, m.Global):
         late = sink.companion("late")
         message = (
             f"is 0s: every late record goes to {late} and revises no result; "
-            "give the time for which windows accept late records (1h)"
+            "set it to the time for which windows accept late records, such as 1h"
         )
         yield warning("emit.lateness", message)

@@ -1,4 +1,4 @@
-"""Printed forms of a pipeline. Secrets are masked in all of them."""
+"""Print a pipeline as text, YAML, JSON, Python or a flowchart; secrets are masked in all of these forms."""
 
 from windrow.authoring.printing.flowchart import node_text, to_mermaid
 from windrow.authoring.printing.plain import to_dict, to_json, to_yaml

@@ -1,4 +1,4 @@
-"""A pipeline as a flowchart: its parts as boxes, and the paths of the data between them; also in Mermaid."""
+"""Draw a pipeline as a flowchart of boxes and the paths of data between them; also as Mermaid."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from windrow.errors import HIDDEN_VALUES
 
 @dataclass(frozen=True)
 class Box:
-    """A part of a pipeline: its title and its description; `is_store` for logs and tables."""
+    """A box of a flowchart, with its title (`noun`) and description (`text`); `is_store` for logs and tables."""
 
     id: str
     noun: str
@@ -27,7 +27,7 @@ class Box:
 
 @dataclass(frozen=True)
 class Way:
-    """The path of data through boxes, by their ids; `is_aside` for dead letters and late output."""
+    """A path of data through boxes, which are given by their ids; `is_aside` for dead letters and late output."""
 
     boxes: tuple[str, ...]
     label: str = ""
@@ -43,7 +43,10 @@ class Flowchart:
 
 
 def flowchart(graph: m.Graph) -> Flowchart:
-    """Draw a pipeline from sources to sinks, a short form also with dead letters and late output; secrets are ***."""
+    """Return the flowchart of a pipeline from its sources to its sinks, with secrets masked.
+
+    The flowchart of a short form also includes dead letters and late output.
+    """
     shown = mask_secrets(graph)
     if not graph.is_short:
         return _graph(shown)
@@ -95,7 +98,7 @@ def _middle(node: m.ResultNode) -> tuple[Box, ...]:
 
 
 def _graph(graph: m.Graph) -> Flowchart:
-    """Draw the nodes of a graph, with numbers as ids: names may have characters with a meaning in Mermaid."""
+    """Draw the nodes of a graph. Ids are numbers, because names may have characters with a meaning in Mermaid."""
     numbers = {node.name: f"n{number}" for number, node in enumerate(graph.nodes)}
     boxes = [
         Box(numbers[node.name], node.name, node_text(graph, node), is_store=isinstance(node, m.SourceNode | m.SinkNode))
@@ -111,7 +114,10 @@ def _graph(graph: m.Graph) -> Flowchart:
 
 
 def node_text(graph: m.Graph, node: m.Node) -> str:
-    """Describe a node in short. Apply `mask_secrets` to the graph first: a source or sink may have secrets."""
+    """Return a short description of a node.
+
+    Apply `mask_secrets` to the graph first, because a source or sink may contain secrets.
+    """
     match node:
         case m.SourceNode():
             text = f"{node.source.section} {node.source.place}; {node.time.field}, {_watermark(node)}"
@@ -123,7 +129,7 @@ def node_text(graph: m.Graph, node: m.Node) -> str:
 
 
 def _stream(graph: m.Graph, node: m.StreamNode) -> Iterator[str]:
-    """Yield the parts of a short description of a stream."""
+    """Yield the parts of a stream's short description."""
     match node:
         case m.WindowNode():
             yield "; ".join([*([f"by {', '.join(node.key)}"] if node.key else []), WINDOW.words(node.window)])
@@ -161,7 +167,7 @@ def _emit(emit: m.Emit) -> str:
 
 
 def to_mermaid(graph: m.Graph) -> str:
-    """Return the flowchart in Mermaid; secrets are ***."""
+    """Return the flowchart of a pipeline in Mermaid, with secrets masked."""
     chart = flowchart(graph)
     lines = ["flowchart LR"]
     for box in chart.boxes:

@@ -1,4 +1,4 @@
-"""A pipeline as plain values in the shape of its YAML, as YAML and as JSON."""
+"""Print a pipeline as plain values, as YAML or as JSON; all have the structure of its YAML file."""
 
 from __future__ import annotations
 
@@ -20,20 +20,19 @@ Plain = dict[str, Any]
 
 
 def to_dict(graph: m.Graph) -> Plain:
-    """Return the pipeline as mappings, lists, texts and numbers, in canonical order; secrets are ***.
+    """Return the pipeline as mappings, lists, texts and numbers, in canonical order; secrets are replaced by ***.
 
-    Python code (a custom aggregate, trigger or process function) is printed by its name, and cannot be read back.
+    Python code (a custom aggregate, trigger or process function) is printed by name, and cannot be read back.
     """
     plain: Plain = section_of(graph).plain(mask_secrets(graph))
     return plain
 
 
 def to_yaml(graph: m.Graph) -> str:
-    """Return the canonical YAML of a pipeline, one section a line; except for ***, it reads back as the same pipeline.
+    """Return the canonical YAML of a pipeline, with each section on one line if it fits.
 
-    A section that is longer than a line has a line for each of its parts.
-
-    Raise PipelineError if the pipeline has Python code.
+    A longer section has a line for each of its parts. Secrets are replaced by ***; apart from them, the YAML reads back
+    as the same pipeline. Raise PipelineError if the pipeline has Python code.
     """
     refuse_code(graph, "YAML")
     root = _yaml_node(_escape(to_dict(graph), ()))
@@ -48,7 +47,7 @@ def yaml_text(value: Plain) -> str:
 
 
 def _escape(value: Any, path: tuple[str, ...]) -> Any:  # noqa: ANN401 - plain values
-    """Escape plain values so that no text is read as a variable, except ``${NAME}`` in place of hidden values."""
+    """Escape texts so that they are not read as variables; hidden values are replaced by their ``${NAME}``."""
     match value:
         case dict():
             return {HIDDEN_VALUES.hide(key): _escape(item, (*path, key)) for key, item in value.items()}
@@ -61,7 +60,7 @@ def _escape(value: Any, path: tuple[str, ...]) -> Any:  # noqa: ANN401 - plain v
 
 
 def _unfold(node: yaml.MappingNode, depth: int, deepest: int) -> None:
-    """Put each part of a section that is longer than a line on its own line, down to the depth `deepest`."""
+    """Put each part of a section that is too long for one line on a line of its own, down to the depth `deepest`."""
     for key, section in node.value:
         if 2 * depth + len(key.value) + len(": ") + len(_yaml_text(section)) > _WIDTH:
             section.flow_style = False
@@ -96,5 +95,5 @@ def _yaml_node(value: Any) -> Any:  # noqa: ANN401 - plain values to nodes of Py
 
 
 def to_json(graph: m.Graph) -> str:
-    """Return the pipeline as indented JSON in the shape of its YAML; secrets are ***."""
+    """Return the pipeline as indented JSON with the structure of its YAML; secrets are replaced by ***."""
     return HIDDEN_VALUES.hide(json.dumps(to_dict(graph), indent=2, ensure_ascii=False)) + "\n"

@@ -1,4 +1,4 @@
-"""A pipeline as Python source in the fluent form."""
+"""Print a pipeline as Python source in the fluent form."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from windrow.errors import HIDDEN_VALUES
 
 
 def _short(graph: m.Graph) -> str:
-    """Return the expression for a short form."""
+    """Return the Python expression that builds a short form."""
     source, node, sink = short_nodes(graph)
     parts = short_parts(graph)
     ends = arguments((NAME, KEY_GROUPS, *([SALT] if isinstance(node, m.WindowNode) else []), MODE, ALERTS_KEY), parts)
@@ -53,10 +53,10 @@ def _result(node: m.ResultNode) -> list[str]:
 
 
 def to_python_file(graph: m.Graph) -> str:
-    """Return a Python file that assigns the pipeline to `pipeline`; secrets are ***.
+    """Return Python source that assigns the pipeline to the variable `pipeline`; secrets are replaced by ***.
 
-    Raise PipelineError if it has Python code: only its name is known. If values of variables are hidden, a
-    comment says so: a Python file has no variables.
+    Raise PipelineError if the pipeline has Python code, because only its name is known. If values of variables are
+    hidden, a comment in the source says so, because a Python file has no ``${NAME}``.
     """
     refuse_code(graph, "a print-out")
     masked = s.mask_secrets(graph)
@@ -68,7 +68,7 @@ def to_python_file(graph: m.Graph) -> str:
 
 
 def _imports(graph: m.Graph) -> str:
-    """Return the imports of the modules of connectors from other distributions."""
+    """Return imports for the connectors that are not part of windrow."""
     kinds = [s.SOURCE.kind_of(node.source)[1] for node in graph.sources]
     kinds += [s.SINK.kind_of(node.sink)[1] for node in graph.sinks]
     modules = {kind.spec.call.rpartition(".")[0] for kind in kinds if isinstance(kind.spec, Section)}
@@ -76,7 +76,7 @@ def _imports(graph: m.Graph) -> str:
 
 
 def _graph(graph: m.Graph) -> str:
-    """Return the statements for a graph."""
+    """Return the Python statements that build a graph."""
     variables = _variables(graph)
     lines = [f"graph = wr.graph({arguments((NAME, KEY_GROUPS, MODE, ALERTS_KEY), vars(graph)).removeprefix('name=')})"]
     for node in graph.nodes:
@@ -98,7 +98,7 @@ def _graph(graph: m.Graph) -> str:
 
 
 def _variables(graph: m.Graph) -> dict[str, str]:
-    """Return a variable for each source and stream, named after it."""
+    """Map the name of each source and stream to a Python variable."""
     found: dict[str, str] = {}
     taken = {"graph", "pipeline", "wr", *keyword.kwlist}
     for node in (*graph.sources, *graph.streams):
@@ -118,7 +118,7 @@ def _stream(graph: m.Graph, name: str, variables: Mapping[str, str]) -> str:
 
 
 def _transform(graph: m.Graph, node: m.StreamNode, variables: Mapping[str, str]) -> str:
-    """Return the expression for a stream over its inputs."""
+    """Return the Python expression that builds a stream from its inputs."""
     streams = [_stream(graph, name, variables) for name in named_streams(node)]
     if not isinstance(node, m.ResultNode):
         return kind_of(node).python(node, streams)

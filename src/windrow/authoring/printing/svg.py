@@ -1,4 +1,4 @@
-"""A pipeline as a self-contained SVG drawing of its flowchart."""
+"""Draw the flowchart of a pipeline as self-contained SVG."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _FONT = "font-family: system-ui, sans-serif; font-size: 11px"
 
 @dataclass(frozen=True)
 class _PlacedBox:
-    """A box with its lines and the position of its upper left corner."""
+    """A box with its lines of text and the position of its upper left corner."""
 
     box: Box
     lines: Sequence[str]
@@ -40,7 +40,7 @@ class _PlacedBox:
 
     @property
     def height(self) -> int:
-        """The height: the title, the lines, and space below them."""
+        """The height of the title, the lines, and the space below them."""
         return _LINE * (len(self.lines) + 1) + 8
 
     @property
@@ -50,12 +50,12 @@ class _PlacedBox:
 
     @property
     def middle(self) -> float:
-        """The x coordinate of the middle, at which edges begin and end."""
+        """The x coordinate of the middle, where edges begin and end."""
         return self.x + _WIDTH / 2
 
 
 def to_svg(graph: m.Graph) -> str:
-    """Draw the pipeline from the sources down to the sinks; secrets are ***."""
+    """Draw the pipeline as SVG, with sources at the top and sinks at the bottom; secrets are replaced by ***."""
     chart = flowchart(graph)
     places = _places(chart)
     width = max(place.x for place in places.values()) + _WIDTH + _MARGIN
@@ -73,7 +73,7 @@ def to_svg(graph: m.Graph) -> str:
 
 
 def _places(chart: Flowchart) -> dict[str, _PlacedBox]:
-    """Place each box one row below its lowest input, and under its inputs as far as there is room."""
+    """Place each box in the row below its lowest input, centred under its inputs where there is room."""
     above: dict[str, list[str]] = {box.id: [] for box in chart.boxes}
     for way in chart.ways:
         for start, end in pairwise(way.boxes):
@@ -101,7 +101,7 @@ def _places(chart: Flowchart) -> dict[str, _PlacedBox]:
 
 
 def _draw_way(way: Way, places: Mapping[str, _PlacedBox]) -> Iterator[str]:
-    """Draw the lines between the boxes of a path, with its label in the middle of each."""
+    """Draw a line between each pair of boxes on a path, with the path's label in the middle of the line."""
     dashes = ' stroke-dasharray="4 3"' if way.is_aside else ""
     for start, end in pairwise(places[box] for box in way.boxes):
         x0, y0, x1, y1 = start.middle, start.bottom, end.middle, end.y
@@ -118,7 +118,7 @@ def _draw_way(way: Way, places: Mapping[str, _PlacedBox]) -> Iterator[str]:
 
 
 def _draw_box(placed: _PlacedBox) -> Iterator[str]:
-    """Draw a box with its noun and text; browsers show the title, which is the whole text, as a tooltip."""
+    """Draw a box with its title and text; the full text is the SVG title, which browsers show as a tooltip."""
     fill, radius = ("#e8f0fb", 14) if placed.box.is_store else ("#f6f6f6", 4)
     yield f"<g><title>{escape(placed.box.text)}</title>"
     yield (

@@ -1,4 +1,4 @@
-"""A pipeline in words, in the order of the data flow."""
+"""Describe a pipeline in words, in the order of the data flow."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from windrow.expressions.rules import uses_next
 
 
 def to_text(graph: m.Graph) -> str:
-    """Describe a pipeline: each section in the order of the data flow, and its meaning; secrets are ***."""
+    """Describe each section of a pipeline in words, in the order of the data flow; secrets are replaced by ***."""
     shown = mask_secrets(graph)
     if not graph.is_short:
         return HIDDEN_VALUES.hide(_graph(shown))
@@ -36,7 +36,7 @@ def to_text(graph: m.Graph) -> str:
 
 
 def realtime_words(graph: m.Graph) -> str:
-    """Return the latency of a pipeline in real time, and its requirements."""
+    """Describe the latency and the requirements of a real-time pipeline."""
     commit = min((sink.sink.commit for sink in graph.sinks if isinstance(sink.sink, m.KafkaSink)), default=0)
     # a change waits for half of `commit` on average, after its record is polled and processed
     millis = commit // 1000
@@ -45,19 +45,19 @@ def realtime_words(graph: m.Graph) -> str:
     span = f"{millis // 2 + 10:,} to {millis + 40:,} ms"
     every = f"with a transaction every {m.format_duration(commit)}"
     lines = [
-        f"each record as it arrives: a change is in its topic some {span} after its record, {every}",
+        f"each record as it arrives: a change is in its topic about {span} after its record, {every}",
         f"each partition occupies a slot of Spark while the pipeline runs{by}",
     ]
     return HIDDEN_VALUES.hide("\n".join([*lines, *(_history_size(spec_of(graph, node)) for node in graph.rules)]))
 
 
 def file_words(graph: m.Graph) -> list[str]:
-    """Return from when the rows of each file are valid, for sources that are files."""
+    """For each source that is a file, say from what time its rows are valid."""
     found = []
     for node in graph.sources:
         if isinstance(node.source, m.FileSource):
             since = (
-                "have no time: the first row of a key is valid from the beginning, later ones from their reading"
+                "have no time: the first row of a key is valid from the beginning, later rows from when they are read"
                 if node.is_by_reading
                 else f"are valid from their own time, {node.time.field}"
             )
@@ -73,12 +73,12 @@ _MILLION = 1_000_000
 
 
 def _history_size(spec: RulesSpec) -> str:
-    """Return the size of the state of rules, for keys with as many records as a rule sees."""
+    """Estimate the state of rules, assuming that each key has as many records as a rule sees."""
     last = spec.node.rules.recent.last
     record = _PLACE_BYTES + sum(_WIDTHS.get(type(field.type), 8) for field in record_fields(spec))
     size = last * record * _MILLION / 1e9
     return (
-        f"state in memory: {last} records of about {record} bytes for each key; for a million such keys some "
+        f"state in memory: {last} records of about {record} bytes for each key; for a million such keys about "
         f"{size:,.1f} GB, over all tasks"
     )
 
@@ -108,7 +108,7 @@ def _graph(graph: m.Graph) -> str:
 
 
 def _stream(graph: m.Graph, node: m.StreamNode) -> dict[str, str]:
-    """Describe a stream, and for a node with state also its level, and how long the state is kept."""
+    """Describe a stream; for a node with state, include its level and how long the state is kept."""
     nouns = _result(graph, node) if isinstance(node, m.ResultNode) else dict(kind_of(node).words(graph, node))
     bound = _bound(stream_of(graph, next(m.outputs_of(node))))
     if not isinstance(node, m.KeyedNode):
@@ -135,7 +135,7 @@ def _result(graph: m.Graph, node: m.ResultNode) -> dict[str, str]:
 
 
 def _rows(stream: Stream) -> str:
-    """Describe the rows of a table of records."""
+    """Describe what a row in a table of records stands for."""
     if stream.key:
         return f"one for each {', '.join(stream.key)}"
     if stream.has_id:
@@ -149,7 +149,7 @@ def _rows(stream: Stream) -> str:
 
 
 def _bound(stream: Stream) -> str:
-    """Return for how long a stream can change."""
+    """Describe how long the rows of a stream can still arrive or change."""
     is_windowed = stream.rows_of == "windows"
     what = "the rows of a window change" if is_windowed else "a record comes"
     if stream.has_id:
@@ -163,7 +163,7 @@ def _bound(stream: Stream) -> str:
 
 
 def _over_windows(given: Stream, passed: str) -> str:
-    """Return when a window over a changelog fires, and what revises it."""
+    """Describe when a window over a changelog fires, and what revises its results."""
     and_hold = f" and {m.format_duration(given.hold)} more" if given.hold else ""
     lines = [f"a window fires when {passed}{and_hold}, with the rows as of that watermark"]
     if given.bound:
@@ -172,7 +172,7 @@ def _over_windows(given: Stream, passed: str) -> str:
 
 
 def _order(graph: m.Graph, node: m.KeyedNode) -> str:
-    """Return the order in which a node processes its records, if it is not that of arrival."""
+    """Describe the order in which a node processes records; "" if it is the order of arrival."""
     settles = isinstance(node, m.ProcessNode) or not isinstance(node, m.ResultNode) or graph.is_raw(node.input)
     if not graph.is_ordered(node) or not settles:
         return ""
@@ -182,7 +182,7 @@ def _order(graph: m.Graph, node: m.KeyedNode) -> str:
 
 
 def _kept(graph: m.Graph, node: m.KeyedNode) -> str:
-    """Return how long the state of a node is kept."""
+    """Describe how long the state of a node is kept."""
     if isinstance(node, m.ResultNode):
         return _kept_of_window(graph, node) if isinstance(node, m.WindowNode) else ""
     return kind_of(node).keeps(graph, node)
@@ -232,7 +232,7 @@ def _keyed(graph: m.Graph, node: m.ResultNode, passed: str) -> dict[str, str]:
 
 
 def _lines(nouns: Mapping[str, str]) -> list[str]:
-    """Return a line for each clause of each meaning, with the noun before the first clause."""
+    """Return a line for each clause; the first clause of each description begins with its noun."""
     return [
         f"  {'' if number else noun:<10} {clause}"
         for noun, meaning in nouns.items()
@@ -301,7 +301,7 @@ def _names(sources: Iterable[m.SourceNode]) -> str:
 
 
 def _passed(*sources: m.SourceNode) -> str:
-    """Return when the watermarks of some sources have passed a window."""
+    """Describe when the watermarks of the sources have passed the end of a window."""
     if len(sources) > 1:
         return f"the watermark of every partition of {_names(sources)} has reached its end"
     watermark = sources[0].time.watermark
@@ -344,12 +344,15 @@ def _list_words(entries: m.RuleList) -> str:
 
 
 def _rules(rules: m.RuleSet, table: str) -> dict[str, str]:
-    """Describe rules, the records that they see, and when alerts change."""
+    """Describe rules, which records they see, and when alerts change."""
     span = m.format_duration(rules.recent.within)
     seen = f"the last {rules.recent.last} records of the key in the {span} before it, by event time"
     if any(map(uses_next, rules.rules)):
-        seen += f", and the next one, up to {span} after it, once it comes"
-    copies = f"a record with the {rules.unique} of another changes nothing; if its content differs: {table}_dead"
+        seen += f", and the next one, up to {span} after it, once it is read"
+    copies = (
+        f"a record with the same {rules.unique} as another changes nothing; "
+        f"if its content differs, it goes to {table}_dead"
+    )
     lists = (f"{entries.name}: {_list_words(entries)}" for entries in rules.lists)
     texts = [f"{rule.name} ({rule.severity}): {rule.when}" for rule in rules.rules]
     emit = ["an alert is written when its record is read"]
@@ -368,15 +371,15 @@ def _rules(rules: m.RuleSet, table: str) -> dict[str, str]:
 
 
 def _process(node: m.ProcessNode, sink: m.Sink, *, is_ordered: bool) -> str:
-    """Describe a process, one clause a line; if it `is_ordered`, its records come by watermark."""
+    """Describe a process, one clause per line; `is_ordered` if its records arrive in watermark order."""
     process = node.process
     lines = [f"the Python function {code_name(process.function)} for each record"]
     if process.order == "log":
         of = "watermarks" if is_ordered else "the log"
-        lines.append(f"a key's records come in the order of {of}")
+        lines.append(f"a key's records are processed in the order of {of}")
     else:
-        lines.append("records come in order of event time, when the watermark has passed them")
-        lines.append(f"a record that comes later than that: {sink.companion('late')}")
+        lines.append("records are processed in order of event time, once the watermark has passed them")
+        lines.append(f"a record that arrives later than that goes to {sink.companion('late')}")
     lines += [f"it keeps {state.name}, {state_words(state)}, for each key" for state in process.state]
     if process.ttl is None:
         lines.append("state and row of a key are kept forever")

@@ -1,8 +1,8 @@
-"""The sections of a pipeline: their keys and kinds, with their syntax and their meaning.
+"""The sections of a pipeline: their keys and kinds, their syntax, and their descriptions.
 
-They are declared here only: the reader of YAML, all printed forms, the lists in docs/reference/pipeline.md (`make
-docs`) and the schema for editors (`windrow schema`) are derived from them. The functions of the fluent form have the
-same names and defaults.
+This is the only declaration of the syntax. The YAML reader, all printed forms, the lists in docs/reference/pipeline.md
+(`make docs`) and the schema for editors (`windrow schema`) are derived from it. The functions of the fluent form have
+the same names and defaults.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ DOCUMENT: Shapes[m.Graph] = Shapes(
 
 
 def section_of(graph: m.Graph) -> Section[m.Graph]:
-    """Return the section by which a pipeline is printed."""
+    """Return the section with which a pipeline is printed."""
     if not graph.is_short:
         return GRAPH
     node = short_nodes(graph)[1]
@@ -81,7 +81,7 @@ def section_of(graph: m.Graph) -> Section[m.Graph]:
 
 
 def mask_secrets(graph: m.Graph) -> m.Graph:
-    """Return the graph with *** for its passwords."""
+    """Return the graph with its secrets replaced by ***."""
     return replace(graph.map_nodes(_mask_node), alerts=ALERTS.mask(graph.alerts))
 
 

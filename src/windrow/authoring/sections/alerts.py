@@ -1,4 +1,4 @@
-"""The section `alerts`: the alerts that a run raises, their limits and receivers."""
+"""The section `alerts`: the alerts that a run can raise, with their limits and receivers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _OFF = "off"
 
 
 class _Switch(Spec[m.AlertLimit | m.Off]):
-    """The limits of an alert, or ``off``."""
+    """The limits of an alert, or ``off`` to disable it."""
 
     def __init__(self, limits: Section[Any]) -> None:
         self._limits = limits
@@ -42,7 +42,7 @@ class _Switch(Spec[m.AlertLimit | m.Off]):
 
 
 def _limits(default: m.AlertLimit | m.Off) -> _Switch:
-    """Return the spec of an alert's limits, with their defaults; the first key may be written alone."""
+    """Return the spec of an alert's limits, with their defaults; YAML may give only the value of the first key."""
     keys: list[Key] = []
     make = m.LatencyLimit if isinstance(default, m.Off) else type(default)
     for name, spec, doc in _LIMIT_KEYS[make]:
@@ -58,20 +58,24 @@ _LASTS = ("for", DURATION, "how long the condition must last.")
 _OVER = ("for", DURATION, "the period over which it is measured.")
 _LIMIT_KEYS: dict[type[m.AlertLimit], tuple[tuple[str, Spec[Any], str], ...]] = {
     m.LagLimit: (
-        ("time", DURATION, "the age of the last record read by its log timestamp, if the log has timestamps."),
-        ("records", NUMBER, "the number of unread records; either limit is enough."),
+        ("time", DURATION, "the age of the last record read, by its log timestamp, if the log has timestamps."),
+        ("records", NUMBER, "the number of unread records. An alert is raised if either limit is exceeded."),
         _LASTS,
     ),
     m.TimeLimit: (_LASTS,),
     m.LatencyLimit: (("p99", DURATION, "the limit for 99 % of the records, from log timestamp to commit."), _OVER),
     m.SpikeLimit: (
-        ("times", FRACTION, "the factor by which the share of late records exceeds that of the week before."),
+        ("times", FRACTION, "how many times the share of late records in the week before."),
         ("share", FRACTION, "the minimum share of late records, 0 to 1."),
         _OVER,
     ),
     m.ShareLimit: (("share", FRACTION, "the share of the records, 0 to 1."), _OVER),
     m.CheckpointLimit: (
-        ("savepoint", DURATION, "the maximum age of the newest savepoint of the checkpoint; by default any age."),
+        (
+            "savepoint",
+            DURATION,
+            "the maximum age of the newest savepoint of the checkpoint. By default, it may have any age.",
+        ),
     ),
 }
 """The keys of the limits of each kind."""
@@ -111,7 +115,7 @@ def _keys() -> Iterator[Key]:
 
 
 class _AlertsSection(Section[m.Alerts]):
-    """In Python, the names of alerts have underscores, and limits are mappings."""
+    """The `alerts` section, whose alert names have underscores in Python, and whose limits are mappings there."""
 
     def python(self, value: m.Alerts) -> str:
         given = [f"{name.replace('-', '_')}={limit!r}" for name, limit in self.plain(value).items()]
@@ -129,7 +133,7 @@ ALERTS_KEY = Key(
 
 
 def alert_words(alerts: m.Alerts) -> str:
-    """Return the limits and the receivers of alerts, one clause a line; "" if all are the defaults."""
+    """Describe the limits and receivers of alerts, one clause per line; "" if all are the defaults."""
     if alerts == m.DEFAULT_ALERTS:
         return ""
     shown = ALERTS.mask(alerts)

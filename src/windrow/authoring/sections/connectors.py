@@ -1,4 +1,4 @@
-"""The sections `source` and `sink`, whose kinds are the connectors."""
+"""The sections `source` and `sink`, which have a kind for each connector."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ T = TypeVar("T", m.Source, m.Sink)
 
 @dataclass(frozen=True)
 class ConnectorSpec(OneOf[T]):
-    """A source or a sink; connectors of other distributions are loaded only for a kind that windrow does not have."""
+    """A source or a sink.
+
+    Connectors of other distributions are loaded only if the file uses a kind that windrow itself does not have.
+    """
 
     def read(self, node: YamlNode) -> T:
         kinds = {name: self.kinds[name] for name in node.keys if name in self.kinds}
@@ -32,6 +35,6 @@ SINK: OneOf[m.Sink] = ConnectorSpec("sink", SINKS)
 
 
 def own_kinds(spec: OneOf[Any]) -> str:
-    """Return windrow's own kinds in words."""
+    """List the kinds of connectors that are part of windrow, such as ``kafka, files or log``."""
     *most, last = (kind for kind in OWN if kind in spec.kinds)
     return f"{', '.join(most)} or {last}"

@@ -1,4 +1,4 @@
-"""A graph: named sources, streams and sinks, for pipelines with more than one stream."""
+"""Graph files: named sources, streams and sinks, for pipelines with more than one stream."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _graph(
 
 
 def _in_order(sources: tuple[m.SourceNode, ...], streams: tuple[m.StreamNode, ...]) -> list[m.StreamNode]:
-    """Sort streams topologically, keeping their order where possible; streams of a cycle come last."""
+    """Sort streams topologically, otherwise keeping their order; streams in or below a cycle come last."""
     known = {name for node in sources for name in m.outputs_of(node)}
     unknown = {name for node in streams for name in node.inputs} - {
         name for node in (*sources, *streams) for name in m.outputs_of(node)
@@ -80,7 +80,7 @@ def _in_order(sources: tuple[m.SourceNode, ...], streams: tuple[m.StreamNode, ..
 
 
 class _Nodes(Named[T]):
-    """The nodes of a graph by name. No name is empty: empty names are those of short forms."""
+    """The named nodes of a graph. Empty names are refused, because they mark a short form."""
 
     def read(self, node: YamlNode) -> tuple[T, ...]:
         if "" in node.keys:
@@ -147,13 +147,13 @@ GRAPH: Section[m.Graph] = Section(
 
 @dataclass(frozen=True)
 class StoryGraph:
-    """The `pipeline` of a story with several streams; the story itself has the logs and fields of its sources."""
+    """The `pipeline` of a story with several streams; the story itself provides the logs and fields of the sources."""
 
     sources: tuple[m.SourceNode, ...]
     streams: tuple[m.StreamNode, ...]
 
     def graph(self, sources: Iterable[m.SourceNode], sinks: Iterable[m.SinkNode], key_groups: int) -> m.Graph:
-        """Return the graph over these sources, into these sinks."""
+        """Build the graph of these streams with the given sources and sinks."""
         return _graph("story", tuple(sources), self.streams, tuple(sinks), key_groups)
 
 

@@ -1,7 +1,7 @@
-"""A whole pipeline: its sections in the order of the data flow.
+"""The syntax of a whole pipeline, with its sections in the order of the data flow.
 
-`PIPELINE` is a pipeline file, `STORY` the pipeline of a story, which has no source and no sink. `PROCESS_PIPELINE` has
-a process function, so it can be printed, but not read.
+`PIPELINE` is a pipeline file. `STORY` is the pipeline of a story, which has neither source nor sink. `PROCESS_PIPELINE`
+has a process function, so it can be printed but not read.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ MODE = Key(
     "mode",
     choice("micro-batch", "realtime"),
     "how a live run processes records: in steps on the stream host, or, with `realtime`, one by one as they arrive, "
-    "with a latency of some ten milliseconds, from one Kafka topic to another ([the guide](../guides/realtime.md)). "
+    "with a latency of tens of milliseconds, from one Kafka topic to another ([the guide](../guides/realtime.md)). "
     "`windrow run --host` overrides it.",
     default="micro-batch",
 )
@@ -66,8 +66,8 @@ RECORDS = (
         "the fields of a record, which is a JSON object. Other fields are ignored. A record that lacks one of the "
         "fields, or has a value that the type cannot represent exactly, is a [dead letter](errors.md#dead-letters). A "
         'name must not start with two underscores. A type with a question mark, `"string?"` (in quotes within '
-        "`{...}`), declares an optional field, which is null if the record lacks it or has null. The event time and "
-        "the key cannot be optional.",
+        "`{...}`), declares an optional field, which is null if the record lacks it or its value is null. The event "
+        "time and the key cannot be optional.",
         required=True,
     ),
 )
@@ -133,7 +133,10 @@ PIPELINE: Section[m.Graph] = Section(
 
 @dataclass(frozen=True)
 class StoryPipeline:
-    """The sections of the `pipeline` of a story; `validate` checks that their fields exist and fit."""
+    """The `pipeline` of a story.
+
+    That its fields exist and have suitable types is checked later, by `validate`.
+    """
 
     time: m.EventTime
     key: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Records: the sections `decode`, `derive`, `key` and `time`."""
+"""The sections `decode`, `derive`, `key` and `time`, which describe records."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _TYPE_SCHEMA: Schema = {
 
 
 class _Decode(Spec[m.Decode]):
-    """``{user: string, amount: {type: "decimal(12,2)", alias: [amt]}}``."""
+    """The section `decode`, such as ``{user: string, amount: {type: "decimal(12,2)", alias: [amt]}}``."""
 
     called = "mapping of names to types"
 
@@ -96,7 +96,7 @@ def _read_field(name: str, node: YamlNode) -> m.Field:
 
 
 def _more(field: m.Field) -> dict[str, Any]:
-    """Return the settings of a field besides its type."""
+    """Return all settings of a field except its type."""
     more: dict[str, Any] = {"alias": list(field.alias)} if field.alias else {}
     more |= {"tombstones": True} if field.tombstones else {}
     return more | ({"path": ".".join(field.path)} if field.path else {})
@@ -153,7 +153,7 @@ DECODE = _Decode()
 
 
 class _Derive(Spec[tuple[m.Derive, ...]]):
-    """``{domain: "split_part(url, '/', 3)"}``."""
+    """The section `derive`, such as ``{domain: "split_part(url, '/', 3)"}``."""
 
     called = "mapping of names to expressions"
 
@@ -175,14 +175,14 @@ DERIVE = _Derive()
 
 @dataclass(frozen=True)
 class KeyFields:
-    """The names of the key's fields, and the fields that are derived in the key itself."""
+    """The names of all fields of a key, and the definitions of those that are derived within the key."""
 
     names: tuple[str, ...]
     derive: tuple[m.Derive, ...] = ()
 
 
 class _KeyFields(Spec[KeyFields]):
-    """``[user, {domain: "split_part(url, '/', 3)"}]``, or ``user`` for a single field."""
+    """The section `key`: ``[user, {domain: "split_part(url, '/', 3)"}]``, or ``user`` for a single field."""
 
     called = "name or list of names"
 
@@ -206,7 +206,7 @@ def _read_key_part(node: YamlNode) -> tuple[str | m.Derive, ...]:
         return (node.text(),)
     derived = DERIVE.read(node)
     if not derived:
-        msg = f"{node.called} is empty; name a field, or define one by an expression"
+        msg = f"{node.called} is empty; give a field, or define one by an expression"
         raise node.error(msg)
     return derived
 
@@ -232,7 +232,7 @@ _ADAPTIVE = Section(
 
 
 class _DelayByPartition(Spec[m.DelayByPartition]):
-    """``{default: 5m, 3: 30m}``: the delays of some partitions, and the delay of all others."""
+    """The delays of individual partitions and the default for all others, such as ``{default: 5m, 3: 30m}``."""
 
     called = "mapping of partitions to durations"
 
@@ -327,7 +327,7 @@ TIME = Section(
         Key(
             "field",
             FIELD_NAME,
-            "the event time, a timestamp. In an embedded log, and that of a file, it can be the log timestamp, if "
+            "the event time, a timestamp. In an embedded log, or the log of a file, it can be the log timestamp, if "
             "`_log_time: timestamp_millis` is decoded.",
             required=True,
             positional=True,
@@ -338,7 +338,7 @@ TIME = Section(
             "how far out of order records may be. A partition's watermark is the greatest event time read from it, "
             "minus this delay. [watermark-policy.md](../watermark-policy.md) explains how to choose it.",
             unless="punctuated",
-            hint="(how far out of order records come), or 'punctuated'",
+            hint="(how far out of order records arrive), or 'punctuated'",
         ),
         Key(
             "punctuated",
@@ -358,9 +358,9 @@ TIME = Section(
         Key(
             "sent",
             FIELD_NAME,
-            "the time of sending by the device's clock, a timestamp. The event time is corrected by the difference "
-            "between the log timestamp and this time, which cancels out the error of the device's clock. A record "
-            "without a log timestamp is a dead letter.",
+            "the time of sending according to the device's clock, a timestamp. The event time is corrected by the "
+            "difference between the log timestamp and this time, which cancels out the error of the device's clock. A "
+            "record without a log timestamp is a dead letter.",
         ),
         Key(
             "idle",

@@ -1,4 +1,4 @@
-"""Results and their emission: the sections `window`, `aggregate` and `emit`."""
+"""The sections `window`, `aggregate` and `emit`, which define results and when they are emitted."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ WindowSize = int | tuple[int, CalendarUnit]
 
 
 def _read_size(node: YamlNode) -> WindowSize:
-    """Read a duration, or a number of hours, days, weeks or months."""
+    """Read a duration, or a calendar length such as ``1 day``: a number of hours, days, weeks or months."""
     calendar = parse_calendar_size(node.text())
     if calendar:
         return calendar
@@ -162,8 +162,8 @@ _CUMULATE = Section(
         Key(
             "step",
             DURATION,
-            "by how much each window is longer than the previous one. The size is a multiple of it, at most 10,000 "
-            "times.",
+            "how much longer each window is than the previous one. The size must be a multiple of the step, at most "
+            "10,000 times as long.",
             required=True,
             positional=True,
         ),
@@ -173,7 +173,7 @@ _CUMULATE = Section(
 
 
 def _read_gap(node: YamlNode) -> int | str:
-    """Read a duration, or else an expression."""
+    """Read a duration; any other text is an expression."""
     try:
         return node.duration()
     except PipelineError:
@@ -254,15 +254,15 @@ WINDOW: OneOf[m.Window] = OneOf(
                 f"cumulate, {m.format_duration(window.size)} at most, growing by {m.format_duration(window.step)}"
                 f"{_shift_words(window.offset)}"
             ),
-            "windows that grow: those of one `size` start together, and each is a `step` longer than the previous one. "
-            "For results from the start of the day to each of its hours: `{size: 1d, step: 1h}`.",
+            "growing windows: all windows of one `size` start together, and each is a `step` longer than the previous "
+            "one. `{size: 1d, step: 1h}` gives results from the start of the day to the end of each hour.",
         ),
         "session": Kind(
             (m.Session,),
             _SESSION,
             _session_words,
-            "the gap. Records of a key that are less than the gap apart are in one window, which ends one gap after "
-            "the last of them.",
+            "the gap. Records of a key that are less than the gap apart are in the same window. The window ends one "
+            "gap after its last record.",
         ),
         "global": Kind(
             (m.Global,),
@@ -277,7 +277,7 @@ WINDOW: OneOf[m.Window] = OneOf(
 
 
 class _Aggregates(Spec[tuple[m.Aggregate, ...]]):
-    """``{total: sum(amount), buys: "count() where kind = 'buy'", mean: total / events}``."""
+    """The section `aggregate`, such as ``{total: sum(amount), buys: "count() where kind = 'buy'"}``."""
 
     called = "mapping of names to functions"
 
@@ -323,7 +323,7 @@ TRIGGER: OneOf[m.Trigger] = OneOf(
             (m.Every,),
             Wrapped("wr.every", m.Every, "micros", DURATION),
             lambda trigger: f"{m.format_duration(trigger.micros)} of processing time after a record",
-            "fires after this processing time. A replay cannot repeat these panes, but it repeats the later ones.",
+            "fires after this much processing time. A replay repeats the later panes, but not these.",
         ),
         "event_time": Kind(
             (m.EveryEventTime,),
@@ -390,7 +390,7 @@ LATE: OneOf[m.Late] = OneOf(
     scalar=Kind(
         (str,),
         choice("each", "batch"),
-        lambda late: "one revision for each" if late == "each" else "one revision a step",
+        lambda late: "one revision for each" if late == "each" else "one revision per step",
         "",
     ),
 )

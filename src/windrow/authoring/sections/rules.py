@@ -1,4 +1,4 @@
-"""A pipeline with rules: its sections `unique`, `recent`, `lists`, `rules` and `emit`."""
+"""Pipelines with rules: the sections `unique`, `recent`, `lists`, `rules` and `emit`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from windrow.declare.yaml_node import YamlMapping, YamlNode, read_texts
 
 
 class _RuleSection(Section[m.Rule]):
-    """In Python `with` is a keyword, so the argument is `evidence`."""
+    """A rule. Its key `with` is the argument `evidence` in Python, where `with` is a keyword."""
 
     def python(self, value: m.Rule) -> str:
         given = [repr(value.name), f"when={value.when!r}"]
@@ -90,7 +90,7 @@ _LIST: Section[m.FileList] = Section(
         Key(
             "file",
             TEXT,
-            "a file with one entry a line. It is read once, when a run starts.",
+            "a file with one entry per line. It is read once, when a run starts.",
             required=True,
             hint="(a list is a file, or with a source in Kafka a topic, kafka: {topic: ...}; an embedded log cannot "
             "be a list: write its entries to a file)",
@@ -103,7 +103,7 @@ _LIST: Section[m.FileList] = Section(
 
 
 class _TopicSection(Section[m.TopicList]):
-    """In Python the keys below `kafka` are the arguments."""
+    """A list in a topic. In Python, the keys below `kafka` are the arguments of the call."""
 
     def python(self, value: m.TopicList) -> str:
         key = "" if value.field is None else f", key={value.field!r}"
@@ -117,14 +117,14 @@ _TOPIC: Section[Mapping[str, Any]] = Section(
         Key(
             "topic",
             TEXT,
-            "a compacted topic at the brokers of the source. The key of a record is an entry as long as its last value "
+            "a compacted topic on the brokers of the source. A key is an entry of the list as long as its latest value "
             "is not null. A realtime run follows the list; other hosts read it once, when a run starts.",
             required=True,
         ),
         Key(
             "key",
             TEXT,
-            "the field with the entry, if the keys are JSON objects. By default, a key is an entry, as text.",
+            "the field with the entry, if the keys are JSON objects. By default, the entry is the key, as text.",
             field="field",
         ),
     ),
@@ -144,10 +144,10 @@ UNIQUE: Section[str] = Section(
         Key(
             "by",
             FIELD_NAME,
-            "the field that identifies a record among those of its key. A record with the value of an earlier record, "
-            "while a copy of that would not be expired, changes nothing and is counted as a duplicate; if its other "
-            "fields differ, it is a [dead letter](errors.md#dead-letters). By default, a record is identified by its "
-            "partition and offset.",
+            "the field that identifies a record among the records of its key. A record with the same value as an "
+            "earlier record changes nothing and is counted as a duplicate, as long as a copy of the earlier record "
+            "would not be expired. If other fields differ, it is a [dead letter](errors.md#dead-letters). By "
+            "default, a record is identified by its partition and offset.",
             required=True,
         ),
     ),
@@ -161,7 +161,7 @@ RECENT = Section(
         Key(
             "within",
             DURATION,
-            "how much older than the record these may be, by event time, and how much newer `next`.",
+            "how much older than the record these may be, by event time, and how much newer `next` may be.",
             required=True,
         ),
     ),
@@ -181,8 +181,8 @@ RULES_EMIT: Section[Mapping[str, Any]] = Section(
         Key(
             "revise",
             FLAG,
-            "when a record is earlier, by event time, than records of its key that were read before, the rules are "
-            "applied to these again. With `false` an alert reflects the records that were read before its own.",
+            "with `true`, a record that is read out of order causes the rules to be applied again to the records of "
+            "its key with a later event time. With `false`, an alert reflects only the records read before its own.",
             default=m.RuleSet.revise,
             shown=True,
         ),
@@ -193,7 +193,7 @@ LISTS = Named("mapping of names to lists", _RULE_LIST)
 RULES = Each("list of rules", RULE)
 
 RULES_KEYS = (
-    Key("unique", UNIQUE, "what identifies a record among those of its key."),
+    Key("unique", UNIQUE, "what identifies a record among the records of its key."),
     Key(
         "recent",
         RECENT,
@@ -201,12 +201,12 @@ RULES_KEYS = (
         required=True,
         hint="such as recent: {last: 64, within: 24h}",
     ),
-    Key("lists", LISTS, "sets of entries by name, which conditions can test for values.", default=()),
+    Key("lists", LISTS, "named sets of entries. A condition can test whether a value is in a set.", default=()),
     Key("rules", RULES, "the rules, which are applied to each record.", required=True),
     Key(
         "emit",
         RULES_EMIT,
-        "how long rules apply to late records, and whether these revise earlier alerts.",
+        "how long rules apply to late records, and whether late records revise earlier alerts.",
         default=_EMIT_DEFAULT,
         shown=True,
         note="optional",
@@ -241,7 +241,10 @@ RULES_PIPELINE: Section[m.Graph] = Section(
 
 @dataclass(frozen=True)
 class StoryRules:
-    """The sections of the `pipeline` of a story with rules; `validate` checks that their fields exist and fit."""
+    """The `pipeline` of a story with rules.
+
+    That its fields exist and have suitable types is checked later, by `validate`.
+    """
 
     time: m.EventTime
     key: tuple[str, ...]
@@ -250,7 +253,7 @@ class StoryRules:
 
 
 def _read_entries(node: YamlNode) -> tuple[m.FileList, ...]:
-    """Read lists that are written in the story itself."""
+    """Read lists whose entries are written in the story itself."""
     fields = YamlMapping(node)
     read = [(name, fields.attempt(lambda entries: entries.each(YamlNode.text), node)) for name, node in fields]
     fields.check()
@@ -279,7 +282,7 @@ STORY_RULES: Section[StoryRules] = Section(
 
 
 def rules_python(rules: m.RuleSet) -> str:
-    """Return the Python source of the stage `rules`."""
+    """Return the Python source of the call `.rules(...)`."""
     given = [RULE.python(rule) for rule in rules.rules]
     given.append(f"recent={RECENT.python(rules.recent)}")
     given += [] if rules.unique is None else [f"unique={rules.unique!r}"]

@@ -1,4 +1,4 @@
-"""Groups: the key, the window and the aggregates of a SELECT with GROUP BY."""
+"""Translate GROUP BY: the key, the window and the aggregates of a SELECT."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _KINDS = {
 
 
 class Groups:
-    """Translates the groups of one script."""
+    """Translates the GROUP BY clauses and aggregates of one script."""
 
     def __init__(self, script: Script, nodes: Nodes, names: Names) -> None:
         self.script, self.nodes, self.names = script, nodes, names
@@ -32,7 +32,7 @@ class Groups:
     def parts(
         self, chain: Chain, select: exp.Select, items: list[exp.Expr], group: exp.Group | None
     ) -> tuple[dict[str, yaml.Node], tuple[str, ...]]:
-        """Return the settings of the window for GROUP BY, and its fields."""
+        """Return the settings of the window stream for GROUP BY, and the fields of its rows."""
         (grouped,) = self.script.parts(group, "GROUP BY", "expressions") if group else ([],)
         at = self.script.start(group or select)
         bounds = [column.name for column in grouped if _is_bound(column)]
@@ -71,9 +71,9 @@ class Groups:
         return parts | {"aggregate": aggregates}, (*BOUNDS, *names, *(key.value for key, _ in aggregates.value))
 
     def _find_item(self, key: exp.Expr, items: list[exp.Expr], chain: Chain) -> exp.Expr:
-        """Return the item of SELECT that equals an expression of GROUP BY, or has its name."""
+        """Return the SELECT item that a GROUP BY key refers to; refuse a key that SELECT does not have."""
         if isinstance(key, exp.Literal):
-            self.script.refuse(key, "GROUP BY has names and expressions, not numbers of columns")
+            self.script.refuse(key, "GROUP BY takes names and expressions, not the numbers of columns")
         column = self.names.resolve(key, chain.scope) if isinstance(key, exp.Column) else None
         is_input = column is not None and column in chain.base.fields
         for item in items:
@@ -90,7 +90,7 @@ class Groups:
         return self.script.refuse(key, msg)
 
     def _keeps_bound(self, item: exp.Expr, chain: Chain) -> bool:
-        """Return whether an item is a bound of the window, under its own name."""
+        """Return True if an item is a bound of the window; refuse it if it is renamed."""
         expression = item.this if isinstance(item, exp.Alias) else item
         if not _is_bound(expression) or chain.window is None:
             return False
@@ -100,7 +100,7 @@ class Groups:
 
     def _item_name(self, item: exp.Expr) -> str:
         if isinstance(item, exp.Star) or item.is_star:
-            self.script.refuse(item, "SELECT with GROUP BY names keys and aggregates, and has no *")
+            self.script.refuse(item, "SELECT with GROUP BY takes keys and aggregates, not *")
         if not item.alias_or_name:
             self.script.refuse(item, "give this a name: AS ...")
         if isinstance(item, exp.Column):
@@ -108,7 +108,7 @@ class Groups:
         return str(item.alias_or_name)
 
     def _aggregate(self, item: exp.Expr, chain: Chain) -> str:
-        """Translate an item to an aggregate, or a formula over other results."""
+        """Translate a SELECT item to the text of an aggregate, or of a formula over other results."""
         expression = item.this
         condition = None
         if isinstance(expression, exp.Filter):
@@ -121,7 +121,10 @@ class Groups:
         end = call.meta.get(CALL_END, end)
         if begin is None or not self._calls_aggregate(call, start):
             known = ", ".join(NAMES)
-            msg = f"this is not a single aggregate; give each a name, and compute with the names: {known}"
+            msg = (
+                "this is not a single aggregate; give each aggregate a name, and compute with the names. "
+                f"Aggregates are {known}"
+            )
             self.script.refuse(item, msg)
         inner = self.names.text(start, end, expression, chain.scope)
         name, arguments = begin[1].lower(), inner[inner.index("(") + 1 : inner.rindex(")")]
@@ -162,7 +165,7 @@ class Groups:
             msg = f"sessions have a key: write SESSION(TABLE {chain.base.name} PARTITION BY ({', '.join(key)}), ...)"
             self.script.refuse(window, msg if key else "SESSION has PARTITION BY, but GROUP BY does not have that key")
         if kind != "SESSION" and partition:
-            self.script.refuse(window, f"{kind} has no PARTITION BY: GROUP BY has the key")
+            self.script.refuse(window, f"{kind} takes no PARTITION BY: the key is in GROUP BY")
         made = self.nodes.mapping(at)
         for name, size in zip(names, sizes, strict=False):
             here = self.script.start(size)

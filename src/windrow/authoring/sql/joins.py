@@ -1,4 +1,4 @@
-"""Joins: the key and the time bounds of ON, and the names of the columns of pairs."""
+"""Translate joins: the key and time bounds in ON, and the column names of the result."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Joins:
         self.script, self.nodes, self.names = script, nodes, names
 
     def step(self, chain: Chain, join: exp.Join, right: Stream, alias: str) -> tuple[str, dict[str, yaml.Node]]:
-        """Translate a join to `join` or `lookup` with its settings; add its columns to the scope."""
+        """Translate a join to a step, `join` or `lookup`, with its settings, and add its columns to the scope."""
         table, on, using, side, _ = self.script.parts(join, "JOIN", "this", "on", "using", "side", "kind")
         version = table.args.get("version")
         how = (side or "inner").lower()
@@ -36,7 +36,7 @@ class Joins:
         if version is not None:
             self._version(chain, version, how)
             if bounds:
-                self.script.refuse(join, "a join FOR SYSTEM_TIME AS OF has only equal keys in ON")
+                self.script.refuse(join, "ON of a join FOR SYSTEM_TIME AS OF takes only equal keys")
         elif bounds:
             settings |= self._span(join, bounds)
         elif not (right.is_table and chain.base.is_table):
@@ -51,7 +51,7 @@ class Joins:
         return suffix, parts | {f"{suffix}.{name}": self.nodes.text(text, at) for name, text in settings.items()}
 
     def _refuse_third(self, chain: Chain, right: Relation, pairs: dict[str, str], table: exp.Expr) -> None:
-        """Refuse a column whose name with `_right` an earlier join has used."""
+        """Refuse a column whose name is taken, with the suffix `_right` as well, by columns of earlier joins."""
         taken = {field.lower() for field in chain.base.fields}
         for name in right.names:
             if name not in pairs.values() and name.lower() in taken and f"{name}_right".lower() in taken:
@@ -64,7 +64,10 @@ class Joins:
     def _add_right(
         self, chain: Chain, right: Relation, pairs: dict[str, str], how: str, *, is_pair: bool, is_table: bool
     ) -> None:
-        """Add the right columns: keys have their left names, other names that are taken get the suffix `_right`."""
+        """Add the columns of the right side to the chain.
+
+        Key columns get the names of the left side. Other columns whose names are taken get the suffix `_right`.
+        """
         base = chain.base
         keys = {right_name: left_name for left_name, right_name in pairs.items()}
         taken = {field.lower() for field in base.fields}
@@ -110,7 +113,10 @@ class Joins:
         on: exp.Expr | None,
         using: list[exp.Expr] | None,
     ) -> tuple[dict[str, str], list[tuple[str, int]]]:
-        """Return the key by its left and right names, and the bounds of t(right) - t(left) as text and sign."""
+        """Map each left key column to its right key column, and return the time bounds as well.
+
+        A bound limits t(right) - t(left). It is a signed duration with 1 for a lower or -1 for an upper bound.
+        """
         if using:
             return {column.name: column.name for column in using}, []
         pairs: dict[str, str] = {}
@@ -135,7 +141,7 @@ class Joins:
                     bounds.append(self._bound(chain, right, time, other, -1))
                 case _:
                     msg = (
-                        "ON has equal columns, and time bounds with BETWEEN, <= or >=, joined by AND; "
+                        "ON takes equal columns, and time bounds with BETWEEN, <= or >=, combined with AND; "
                         "move other conditions to WHERE (equivalent for an inner join)"
                     )
                     self.script.refuse(condition, msg)
@@ -149,14 +155,19 @@ class Joins:
         left = any(column.name in relation.names for relation in chain.scope)
         if left and column.name in right.names:
             self.script.refuse(
-                column, f"{column.name} is on both sides: write {right.alias}.{column.name}, or the other"
+                column,
+                f"{column.name} is a column of both sides: write {right.alias}.{column.name}, "
+                "or the column of the other side",
             )
         return not left and column.name in right.names
 
     def _bound(
         self, chain: Chain, right: Relation, column: exp.Column, other: exp.Expr, sign: int
     ) -> tuple[str, int, exp.Expr]:
-        """Return a bound of t(right) - t(left) as a signed duration, with 1 for a lower and -1 for an upper bound."""
+        """Return a bound of t(right) - t(left): a signed duration, the kind of bound, and the expression of the bound.
+
+        The kind is 1 for a lower bound and -1 for an upper bound.
+        """
         ahead, base = "", other
         if isinstance(other, exp.Add | exp.Sub) and isinstance(other.expression, exp.Interval):
             ahead = ("-" if isinstance(other, exp.Sub) else "") + duration(self.script, other.expression)
@@ -175,13 +186,14 @@ class Joins:
         return ahead, sign, other
 
     def _span(self, join: exp.Join, bounds: list[tuple[str, int]]) -> dict[str, str]:
-        """Return `before` and `after`, or one of them, for two bounds."""
+        """Translate a lower and an upper bound to `before`, `after` or both."""
         low, high = ([text for text, sign in bounds if sign == side] for side in (1, -1))
         if len(low) != 1 or len(high) != 1:
             self.script.refuse(join, "a join of streams needs one lower and one upper time bound")
         if (low[0] and not low[0].startswith("-")) or high[0].startswith("-"):
             msg = (
-                "the interval of a join includes the time of the left record: a lower bound has no +, an upper one no -"
+                "the interval of a join must include the time of the left record: "
+                "the lower bound cannot have +, and the upper bound cannot have -"
             )
             self.script.refuse(join, msg)
         before, after = low[0].removeprefix("-"), high[0] or ("" if low[0] else "0s")

@@ -1,4 +1,4 @@
-"""Names in a query: the relations of FROM, and expressions with the names of columns in the stream."""
+"""Resolve names in a query: the relations of FROM, and the columns in expressions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PLAIN = re.compile(r"[A-Za-z_]\w*")
 
 @dataclass(frozen=True)
 class Stream:
-    """A stream with its fields, and the field with its event time, if there is one."""
+    """A stream with its fields; `time` is the field with the event time, or None."""
 
     name: str
     fields: tuple[str, ...]
@@ -33,7 +33,10 @@ class Stream:
 
 @dataclass(frozen=True)
 class Relation:
-    """A table of FROM: its columns, by the names in the query, and `barred` columns with the reason."""
+    """A relation of FROM.
+
+    `names` maps its columns to fields of the stream. `barred` maps columns that the query must not use to the reason.
+    """
 
     alias: str
     names: dict[str, str]
@@ -43,7 +46,7 @@ class Relation:
 
 @dataclass
 class Chain:
-    """The steps of a SELECT so far, with the input of the next step and the names of its columns."""
+    """The steps of a SELECT so far; `base` is the input of the next step, and `scope` has the relations in scope."""
 
     name: str
     options: Options
@@ -69,12 +72,12 @@ class Names:
         self.script, self.nodes = script, nodes
 
     def rewrite(self, node: exp.Expr, scope: list[Relation]) -> yaml.ScalarNode:
-        """Return the text of an expression, with the names of its columns in the stream."""
+        """Return a scalar node with the text of an expression, its columns replaced by the fields of the stream."""
         start, end = node.meta[SPAN]
         return self.nodes.text(self.text(start, end, node, scope), start)
 
     def text(self, start: int, end: int, node: exp.Expr, scope: list[Relation]) -> str:
-        """Return the text between two positions, with the names of a node's columns in the stream."""
+        """Return the text between two positions, with the columns of a node replaced by the fields of the stream."""
         edits = []
         for part in node.walk():
             if isinstance(part, exp.Subquery | exp.Select | exp.Window):
@@ -94,7 +97,7 @@ class Names:
         return text + self.script.text[at:end]
 
     def resolve(self, column: exp.Expr, scope: list[Relation]) -> str:
-        """Return the name of a column in the stream; refuse an unknown or ambiguous column."""
+        """Return the field of the stream for a column; refuse an unknown or ambiguous column."""
         if not isinstance(column, exp.Column):
             self.script.refuse(column, "give the name of a column")
         if column.args.get("db"):
@@ -119,7 +122,7 @@ class Names:
         return found[0].names[name] if found else name
 
     def refuse_taken(self, item: exp.Expr, name: str, selected: Sequence[str], fields: Sequence[str]) -> None:
-        """Refuse an item with the name of another item, or of another column of FROM."""
+        """Refuse an item if its name is the name of another item, or of another column of FROM."""
         at = item.args.get("alias") or item
         if name.lower() in map(str.lower, selected):
             msg = f"two columns of this SELECT are called {name}: give one of them another name, AS ..."
@@ -132,25 +135,25 @@ class Names:
             self.script.refuse(at, msg)
 
     def is_time(self, scope: list[Relation], column: exp.Column, time: str | None) -> bool:
-        """Return whether a column is the event time, which is in the field `time`."""
+        """Return True if a column is the event time; `time` is the field that holds it, or None."""
         if column.name == ROWTIME and all(ROWTIME not in relation.names for relation in scope):
             return column.table in {"", *(relation.alias for relation in scope)}
         return time is not None and self.resolve(column, scope) == time
 
     def column_name(self, node: exp.Expr) -> str:
-        """Return the name of a column without a relation."""
+        """Return the name of a column that is written without a relation; refuse anything else."""
         if not isinstance(node, exp.Column) or node.table:
             self.script.refuse(node, "give the name of a column")
         return str(node.name)
 
 
 def whole(stream: Stream, alias: str) -> Relation:
-    """Return a stream as a relation with all its fields as columns."""
+    """Return a relation that has a column for each field of a stream."""
     return Relation(alias, {field: field for field in stream.fields}, stream.time)
 
 
 def conjuncts(node: exp.Expr) -> Iterator[exp.Expr]:
-    """Yield the operands of AND."""
+    """Yield the conditions that AND combines."""
     if isinstance(node, exp.And):
         yield from conjuncts(node.this)
         yield from conjuncts(node.expression)
@@ -159,7 +162,7 @@ def conjuncts(node: exp.Expr) -> Iterator[exp.Expr]:
 
 
 def duration(script: Script, node: exp.Expr) -> str:
-    """Return an INTERVAL as a duration."""
+    """Translate an INTERVAL to a duration such as ``10m``; refuse other expressions."""
     unit = None
     if isinstance(node, exp.Interval) and isinstance(node.this, exp.Literal) and isinstance(node.unit, exp.Var):
         unit = _UNITS.get(node.unit.name.upper().removesuffix("S"))

@@ -1,4 +1,4 @@
-"""YAML nodes for parts of an SQL text, with their positions in it."""
+"""Build YAML nodes for parts of an SQL text. The nodes have the positions of these parts."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ _STR, _MAP, _SEQ = "tag:yaml.org,2002:str", "tag:yaml.org,2002:map", "tag:yaml.o
 
 @dataclass(frozen=True)
 class Nodes:
-    """Makes the nodes of one script."""
+    """Builds the YAML nodes of one script; `at` is a position in its text."""
 
     script: Script
 
     def mark(self, at: int) -> SqlMark:
-        """Return the mark of a position."""
+        """Return the YAML mark for a position in the text."""
         return SqlMark(self.script.file, at, *self.script.line_and_column(at), None, 0)
 
     def text(self, value: str, at: int) -> yaml.ScalarNode:
-        """Return a text."""
+        """Return a scalar node with a text."""
         return yaml.ScalarNode(_STR, value, self.mark(at), self.mark(at))
 
     def texts(self, values: Iterable[str], at: int) -> yaml.SequenceNode:
-        """Return a list of texts."""
+        """Return a sequence node with several texts."""
         return yaml.SequenceNode(_SEQ, [self.text(value, at) for value in values], self.mark(at), self.mark(at))
 
     def mapping(self, at: int) -> yaml.MappingNode:
-        """Return an empty mapping."""
+        """Return an empty mapping node."""
         return yaml.MappingNode(_MAP, [], self.mark(at), self.mark(at))
 
     def option(self, value: str, at: int) -> yaml.Node:
-        """Return the value of an option: YAML if it begins like a list or mapping, else text."""
+        """Return the value of an option: a list or mapping is parsed as YAML, anything else is text."""
         if not value.lstrip().startswith(("[", "{")):
             return self.text(value, at)
         try:
@@ -46,7 +46,7 @@ class Nodes:
             raise PipelineError(exc.message.replace("the file", "this value"), self.script.place(at)) from exc
 
     def put(self, root: yaml.MappingNode, path: Sequence[str], value: yaml.Node, at: int) -> None:
-        """Put a value at a path of keys, creating mappings as needed."""
+        """Set the value at a path of keys, creating the mappings on the way."""
         key, *rest = path
         if not rest:
             root.value.append((self.text(key, at), value))
@@ -61,7 +61,7 @@ class Nodes:
         self.put(inner, rest, value, at)
 
     def _place(self, node: yaml.Node, at: int) -> yaml.Node:
-        """Set the position of all nodes of a value."""
+        """Set the position of a node and all nodes below it."""
         node.start_mark = node.end_mark = self.mark(at)
         for item in node.value if isinstance(node, yaml.CollectionNode) else ():
             for part in item if isinstance(item, tuple) else (item,):
@@ -70,5 +70,5 @@ class Nodes:
 
 
 def key_of(node: yaml.MappingNode, key: str) -> yaml.Node | None:
-    """Return the value of a key of a mapping, or None."""
+    """Return the value of a key in a mapping node, or None."""
     return next((value for name, value in node.value if name.value == key), None)

@@ -1,7 +1,7 @@
-"""Queries as streams of a graph: a SELECT is a chain of joins, a deduplication, a window and a selection.
+"""Translate queries to streams of a graph: a SELECT is a chain of joins, a deduplication, a window and a selection.
 
 Each step of the chain is a stream. The last step has the name of the view, the common table expression or the output
-table; the steps before it have that name with a suffix: `NAME_join`, `NAME_where`, `NAME_window`.
+table. Earlier steps have that name with a suffix: `NAME_join`, `NAME_where`, `NAME_window`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from windrow.errors import PipelineError
 
 
 class Queries:
-    """Translates queries into `streams`; knows the tables and views defined before them."""
+    """Translates queries to nodes in `streams`, and keeps track of the tables and views defined so far."""
 
     def __init__(self, script: Script, nodes: Nodes, streams: yaml.MappingNode) -> None:
         self.script, self.nodes, self.streams = script, nodes, streams
@@ -42,14 +42,14 @@ class Queries:
         """The lines of queries by the names of their streams."""
 
     def add(self, stream: Stream, named: exp.Expr, name: str | None = None) -> None:
-        """Define a table or view."""
+        """Define a table or view for later queries; refuse a name that is already defined."""
         name = name or stream.name
         if name in self._known:
             self.script.refuse(named, f"{name} is created twice")
         self._known[name] = stream
 
     def query(self, node: exp.Expr, name: str, options: Options | None = None) -> Stream:
-        """Return the stream of a query; a new stream is named `name`."""
+        """Translate a query and return its stream; if the query needs a new stream, it is called `name`."""
         given = dict(options or {})
         outside = self._known
         try:
@@ -98,7 +98,7 @@ class Queries:
         for query, stream in zip(branches[1:], found[1:], strict=True):
             if stream.fields != found[0].fields:
                 msg = (
-                    f"this branch has the columns {', '.join(stream.fields)}, the first branch "
+                    f"this branch has the columns {', '.join(stream.fields)}, but the first branch has "
                     f"{', '.join(found[0].fields)}: give all branches the same names in the same order"
                 )
                 self.script.refuse(query, msg)
@@ -146,7 +146,7 @@ class Queries:
         return self._finish(chain, node, *self._project(chain, items, where, conditions))
 
     def _refuse_inner_bounds(self, chain: Chain, nodes: list[exp.Expr]) -> None:
-        """Refuse bounds of inner windows in expressions that may mean the bounds of the window itself."""
+        """Refuse window bounds of the input in expressions; they could be taken for the bounds of this window."""
         if chain.window is None:
             return
         bounds = set(BOUNDS) & set(chain.base.fields)
@@ -163,11 +163,11 @@ class Queries:
 
     def _having(self, chain: Chain, having: exp.Having) -> None:
         if having.find(exp.AggFunc):
-            self.script.refuse(having, "HAVING names results: SELECT count(*) AS n ... HAVING n > 1")
+            self.script.refuse(having, "HAVING takes the names of results: SELECT count(*) AS n ... HAVING n > 1")
         self._step(chain, "having", {"where": self.names.rewrite(having.this, UNNAMED)})
 
     def _finish(self, chain: Chain, node: exp.Expr, fields: tuple[str, ...], time: str | None) -> Stream:
-        """Add the steps to the streams: each reads the step before it, and the last has the name of the query."""
+        """Add the steps to the streams. Each step reads the previous one, and the last has the name of the query."""
         if not chain.steps:
             return chain.base
         taken = chain.base.name
@@ -180,12 +180,12 @@ class Queries:
         return Stream(chain.name, fields, time)
 
     def _take_name(self, node: exp.Expr, name: str) -> None:
-        """Refuse a query if its name, or the name of one of its steps, is taken."""
+        """Reserve the name of a query or of one of its steps; refuse the query if the name is taken."""
         at = self.script.start(node)
         line = self.script.place(at).line
         if name in self._lines:
             msg = (
-                f"the query on line {self._lines[name]} has the name {name} too: each view, common table expression, "
+                f"the query on line {self._lines[name]} also has the name {name}: each view, common table expression, "
                 "query of FROM and step of these (NAME_where) is a stream with a unique name"
             )
             self.script.refuse(node, msg)
@@ -215,7 +215,7 @@ class Queries:
         return chain, conditions
 
     def _relation(self, source: exp.Expr, name: str) -> tuple[WindowTable | None, Stream, str]:
-        """Return the window, if any, the stream and the alias of an item of FROM or JOIN."""
+        """Return the window (or None), the stream and the alias of a relation in FROM or JOIN."""
         match source:
             case exp.Subquery():
                 inner, alias = self.script.parts(source, "a query in FROM", "this", "alias")
@@ -229,7 +229,7 @@ class Queries:
                     if stream.time is None and ROWTIME in stream.fields:
                         msg = (
                             f"the event time of {stream.name} is not one of its columns, and its column rowtime is "
-                            f"another one: select the event time in {stream.name}, or rename that column"
+                            f"a different one: select the event time in {stream.name}, or rename that column"
                         )
                         self.script.refuse(window.args["descriptor"], msg)
                     meant = stream.time or ROWTIME
@@ -252,11 +252,13 @@ class Queries:
         name, _, _ = self.script.parts(table, "a table in FROM", "this", "alias", "version")
         if name.name not in self._known:
             known = ", ".join(self._known) or "none"
-            self.script.refuse(table, f"there is no table or view {name.name!r} before this; there is {known}")
+            self.script.refuse(
+                table, f"there is no table or view {name.name!r} before this; the tables and views are {known}"
+            )
         return self._known[name.name]
 
     def _right(self, chain: Chain, join: exp.Join) -> tuple[Stream, str]:
-        """Return the right side of a join, and its alias."""
+        """Return the stream and the alias of the right side of a join."""
         kind = (join.args.get("kind") or "").upper()
         if kind not in {"", "INNER", "OUTER"} or not (join.args.get("on") or join.args.get("using")):
             msg = f"a join is [INNER], LEFT, RIGHT or FULL JOIN ... ON, not {kind or 'a list of tables'}"
@@ -272,7 +274,7 @@ class Queries:
     def _numbered_rows(
         self, source: exp.Subquery, row: exp.Alias, name: str, options: Options, conditions: list[exp.Expr]
     ) -> tuple[Chain, list[exp.Expr]]:
-        """Translate a query with ROW_NUMBER in FROM, for which WHERE selects the number 1."""
+        """Translate a query in FROM that computes ROW_NUMBER, from which WHERE selects the rows with number 1."""
         first = next((condition for condition in conditions if _is_one(condition, row.alias)), None)
         if first is None:
             self.script.refuse(
@@ -292,7 +294,7 @@ class Queries:
         return chain, [condition for condition in conditions if condition is not first]
 
     def _first_row(self, condition: exp.Expr) -> tuple[list[exp.Expr], exp.Expr]:
-        """Return the columns of PARTITION BY in ``ROW_NUMBER() OVER (...) = 1``, and the window function."""
+        """Return the PARTITION BY columns and the window function of ``ROW_NUMBER() OVER (...) = 1``."""
         window = condition.this if isinstance(condition, exp.EQ) else condition
         is_number = isinstance(window, exp.Window) and isinstance(window.this, exp.RowNumber)
         if not is_number or condition.expression.name != "1":
@@ -313,19 +315,19 @@ class Queries:
         ):
             msg = (
                 "write ROW_NUMBER() OVER (PARTITION BY ... ORDER BY PROCTIME()) = 1: the first copy in the order of "
-                "watermarks is kept; the first or last by another order is only known when no more copies can come. "
-                "For the last row of a key give the table PRIMARY KEY (...) NOT ENFORCED"
+                "watermarks is kept; the first or last in a different order is known only when no more copies "
+                "can arrive. For the last row of a key give the table PRIMARY KEY (...) NOT ENFORCED"
             )
             self.script.refuse(order or window, msg)
         if not by:
             self.script.refuse(window, "ROW_NUMBER needs PARTITION BY: the columns that identify copies")
         for column in by:
             if not isinstance(column, exp.Column):
-                self.script.refuse(column, "PARTITION BY names columns here; compute others in a view first")
+                self.script.refuse(column, "PARTITION BY takes only columns here; compute others in a view first")
         return by, window
 
     def _selected_name(self, column: exp.Expr, items: list[exp.Expr]) -> str:
-        """Return the name in SELECT of a column of FROM that its PARTITION BY names."""
+        """Return the name that SELECT gives to a column used in PARTITION BY; refuse a column that is not selected."""
         for item in items:
             expression = item.this if isinstance(item, exp.Alias) else item
             if (
@@ -356,7 +358,7 @@ class Queries:
     def _project(
         self, chain: Chain, items: list[exp.Expr], where: exp.Where | None, conditions: list[exp.Expr]
     ) -> tuple[tuple[str, ...], str | None]:
-        """Add the selection of SELECT and WHERE, unless it changes nothing; return its fields and its event time."""
+        """Add a step for SELECT and WHERE unless it would change nothing; return its fields and its event time."""
         base, at = chain.base, self.script.start(items[0])
         parts: dict[str, yaml.Node] = {}
         if conditions and where:
@@ -365,9 +367,9 @@ class Queries:
         if is_all:
             self.script.parts(items[0], "*")
             if chain.is_joined:
-                self.script.refuse(items[0], "name the columns: both sides of a join have the key")
+                self.script.refuse(items[0], "list the columns: both sides of a join have the key")
             if chain.scope[0].barred:
-                self.script.refuse(items[0], "name the columns: * includes the row number")
+                self.script.refuse(items[0], "list the columns: * includes the row number")
         kept: list[tuple[str, str | None]] = [(field, field) for field in base.fields] if is_all else []
         derived = self.nodes.mapping(at)
         for item in items[1:] if is_all else items:
@@ -388,10 +390,10 @@ class Queries:
         return fields, base.time if same else next(iter(times), None)
 
     def _translate_item(self, chain: Chain, item: exp.Expr) -> tuple[str, yaml.ScalarNode, str | None]:
-        """Return the name of an item of SELECT, its expression, and the field that it only renames, or None."""
+        """Return the name and the expression of a SELECT item, and the field that it selects unchanged, or None."""
         expression = item.this if isinstance(item, exp.Alias) else item
         if expression.is_star:
-            self.script.refuse(item, "name the columns: * can only be the first item, without a relation")
+            self.script.refuse(item, "list the columns: * can only be the first item, without a relation")
         name = item.alias_or_name
         if not name:
             self.script.refuse(item, "give this a name: AS ...")
@@ -402,7 +404,7 @@ class Queries:
         return name, self.names.rewrite(expression, chain.scope), plain
 
     def _key_of_both(self, expression: exp.Expr, chain: Chain) -> str | None:
-        """Return the key of a full join for ``COALESCE(a.id, b.id)`` of its two sides; else None."""
+        """Return the key field for ``COALESCE(a.id, b.id)`` over both sides of a full join, or None."""
         if not isinstance(expression, exp.Coalesce):
             return None
         columns = [expression.this, *expression.expressions]
@@ -441,7 +443,7 @@ def _owner(option: str) -> str:
 
 
 def _branches(node: exp.Expr) -> Iterator[exp.Expr]:
-    """Yield the branches of nested UNION ALL; another union is a branch itself."""
+    """Yield the branches of nested UNION ALLs; a UNION without ALL counts as one branch."""
     if isinstance(node, exp.Union) and not node.args.get("distinct"):
         yield from _branches(node.this)
         yield from _branches(node.expression)
@@ -450,7 +452,7 @@ def _branches(node: exp.Expr) -> Iterator[exp.Expr]:
 
 
 def _numbered(query: exp.Expr) -> exp.Alias | None:
-    """Return the item of a query with a window function, or None."""
+    """Return the first SELECT item with a window function and an alias, or None."""
     items = query.expressions if isinstance(query, exp.Select) else ()
     return next((item for item in items if isinstance(item, exp.Alias) and isinstance(item.this, exp.Window)), None)
 

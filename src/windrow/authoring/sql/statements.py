@@ -1,7 +1,7 @@
-"""The statements of a pipeline in SQL: input and output tables, views, INSERTs and settings.
+"""Translate the statements of a pipeline in SQL: input and output tables, views, INSERTs and settings.
 
-They are translated to the document of a graph, with `sources`, `streams` and `sinks`; or of a short form, if the only
-INSERT is a window over the only table. Options set the keys of the YAML with their names.
+The result is the document of a graph, with `sources`, `streams` and `sinks`. It is the document of a short form if the
+only INSERT is a window over the only table. Options set the YAML keys with the same names.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _TYPE_HINT = (
 
 
 def compose_sql(text: str, file: str) -> YamlNode:
-    """Translate a pipeline in SQL to the document of a YAML file; raise PipelineError, with the place."""
+    """Translate a pipeline in SQL to the document of a YAML file; raise PipelineError, with line and column."""
     script = Script(text, file)
     statements = script.parse()
     if not statements:
@@ -49,7 +49,7 @@ def compose_sql(text: str, file: str) -> YamlNode:
 
 
 class _Statements:
-    """Translates statements into the document."""
+    """Translates the statements of one script to a document."""
 
     def __init__(self, script: Script) -> None:
         self.script, self.nodes = script, Nodes(script)
@@ -168,7 +168,7 @@ class _Statements:
     def _schema(
         self, source: yaml.MappingNode, decode: yaml.MappingNode, columns: list[exp.Expr]
     ) -> tuple[list[str], list[str]]:
-        """Translate the columns of a table; return their names, and the primary key."""
+        """Translate the columns of a table; return their names, and the columns of the primary key."""
         decoded: list[str] = []
         key: list[str] = []
         for column in columns:
@@ -185,7 +185,7 @@ class _Statements:
                 case exp.Identifier():
                     self.script.refuse(column, f"the column {column.name} has no type; {_TYPE_HINT}")
                 case _:
-                    msg = "an input table has columns, WATERMARK FOR and PRIMARY KEY (...), not this"
+                    msg = "an input table has only columns, WATERMARK FOR and PRIMARY KEY (...)"
                     self.script.refuse(column, msg)
         return decoded, key
 
@@ -261,7 +261,9 @@ class _Statements:
                     decode.value[index] = (key, made)
                 self.nodes.put(decode.value[index][1], rest, value, at)
                 return
-        msg = f"{option!r} does not name a column of the table: write 'decode.COLUMN.alias', '.path' or '.tombstones'"
+        msg = (
+            f"{option!r} does not refer to a column of the table: write 'decode.COLUMN.alias', '.path' or '.tombstones'"
+        )
         raise PipelineError(msg, self.script.place(at))
 
     def _view(self, create: exp.Create) -> None:
@@ -280,8 +282,8 @@ class _Statements:
         at = self.script.start(named)
         if name not in self.outputs:
             msg = (
-                f"there is no output table {name!r}, or it is written twice: CREATE TABLE {name} WITH ('connector' = "
-                "'sqlite', ...) has no columns, because it gets those of the query, and only one INSERT"
+                f"there is no output table {name!r}, or an INSERT before this writes it: each output table has one "
+                f"INSERT, and is created without columns, CREATE TABLE {name} WITH ('connector' = 'sqlite', ...)"
             )
             self.script.refuse(named, msg)
         create = self.outputs.pop(name)
@@ -302,7 +304,7 @@ class _Statements:
         self.nodes.put(self.sinks, [f"to_{name}"], sink, at)
 
     def _single(self) -> yaml.MappingNode | None:
-        """Return the document as a short form if the only stream is a window over the only table; else None."""
+        """Return the document as a short form if the only stream is a window over the only table, or None."""
         if not len(self.sources.value) == len(self.streams.value) == len(self.sinks.value) == 1:
             return None
         (key, source), (_, stream), (_, sink) = (node.value[0] for node in (self.sources, self.streams, self.sinks))
@@ -324,5 +326,5 @@ def _is_table(statement: exp.Expr) -> TypeGuard[exp.Create]:
 
 
 def _path(option: str) -> list[str]:
-    """Return the path of an option of a connector; names of the client's own options have dots."""
+    """Split an option of a connector into a path of keys; the names of the client's own options may contain dots."""
     return option.split(".", 1) if option.startswith("options.") else option.split(".")

@@ -1,7 +1,7 @@
-"""The SQL dialect of pipelines for sqlglot: that of DuckDB, with the windows, watermarks and settings of Flink.
+"""The SQL dialect of pipelines for sqlglot: DuckDB's SQL with Flink's windows, watermarks and settings.
 
-The trees have the positions of names, as always in sqlglot, and also of expressions, so that these are passed on as
-written. `Script` returns the place of each part in the text, and refuses parts that are not translated.
+sqlglot records the positions of names. This dialect also records those of expressions, so that they can be passed on
+exactly as written. `Script` maps each part to its place in the text, and refuses parts that are not translated.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ SPAN, CALL_END, STATEMENT = "span", "call_end", "statement"
 
 
 class WindowTable(exp.Expression):
-    """``TUMBLE(TABLE this PARTITION BY partition, DESCRIPTOR(descriptor), expressions)``."""
+    """A window in FROM: ``TUMBLE(TABLE this PARTITION BY partition, DESCRIPTOR(descriptor), expressions)``."""
 
     arg_types = {"this": True, "kind": True, "partition": False, "descriptor": True, "expressions": True}  # noqa: RUF012
 
 
 class Setting(exp.Expression):
-    """``SET 'this' = 'expression'``."""
+    """A setting: ``SET 'this' = 'expression'``."""
 
     arg_types = {"this": True, "expression": True}  # noqa: RUF012
 
@@ -40,7 +40,7 @@ _WINDOWS = ("TUMBLE", "HOP", "CUMULATE", "SESSION")
 
 
 class _Dialect(DuckDB):
-    """DuckDB's SQL, which windrow uses for expressions, with Flink's clauses for streams."""
+    """DuckDB's SQL, which windrow uses for expressions, with the clauses that Flink adds for streams."""
 
     class Tokenizer(DuckDB.Tokenizer):
         IDENTIFIERS = ['"', "`"]  # noqa: RUF012 - sqlglot's form
@@ -68,7 +68,7 @@ class _Dialect(DuckDB):
             return made
 
         def _warn_unsupported(self) -> None:
-            """Log nothing: `_parse_as_command` raises an error."""
+            """Do not log anything, because `_parse_as_command` raises an error."""
 
         def _window_table(self, kind: str) -> exp.Expr:
             start = self._prev
@@ -134,13 +134,13 @@ _OPEN_QUOTE = re.compile(r"Missing .+ from \d+:(\d+)")
 
 @dataclass(frozen=True)
 class Script:
-    """The text of an SQL file; `file` is its name."""
+    """The text and the name of an SQL file."""
 
     text: str
     file: str
 
     def parse(self) -> list[exp.Expr]:
-        """Return the trees of the statements; raise PipelineError, with the place, if the text is not SQL."""
+        """Return the syntax trees of the statements; raise PipelineError, with line and column, for invalid SQL."""
         try:
             tokens = _Dialect().tokenize(self.text)
             parsed = _Dialect().parser().parse(tokens, self.text)
@@ -172,26 +172,26 @@ class Script:
         return [0, *(match.end() for match in re.finditer("\n", self.text))]
 
     def line_and_column(self, at: int) -> tuple[int, int]:
-        """Return the line and the column of a position, from 0."""
+        """Return the line and column of a position, both counted from 0."""
         line = bisect.bisect_right(self._lines, at) - 1
         return line, at - self._lines[line]
 
     def place(self, at: int) -> Place:
-        """Return the place of a position."""
+        """Return the file, line and column of a position."""
         line, column = self.line_and_column(at)
         return Place(self.file, line + 1, column + 1)
 
     def start(self, node: exp.Expr) -> int:
-        """Return the start of a node: the least known position of its parts, else the start of its parent."""
+        """Return where a node starts: the least known position of its parts, or else the start of its parent."""
         found = [at for part in node.walk() if (at := _start(part)) is not None]
         return min(found) if found else self.start(node.parent) if node.parent else 0
 
     def refuse(self, node: exp.Expr, message: str) -> NoReturn:
-        """Raise PipelineError about a node."""
+        """Raise PipelineError with a message about a node, and its place."""
         raise PipelineError(message, self.place(self.start(node)))
 
     def parts(self, node: exp.Expr, of: str, *known: str) -> list[Any]:
-        """Return the `known` parts of a node, None for missing ones; refuse the node if it has any other part."""
+        """Return the `known` arguments of a node, or None for missing ones; refuse the node if it has others."""
         for name, value in node.args.items():
             if name not in known and not _is_empty(value):
                 near = value[0] if isinstance(value, list) else value
@@ -204,7 +204,7 @@ class Script:
         return [node.args.get(name) or None for name in known]
 
     def source_text(self, node: exp.Expr) -> str:
-        """Return the text of a node."""
+        """Return the text of a node as written."""
         start, end = node.meta[SPAN]
         return self.text[start:end]
 
@@ -237,9 +237,9 @@ _CLAUSES = {
 }
 _INSTEAD = {
     "order": "a stream has no end at which it could be sorted; sort the rows when you read the table",
-    "limit": "a stream has no end; in YAML an aggregate top_k_by keeps the greatest",
+    "limit": "a stream has no end; in YAML, the aggregate top_k_by keeps the greatest values",
     "distinct": "for copies of a record, use ROW_NUMBER() OVER (PARTITION BY id ORDER BY PROCTIME()) = 1",
-    "sample": "in YAML, sample takes each n-th record of a key",
+    "sample": "in YAML, sample takes every nth record of each key",
     "laterals": "for the elements of an array, use flat_map: ARRAY in YAML",
 }
 

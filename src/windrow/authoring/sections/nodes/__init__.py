@@ -1,4 +1,4 @@
-"""The kinds of streams that are not results: each has its keys, checks and words in a file of its own."""
+"""The kinds of streams that are not results, with a module for the keys, checks and descriptions of each."""
 
 from __future__ import annotations
 

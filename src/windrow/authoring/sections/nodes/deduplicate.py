@@ -1,4 +1,4 @@
-"""Deduplications: the first record of those with the same fields, within a span of event time."""
+"""Deduplications: only the first of several records with the same key fields within a span of event time is kept."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _KEYS = settings(
     Key(
         "scope",
         choice("stream", "partition"),
-        "with `partition`, all copies of a record are in the same partition of the log, so no record waits for other "
-        "partitions.",
+        "`partition` states that all copies of a record are in the same partition of the log. Then no record waits for "
+        "other partitions.",
         default="stream",
     ),
 )

@@ -1,4 +1,4 @@
-"""Flat maps: a record for each element of an array."""
+"""Flat maps: each element of an array becomes a record."""
 
 from __future__ import annotations
 

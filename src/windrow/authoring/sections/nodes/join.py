@@ -1,4 +1,4 @@
-"""Joins: pairs of records that are near each other in event time, or of the rows of two tables."""
+"""Joins: pairs of records that are close to each other in event time, or pairs of rows of two tables."""
 
 from __future__ import annotations
 
@@ -74,10 +74,10 @@ def _words(graph: m.Graph, node: m.JoinNode | m.TableJoinNode) -> Mapping[str, s
 
 
 def _pairs(node: m.JoinNode | m.TableJoinNode) -> str:
-    """Return which records are pairs, and which are emitted without a partner."""
+    """Describe which records form pairs, and which are emitted without a partner."""
     outer = {"left": [node.left], "right": [node.right], "full": [node.left, node.right]}.get(node.how, [])
     if isinstance(node, m.TableJoinNode):
-        alone = "a row of {} without a partner is there alone"
+        alone = "a row of {} without a partner is emitted alone"
         lines = [f"pairs of rows of {node.left} and {node.right} with {pair_words(node)}"]
         return "\n".join([*lines, *(alone.format(name) for name in outer)])
     lines = [f"pairs of {node.left} and {node.right} with {pair_words(node)}"]
@@ -85,7 +85,9 @@ def _pairs(node: m.JoinNode | m.TableJoinNode) -> str:
     spans += [f"up to {m.format_duration(node.after)} after"] if node.after else []
     near = f"{' or '.join(spans)} that" if spans else "the same as that"
     lines.append(f"the event time of {node.right} is {near} of {node.left}")
-    alone = "a record of {} without a partner is emitted alone once none can be on time; a late one retracts that"
+    alone = (
+        "a record of {} without a partner is emitted alone once no partner can be on time; a late partner retracts it"
+    )
     return "\n".join([*lines, *(alone.format(name) for name in outer)])
 
 

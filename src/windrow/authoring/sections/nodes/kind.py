@@ -1,4 +1,4 @@
-"""Kinds of streams: how files have one, how it is checked and shown, and the keys that several kinds share."""
+"""The interface of a kind of stream: its syntax, checks and descriptions; and keys that several kinds share."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from windrow.expressions import Stream, is_same_type, join_sides, stream_of
 class NodeKind:
     """A kind of stream that is not a result.
 
-    Files have the keys of `section`; `marks` are those that no other kind has. `findings` checks a node, given the
-    stream that it reads. `words` are its settings as `windrow explain` shows them, by noun, and `keeps` says how long
-    its state is kept, if it has any. `label` is its text in a flowchart, and `python` the expression that makes it,
-    given those of its inputs.
+    The `section` has its keys in a file; `marks` are the keys that no other kind has. `findings` checks a node, given
+    the stream that it reads. `words` maps each noun that `windrow explain` prints to a description of the settings, and
+    `keeps` says how long state is kept, if there is any. `label` returns the text of the node in a flowchart, and
+    `python` the expression that builds the stream, given the expressions of its inputs.
     """
 
     node: type[Any] | UnionType
@@ -36,17 +36,17 @@ class NodeKind:
 
 
 def from_key(doc: str = "the source or stream that it reads.", field: str = "input") -> Key:
-    """Return the key `from`, which names an input."""
+    """Return the key `from`, whose value is the name of an input."""
     return Key("from", TEXT, doc, required=True, field=field)
 
 
 def settings(*keys: Key) -> Section[Mapping[str, Any]]:
-    """Return the section of the settings of a kind, under its own key."""
+    """Return a section with the settings that are nested under the key of a kind."""
     return Section("", dict, keys)
 
 
 class Pairs(Spec[dict[str, str]]):
-    """Names of fields that are the same in two streams, or a mapping of left to right names."""
+    """Fields that must be equal in two streams: their common names, or a mapping of left names to right names."""
 
     called = "name, list of names, or mapping of names"
 
@@ -66,9 +66,9 @@ class Pairs(Spec[dict[str, str]]):
 
 
 def pair_findings(graph: m.Graph, node: m.AnyJoinNode, section: str) -> Iterator[Finding]:
-    """Check the key fields of both sides of a join, and the names of all fields."""
+    """Check the key fields of both sides of a join, and that the names of its fields are unique."""
     if not node.key:
-        yield error(at(node, f"{section}.by"), "is empty; name the fields that are equal in a pair")
+        yield error(at(node, f"{section}.by"), "is empty; list the fields that are equal in a pair")
     left, right = ({field.name: field for field in stream_of(graph, name).fields} for name in named_streams(node))
     for stream, names, fields in ((node.left, node.key, left), (node.right, node.right_key, right)):
         for index, name in enumerate(names):
@@ -84,22 +84,24 @@ def pair_findings(graph: m.Graph, node: m.AnyJoinNode, section: str) -> Iterator
     taken = {name.lower() for name in (*left, *right)}
     for name, renamed in join_sides(graph, node)[1].names.items():
         if name not in node.right_key and renamed != name and renamed.lower() in taken:
-            message = f"both have {name!r}, and there is a field {renamed!r} already: select or derive others before"
+            message = (
+                f"both have {name!r}, and a field {renamed!r} already exists: select or derive other fields before"
+            )
             yield error(at(node, section), message)
 
 
 def pair_words(node: m.AnyJoinNode) -> str:
-    """Describe which fields are equal."""
+    """Describe which fields are equal in a pair."""
     pairs = zip(node.key, node.right_key, strict=True)
     return ", ".join(f"the same {left}" if left == right else f"{left} = {right}" for left, right in pairs)
 
 
 def pair_parts(node: m.AnyJoinNode) -> dict[str, Any]:
-    """Return the settings of a node, with the pairs as `by`."""
+    """Return the settings of a join, with the pairs of equal fields as `by`."""
     return vars(node) | {"by": dict(zip(node.key, node.right_key, strict=True))}
 
 
 def by_python(node: m.AnyJoinNode) -> str:
-    """Return the argument `by` of the method that joins."""
+    """Return the argument `by` of the join or lookup in Python."""
     by = node.key if node.key == node.right_key else dict(zip(node.key, node.right_key, strict=True))
     return f"by={by!r}"

@@ -1,4 +1,4 @@
-"""Lookups: each record with the fields of a table's row."""
+"""Lookups: the fields of a table's row are added to each record."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ _KEYS = settings(
         "as_of",
         choice("event_time", "order"),
         "with `event_time` a record gets the row that was valid at its event time; with `order` the row that is "
-        "current when the record comes, in the order of watermarks.",
+        "current when the record is processed, in watermark order.",
         default="event_time",
     ),
     Key(
         "revise",
         DURATION,
-        "with `as_of: event_time`, how far the watermark may be past a record for a late row to replace the row that "
-        "the record got; by default the `lateness` of the table's source, or else of the record's.",
+        "with `as_of: event_time`, how far the watermark may be past a record while a late row can still replace the "
+        "row that the record got. By default, the `lateness` of the table's source, or else of the record's source.",
     ),
     Key(
         "how",
@@ -53,7 +53,7 @@ _KEYS = settings(
         "broadcast",
         FLAG,
         "with `true` every key group has the whole table, and the records are spread over all key groups, whatever "
-        "their key: for a small table in which many records look up the same row. The results are the same.",
+        "their key. Use it for a small table in which many records look up the same row. The results are the same.",
         default=False,
     ),
 )
@@ -68,7 +68,7 @@ def _findings(graph: m.Graph, node: m.LookupNode, given: Stream) -> Iterator[Fin
     if set(node.right_key) != set(table.key):
         yield error(
             at(node, "lookup.by"),
-            f"the key of the table {node.table!r} is {', '.join(table.key)}: name the fields that hold it",
+            f"the key of the table {node.table!r} is {', '.join(table.key)}: give the fields that hold it",
         )
     yield from pair_findings(graph, node, "lookup")
     if node.as_of == "order" and node.revise is not None:
@@ -83,7 +83,7 @@ def _findings(graph: m.Graph, node: m.LookupNode, given: Stream) -> Iterator[Fin
 
 
 def _broadcast(graph: m.Graph, node: m.LookupNode) -> Iterator[Finding]:
-    """Warn where a broadcast spreads nothing, or copies as much as it spreads."""
+    """Warn if broadcasting the table does not spread the work, or copies as many records as it spreads."""
     if graph.key_groups == 1:
         yield warning(at(node, "lookup.broadcast"), "there is only one key group, so nothing is spread; remove it")
     elif not _selected_from_all(graph, node.left).isdisjoint(_contained_in(graph, node.table)):
@@ -95,14 +95,14 @@ def _broadcast(graph: m.Graph, node: m.LookupNode) -> Iterator[Finding]:
 
 
 def _selected_from_all(graph: m.Graph, stream: str) -> set[str]:
-    """Return a stream and the streams above it from which its records are selected."""
+    """Return a stream, and each upstream stream from which its records are selected."""
     node = graph.producer(stream)
     is_part = isinstance(node, m.SelectNode | m.FilterNode) and len(node.inputs) == 1
     return {stream, *(_selected_from_all(graph, node.inputs[0]) if is_part else ())}
 
 
 def _contained_in(graph: m.Graph, stream: str) -> set[str]:
-    """Return a stream and the streams above it whose records it contains completely."""
+    """Return a stream, and each upstream stream whose records it contains completely."""
     node = graph.producer(stream)
     has_all = isinstance(node, m.TableNode) or (isinstance(node, m.SelectNode) and node.where is None)
     return {stream}.union(*(_contained_in(graph, name) for name in node.inputs if has_all))
@@ -111,12 +111,14 @@ def _contained_in(graph: m.Graph, stream: str) -> set[str]:
 def _words(graph: m.Graph, node: m.LookupNode) -> Mapping[str, str]:
     lines = [f"the row of {node.table} with {pair_words(node)}"]
     if node.as_of == "order":
-        lines.append("the row that is current when the record comes, in the order of watermarks; it is not replaced")
+        lines.append(
+            "the row that is current when the record is processed, in watermark order; no later row replaces it"
+        )
     else:
         lines.append("the row that was valid at the record's event time")
         revise = revise_of(graph, node)
         past = f"is {m.format_duration(revise)} past the record" if revise else "has reached the record's time"
-        lines.append(f"a row that comes until the watermark {past} replaces it")
+        lines.append(f"a row that arrives before the watermark {past} replaces it")
     alone = "has null in the fields of the table" if node.how == "left" else "is dropped"
     lines.append(f"a record without a row {alone}")
     if node.broadcast:

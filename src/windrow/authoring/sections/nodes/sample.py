@@ -1,4 +1,4 @@
-"""Samples: each n-th record of a key."""
+"""Samples: every nth record of each key."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _KEYS = settings(
     Key(
         "every",
         NUMBER,
-        "the records to take: with 10 the 10th, 20th, 30th and so on of each key, in the order of watermarks.",
+        "which records to take: with `10`, the 10th, 20th, 30th and so on of each key, in watermark order.",
         required=True,
     ),
 )
@@ -48,7 +48,7 @@ SAMPLE: Final = NodeKind(
     Section(
         "",
         lambda sample, **given: m.SampleNode("", **given, **sample),
-        (from_key(), Key("sample", _KEYS, "takes each n-th record of a key.", required=True)),
+        (from_key(), Key("sample", _KEYS, "takes every nth record of each key.", required=True)),
         parts=lambda node: {"sample": vars(node)},
     ),
     _findings,

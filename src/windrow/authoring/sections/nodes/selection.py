@@ -1,4 +1,4 @@
-"""Selections: a condition, derived fields, the fields that stay, and the union of several streams."""
+"""Selections: a condition, derived fields, the fields to keep, and the union of several streams."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _findings(graph: m.Graph, node: m.SelectNode, given: Stream) -> Iterator[Fin
 
 
 def _words(graph: m.Graph, node: m.SelectNode) -> Mapping[str, str]:
-    by_branch = "a row that several streams have is in the union once for each, identified by the stream's name"
+    by_branch = "a row of several streams is in the union once for each stream, identified by the stream's name"
     return {
         "union": by_branch if m.is_by_branch(graph, node) else "",
         "where": node.where or "",
@@ -77,7 +77,7 @@ _KEYS = (
     Key(
         "from",
         NAMES,
-        "for a selection, also a list of sources and streams: their union.",
+        "the source or stream that it reads. A selection can also read the union of several, given as a list.",
         required=True,
         field="inputs",
     ),

@@ -1,4 +1,4 @@
-"""Splits: each record goes to the first output whose condition is true."""
+"""Splits: each record is sent to the first output whose condition is true."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ _KEYS = (
     Key(
         "split",
         DERIVE,
-        "conditions by the names of outputs. A record goes to the first output whose condition is true, the stream "
-        "`NAME.OUTPUT`.",
+        "maps the name of each output to a condition. A record goes to the first output whose condition is true. The "
+        "output is the stream `NAME.OUTPUT`.",
         required=True,
         field="outputs",
     ),

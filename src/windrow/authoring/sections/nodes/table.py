@@ -1,4 +1,4 @@
-"""Tables: the last record of each key."""
+"""Tables: the latest record of each key."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ def _findings(graph: m.Graph, node: m.TableNode, given: Stream) -> Iterator[Find
 
 def _words(graph: m.Graph, node: m.TableNode) -> Mapping[str, str]:
     deleted = f"\na record with {node.deleted} removes the row" if node.deleted else ""
-    deleted += "\na record of a deletion removes the row" if are_changes(graph, node) else ""
+    deleted += "\na deletion removes the row" if are_changes(graph, node) else ""
     return {"table": f"the last record of each {', '.join(node.key)}{deleted}"}
 
 
 def are_changes(graph: m.Graph, node: m.TableNode) -> bool:
-    """Return whether the records of a table are changes of rows of a database."""
+    """Return True if the input of a table consists of row changes from a database."""
     return stream_of(graph, node.input).lacking is not None
 
 
