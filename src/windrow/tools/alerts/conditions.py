@@ -1,9 +1,9 @@
-"""Conditions of alerts, evaluated from the reports of a run's steps, its lag and its faults.
+"""Conditions of alerts, evaluated from a run's step reports, lag and faults.
 
-Nothing here reads a clock: the time is an argument, so alerts are a function of the reports and their times. An alert
-is raised when its condition has held for the span of its limits, and resolved when the condition has not held for that
-span, or for a minute if that is shorter. While it is active its limit is a fifth lower, so a figure near the limit does
-not raise it repeatedly.
+Nothing here reads a clock. The time is an argument, so the alerts are a function of the reports and their times. An
+alert is raised when its condition has held for the configured time span. It is resolved when the condition has not held
+for that span or for a minute, whichever is shorter. While an alert is active its limit is a fifth lower, so that a
+value near the limit does not raise the alert repeatedly.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ _NAMED: Final = 5
 
 @dataclass(frozen=True)
 class Past:
-    """The past of a checkpoint at the start of a process.
+    """What is known about a checkpoint's earlier runs when a process starts.
 
-    `events` and `late` are counts of the week before, `reasons` the kinds of dead letters so far, `saved` the time of
-    the newest savepoint and `began` that of the first run (microseconds, None if unknown), and `active` the alerts that
-    were active when the previous process ended.
+    `events` and `late` are counts for the past week, and `reasons` are the dead-letter reasons seen so far. `saved` is
+    the time of the newest savepoint and `began` the time of the first run (microseconds, None if unknown). `active` are
+    the alerts that were active when the previous process ended.
     """
 
     events: int = 0
@@ -64,7 +64,10 @@ NO_PAST: Final = Past()
 
 @dataclass(frozen=True)
 class _Breach:
-    """A condition that holds since `since`; with `at_once` its alert does not wait, with `is_end` the run has ended."""
+    """A condition that has held since `since`.
+
+    With `at_once` the alert is raised without waiting; with `is_end` the run has ended.
+    """
 
     since: int
     message: str
@@ -75,7 +78,10 @@ class _Breach:
 
 @dataclass(frozen=True)
 class _Faults:
-    """Faults at most a minute apart: the times of the first and the last, and the message and reason of the last."""
+    """A series of faults, each at most a minute after the one before.
+
+    `since` and `last` are the times of the first and the last fault; `message` and `reason` belong to the last.
+    """
 
     since: int
     last: int = 0
@@ -85,7 +91,7 @@ class _Faults:
 
 
 class _Recent:
-    """The steps of the last `span` microseconds, summed up in parts of it."""
+    """The step reports of the last `span` microseconds, summed over `_PARTS` equal intervals of the span."""
 
     def __init__(self, span: int) -> None:
         self.span = span
@@ -96,7 +102,7 @@ class _Recent:
         """The sum of all, with its time: several alerts need the same one."""
 
     def add(self, report: StepReport, at: int) -> None:
-        """Add a step that was committed at a time."""
+        """Add the report of a step that was committed at the time `at`."""
         self._all = None
         self._since = at if self._since is None else self._since
         part = at // self._width
@@ -105,17 +111,17 @@ class _Recent:
         self._sums.append((part, report))
 
     def steps(self, now: int) -> list[StepReport]:
-        """Return the sums, oldest first."""
+        """Return the sums of the intervals, oldest first."""
         while self._sums and (self._sums[0][0] + 1) * self._width <= now - self.span:
             self._sums.popleft()
         return [report for _, report in self._sums]
 
     def total(self, now: int) -> StepReport | None:
-        """Return the sum of all steps; None without steps, and until the whole span has been watched."""
+        """Return the sum of all steps, or None if there are no steps or less than the whole span has been observed."""
         return None if self._since is None or now - self._since < self.span else self.total_so_far(now)
 
     def total_so_far(self, now: int) -> StepReport | None:
-        """Return the sum of all steps, also of an incomplete span; None without steps."""
+        """Return the sum of all steps, even before the whole span has been observed; None if there are no steps."""
         if self._all is None or self._all[0] != now:
             steps = self.steps(now)
             self._all = now, reduce(add, steps) if steps else None
@@ -123,9 +129,10 @@ class _Recent:
 
 
 class AlertEvaluator:
-    """Decides which alerts of a run are raised and resolved; its steps begin at `now`, `every` microseconds apart.
+    """Decides which alerts of a run to raise and resolve.
 
-    `commands` are the command lines in messages.
+    The run's steps begin at `now`, `every` microseconds apart. `commands` supplies the command lines quoted in
+    messages.
     """
 
     def __init__(
@@ -198,12 +205,12 @@ class AlertEvaluator:
         self._last, self._last_at = report, at
 
     def add_lag(self, lag: Lag) -> None:
-        """Add a lag of the run."""
+        """Add a measurement of the run's lag."""
         self._waiting = (self._waiting or lag.asked) if lag.behind else None
         self._note_lag(lag)
 
     def add_fault(self, fault: Fault, now: int) -> None:
-        """Add a fault after which the run continues."""
+        """Add a fault from which the run recovers."""
         known = self._faults
         if known is None or now - known.last >= _QUIET:
             known = _Faults(since=now)
@@ -211,7 +218,7 @@ class AlertEvaluator:
         self._is_retrying = True
 
     def add_ready(self) -> None:
-        """Note that the run takes steps again."""
+        """Note that the run is processing steps again."""
         self._is_retrying = False
 
     def add_end(self, error: BaseException) -> None:
@@ -219,7 +226,7 @@ class AlertEvaluator:
         self._error = error
 
     def evaluate(self, now: int) -> list[Alert]:
-        """Return the alerts that are raised or resolved at a time, which never decreases."""
+        """Return the alerts that are raised or resolved at the time `now`, which must never decrease between calls."""
         found: list[Alert] = []
         for name in m.ALERT_NAMES:
             limit, active = self._limits.get(name), self.active.get(name)
@@ -262,7 +269,7 @@ class AlertEvaluator:
         return _SLACK if name in self.active else 1.0
 
     def _check(self, name: m.AlertName, limit: m.AlertLimit, now: int) -> _Breach | None:
-        """Return the breach of a limit, or None if the condition of the alert does not hold."""
+        """Return the breach, or None if the condition of the alert does not hold."""
         if name in m.COUNTING_ALERTS and (self._last is None or self._last.only_offsets):
             return None
         return self._conditions[name](self, limit, now)
@@ -495,7 +502,7 @@ class AlertEvaluator:
         )
 
     def _advice(self, name: m.AlertName, **given: str) -> str:
-        """Return the advice for an alert, with `given` texts and the commands for this run."""
+        """Return the advice for an alert, filled in with the `given` texts and the commands for this run."""
         parts = f"by `{self._commands.of('doctor --no-restore {c}')}` in which part its steps spend their time"
         if self._is_realtime:  # it reports only its partitions
             parts = f"by `{self._status}` whether one partition is behind, or all of them"
@@ -519,7 +526,7 @@ class AlertEvaluator:
                 assert_never(reason)
 
     def _see_dead(self, kinds: Mapping[str, int], total: StepReport) -> str:
-        """Return the commands that list dead letters, and the guide to redrive if that is possible."""
+        """Return the commands that list dead letters, and point to the redrive guide if they can be redriven."""
         from windrow.tools.redrive.copies import check_redrivable  # noqa: PLC0415 - needs Arrow, unlike evaluation
 
         try:
@@ -532,7 +539,10 @@ class AlertEvaluator:
         return f"them by `{lists}`; its guide says how they go back into the pipeline once that is fixed"
 
     def _sinks_given(self, kinds: Mapping[str, int], by_sink: Mapping[str, Mapping[str, int]]) -> list[m.SinkNode]:
-        """Return sinks that together have all dead letters of some kinds; several may have the same record."""
+        """Return sinks whose dead letters together cover all counts in `kinds`.
+
+        Several sinks may hold the same dead letter.
+        """
         missing, found = dict(kinds), []
         for node in sorted(
             self._graph.sinks, key=lambda node: -sum(by_sink.get(node.name, {}).get(kind, 0) for kind in kinds)
@@ -561,12 +571,11 @@ class AlertEvaluator:
 
 
 def _greatest(counts: Mapping[str, int]) -> dict[str, int]:
-    """Return the greatest counts, in descending order."""
+    """Return the largest counts in descending order."""
     return dict(sorted(counts.items(), key=lambda pair: -pair[1])[:_NAMED])
 
 
 def _list_top(counts: Mapping[str, int]) -> str:
-    """Return the greatest counts as text."""
     return ", ".join(f"{kind} ({count:,})" for kind, count in _greatest(counts).items())
 
 

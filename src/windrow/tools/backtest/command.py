@@ -1,4 +1,4 @@
-"""Prints a back-test: tables by rule and by day and the first differences, or the same as JSON."""
+"""Prints a back-test as tables by rule and by day with the first differences, or as JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`windrow capacity`: the resources of a pipeline under a load and their cost, each figure with its law."""
+"""`windrow capacity`: the resources that a pipeline needs under a load and their cost, each with its formula."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _THOUSAND = 1000
 
 
 def _number(text: str, option: str) -> float:
-    """Read 20000, 20k, 1.5m or 1g."""
+    """Parse a number such as 20000, 20k, 1.5m or 1g."""
     match = _NUMBER.fullmatch(text)
     if match is None:
         msg = f"{option}: {text!r} is not a number; write one such as 20000, 20k, 1.5m or 1g"
@@ -80,14 +80,14 @@ def _whole(text: str, option: str) -> int:
 
 
 def _named(texts: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield (name, value) of ``NAME=VALUE``; the name is empty without one."""
+    """Yield a (name, value) pair for each ``NAME=VALUE``; the name is empty if the text is only a value."""
     for text in texts:
         name, sign, value = text.rpartition("=")
         yield (name, value) if sign else ("", text)
 
 
 def _quantiles(text: str) -> dict[float, float]:
-    """Read ``p50=1s,p99=30s,max=1h`` as seconds by share."""
+    """Parse ``p50=1s,p99=30s,max=1h`` into a mapping of quantile (0 to 1) to seconds."""
     found: dict[float, float] = {}
     for part in text.split(","):
         name, _, value = part.strip().partition("=")
@@ -158,12 +158,12 @@ def command(*, pipeline: str, as_json: bool, prices: Path | None, **given: Any) 
     """Plan the cores, memory, state, partitions, latency, network and storage that a pipeline needs.
 
     PIPELINE is YAML or SQL, or FILE.py[:VARIABLE] for a pipeline written in Python. The load is stated (--rate,
-    --keys, --record-bytes, --disorder), measured on the log (--log), or taken from the history of a run, where keys and
-    sizes have to be stated. Each figure comes with its law, its inputs, and how far it can be off: within 25 %, or
-    within a factor of 2. The laws and their measurements are in docs/guides/capacity.md.
+    --keys, --record-bytes, --disorder), measured on the log (--log), or taken from the history of a run, in which case
+    --keys and --record-bytes are required. Each figure is shown with its formula, its inputs, and its accuracy: within
+    25 %, or within a factor of 2. The formulas and their measurements are in docs/guides/capacity.md.
 
-    Cores and memory include the headroom. With --prices the cost a month is added: a YAML file with currency,
-    core_hour, memory_gb_hour, storage_gb_month and network_gb.
+    Cores and memory include the headroom. --prices adds the monthly cost, from a YAML file with currency, core_hour,
+    memory_gb_hour, storage_gb_month and network_gb.
     """
     from windrow.tools.capacity.demand import MACHINE  # noqa: PLC0415 - help needs no Arrow
     from windrow.tools.capacity.plan import Wishes, cost, plan  # noqa: PLC0415 - the same
@@ -199,7 +199,7 @@ def command(*, pipeline: str, as_json: bool, prices: Path | None, **given: Any) 
 
 
 def _load(graph: m.Graph, given: Mapping[str, Any]) -> tuple[Load, list[str]]:
-    """Return the load by the options, and notes about it."""
+    """Return the load that the options state or that is measured, and notes about it."""
     from windrow.tools.capacity.load import read_sample  # noqa: PLC0415 - help needs no Arrow
 
     notes: list[str] = []
@@ -220,7 +220,10 @@ def _load(graph: m.Graph, given: Mapping[str, Any]) -> tuple[Load, list[str]]:
 
 
 def _unstated_load(graph: m.Graph, given: Mapping[str, Any], notes: list[str]) -> Load:
-    """Return a load whose rates, keys and disorder the options state; add notes about those that they do not."""
+    """Return a default load for the options to override; add a note for each value that no option states.
+
+    Raise InputError if the options do not state the keys and the rates of all sources.
+    """
     from windrow.tools.capacity.load import Behind, Keys, Load  # noqa: PLC0415 - help needs no Arrow
 
     if not _states_all_keys(given):
@@ -266,7 +269,7 @@ def _recorded_load(graph: m.Graph, given: Mapping[str, Any]) -> Load:
 
 
 def _with_options(load: Load, graph: m.Graph, given: Mapping[str, Any]) -> Load:
-    """Return the load with the values that the options state."""
+    """Return the load with its values replaced by those that options state."""
     from windrow.tools.capacity.load import Behind  # noqa: PLC0415 - help needs no Arrow
 
     sources = [source.name for source in graph.sources]
@@ -317,7 +320,10 @@ def _by_name(
     kind: str = "source",
     every: bool = False,
 ) -> dict[str, N]:
-    """Return the values of an option by the names of sources or streams; with `every`, no name stands for all."""
+    """Map the names of sources or streams to the values of an option.
+
+    With `every`, a value without a name applies to all of them.
+    """
     option, found = f"--{name.replace('_', '-')}", dict[str, N]()
     for own, text in _named(given[name]):
         value = read(text, option)
@@ -336,7 +342,7 @@ def _known_name(name: str, known: Sequence[str], option: str, kind: str) -> str:
 
 
 def _sample_notes(load: Load, graph: m.Graph) -> Iterator[str]:
-    """Yield the size of the sample, and the figures for which it is too small."""
+    """Yield a note about the size of the sample, and one for each figure that it is too small to measure."""
     from windrow.tools.capacity.nodes import spans  # noqa: PLC0415 - help needs no Arrow
 
     sample = load.sample
@@ -375,7 +381,10 @@ _PRICES = ("core_hour", "memory_gb_hour", "storage_gb_month", "network_gb")
 
 
 def _read_prices(path: Path) -> Prices:
-    """Read a price list; raise InputError if the file cannot be read, PipelineError with the line of an error."""
+    """Read a price list.
+
+    Raise InputError if the file cannot be read, or PipelineError with the line of an invalid entry.
+    """
     from windrow.authoring.pipeline_file import read_file  # noqa: PLC0415 - only with prices
     from windrow.declare.yaml_node import compose  # noqa: PLC0415 - the same
     from windrow.tools.capacity.plan import Prices  # noqa: PLC0415 - help needs no Arrow

@@ -1,14 +1,15 @@
-"""Expected state and changes of each node of a pipeline under a load, whose records arrive at random (Poisson).
+"""The expected state and changes of each node of a pipeline under a load whose records arrive at random (Poisson).
 
 The input of a node (`Input`) is the output of its upstream nodes. Joins, lookups, tables, deduplications and rules keep
 their records in sorted runs.
 
-With the clock T, a window that began `age` = T - start seconds ago has received the records of its span w that are not
-too far behind to have arrived: M(age) = rate * integral of F(age - u) over u from 0 to w, where F(x) is the share of
-records that are at most x behind (`Behind.within`). It has a row for each key with one or more records: A(M), the sum
-of 1 - exp(-share * M) over the keys (`Keys.active`). Windows begin every p seconds and are held until the low watermark
-T - delay - skew has passed the end and the lateness, so the rows are the integral of A(M(age)) / p over the ages that
-are held. A step writes the same integral over the windows that it touches.
+At the clock T, a window of width w that began `age` = T - start seconds ago has received those of its records that are
+not too far behind to have arrived: M(age) = rate * integral of F(age - u) over u from 0 to w, where F(x) is the
+fraction of records that are at most x behind (`Behind.within`). The window has a row for each key with at least one
+record: A(M), the sum of 1 - exp(-share * M) over the keys (`Keys.active`). Windows begin every p seconds and are held
+until the low watermark, T - delay - skew, has passed the window's end plus the lateness, so the number of rows is the
+integral of A(M(age)) / p over the ages at which windows are held. The rows that a step writes are the same integral
+over the windows that the step touches.
 """
 
 from __future__ import annotations
@@ -43,9 +44,9 @@ _SAMPLED: Final = 32
 
 @dataclass(frozen=True)
 class _Ages:
-    """Windows of a `width` that begin `every` so often and are held from the age `first` until `until`; seconds.
+    """Windows of `width` seconds that begin every `every` seconds and are held from the age `first` to `until`.
 
-    At the age `made` a step fires them, or merges them from others; None if it does neither.
+    At the age `made` a step fires them or merges them from other windows; None if it does neither.
     """
 
     width: float
@@ -56,13 +57,13 @@ class _Ages:
 
 
 def expected(graph: m.Graph, load: Load, step: float) -> list[NodeExpected]:
-    """Return the input, state and output of each node with an operator, in steps of `step` seconds."""
+    """Return the expected input, state and output of each node with an operator, in steps of `step` seconds."""
     model = _Model(graph, load, step)
     return [model.of(node) for node in graph.computed]
 
 
 class _Model:
-    """Computes the nodes of a graph, each once."""
+    """Computes the expected values of the nodes of a graph, each once."""
 
     def __init__(self, graph: m.Graph, load: Load, step: float) -> None:
         self._graph = graph
@@ -71,7 +72,6 @@ class _Model:
         self._known: dict[str, NodeExpected] = {}
 
     def of(self, node: m.KeyedNode | m.SinkNode) -> NodeExpected:
-        """Return the rates and state of a node."""
         if node.name not in self._known:
             self._known[node.name] = self._compute(node)
         return self._known[node.name]
@@ -164,7 +164,7 @@ class _Model:
         )  # fmt: skip
 
     def _runs(self, kind: str, flow: Input, kept: float) -> StateRows:
-        """Return records that are kept until the watermark is `kept` past them, in log-structured runs."""
+        """Return the state of records in log-structured runs, kept until the watermark is `kept` seconds past them."""
         until = kept + flow.delay + self._load.skew
         rows = flow.rate * float(flow.behind.integral(until))
         return self._merged_runs(kind, rows * (_RUNS if self._step < until else 1.0), flow.rate)
@@ -197,7 +197,10 @@ class _Model:
         return NodeExpected(node, rate, 0.0, state, updates=rate, output=2 * rate, doubts=doubts, changelog=2 * rate)
 
     def _lookup(self, node: m.LookupNode, left: Input, right: Input, keys: Keys) -> NodeExpected:
-        """Compute a lookup: it keeps the last version of each key, those still to be looked up, and waiting records."""
+        """Compute a lookup.
+
+        It keeps the last version of each key, versions that can still be looked up, and waiting records.
+        """
         bound = stream_of(self._graph, node.left).bound
         revise = revise_of(self._graph, node) / SECOND
         doubts = [*left.doubts, *right.doubts]
@@ -216,7 +219,7 @@ class _Model:
         )  # fmt: skip
 
     def _rules(self, node: m.RulesNode, flow: Input, keys: Keys) -> NodeExpected:
-        """Compute rules: they keep the newest records of each key, and those that can still be evaluated again."""
+        """Compute rules, which keep the newest records of each key and those that may still be evaluated again."""
         recent, low = node.rules.recent, flow.delay + self._load.skew + node.rules.lateness / SECOND
         rows = sum(
             number * (min(recent.last, flow.rate * share * recent.within / SECOND) + flow.rate * share * low)
@@ -227,11 +230,11 @@ class _Model:
         return NodeExpected(node, flow.rate, flow.rate, (state,), doubts=doubts, expired=flow.expired)
 
     def _merged_runs(self, kind: str, rows: float, rate: float) -> StateRows:
-        """Return rows in runs, `rate` of them arriving a second: a row is written then, and when its run is merged.
+        """Return the state of `rows` rows in sorted runs, of which `rate` arrive per second.
 
-        A run is merged with the later ones when these have a quarter of its rows or more
-        (`windrow.engine.state.runs`). So the rows of runs grow fivefold, while a row is written again about each time
-        that the number of rows has doubled.
+        A row is written when it arrives and each time its run is merged. A run is merged with the later ones when these
+        have at least a quarter of its rows (`windrow.engine.state.runs`). So run sizes grow fivefold, and a row is
+        written again about each time the number of rows has doubled.
         """
         step, groups = self._step, self._graph.key_groups
         steps = max(1.0, rows / max(rate * step, 1e-9))
@@ -282,7 +285,10 @@ class _Model:
         return _expected(node, flow, total, state, doubts)
 
     def _slices(self, window: m.Hopping | m.Cumulate, flow: Input, keys: Keys, low: float) -> Iterator[StateRows]:
-        """Yield the slices of overlapping windows, and the nodes above them: each until its last window has fired."""
+        """Yield the slices of overlapping windows and the tree nodes above them.
+
+        Each is held until the last window that needs it has fired.
+        """
         width, size = window.slice / SECOND, window.size / SECOND
         every = (window.slide if isinstance(window, m.Hopping) else window.size) / SECOND
         slices, step = window.size // window.slice, round(every / width)
@@ -304,9 +310,9 @@ class _Model:
     def _parts(
         self, window: m.Hopping | m.Cumulate, flow: Input, keys: Keys, span: tuple[float, float], fired: float
     ) -> StateRows:
-        """Return the panes of windows that have not fired, of records that are late for some of their windows.
+        """Return the panes of windows that have not fired, for records that are late for some of their windows.
 
-        These are too far behind for the first of their windows: their share 1 - `whole` is in no slice.
+        Such records are too far behind for the first of their windows. Their fraction, 1 - `whole`, is in no slice.
         """
         width, every = span
         whole = 1 - flow.behind.past(
@@ -323,7 +329,7 @@ class _Model:
         return self._integrate("panes", keys, np.maximum(records, 0.0), coming, np.diff(edges) / every)
 
     def _held(self, kind: str, flow: Input, keys: Keys, ages: _Ages) -> StateRows:
-        """Return the rows of windows by their ages.
+        """Return the rows of windows, integrated over their ages.
 
         A step writes the windows that receive records, and those that it fires or merges from others.
         """
@@ -344,7 +350,7 @@ class _Model:
         return self._integrate(kind, keys, arrived(age), coming, np.diff(edges) / ages.every)
 
     def _integrate(self, kind: str, keys: Keys, records: Floats, coming: Floats, weights: Floats) -> StateRows:
-        """Sum windows over their ages, by the records that they have, and those of the last step (`coming`)."""
+        """Sum the state of windows of each age, which hold `records`, of which `coming` arrived in the last step."""
         groups, step = self._graph.key_groups, self._step
         rows, blobs = keys.active(records), groups * -np.expm1(-records / groups)
         touched = -np.expm1(-coming / groups) / step
@@ -359,7 +365,7 @@ class _Model:
     def _late_revisions(
         self, emit: m.Emit, flow: Input, keys: Keys, span: tuple[float, float], late_pairs: float
     ) -> float:
-        """Return the revisions a second by late records."""
+        """Return the number of revisions per second that late records cause."""
         width, every = span
         match emit.late:
             case "each":
@@ -377,7 +383,7 @@ class _Model:
                 assert_never(emit.late)
 
     def _session(self, node: m.WindowNode, window: m.Session, flow: Input, keys: Keys) -> NodeExpected:
-        """Compute sessions of records that arrive at random: a renewal process, where a longer gap ends a session."""
+        """Compute sessions of records that arrive at random: a renewal process in which a longer gap ends a session."""
         gap, lateness, low = window.gap / SECOND, node.emit.lateness / SECOND, flow.delay + self._load.skew
         late = float(1 - flow.behind.within(flow.delay + gap))
         expired = float(1 - flow.behind.within(flow.delay + gap + lateness))
@@ -438,7 +444,7 @@ class _Model:
         )  # fmt: skip
 
     def _changelog_windows(self, node: m.WindowNode, flow: Input, keys: Keys) -> NodeExpected:
-        """Compute windows over a changelog: they keep its rows, which arrive when the window before them has fired."""
+        """Compute windows over a changelog, which keep its rows; these arrive when the upstream window has fired."""
         stream = stream_of(self._graph, node.input)
         name = node.name
         if isinstance(node.window, m.Session | m.Global):
@@ -462,7 +468,7 @@ class _Model:
 
 
 def delay_of(source: m.SourceNode, load: Load) -> tuple[float, tuple[str, ...]]:
-    """Return the delay of a source in seconds, and doubts about it."""
+    """Return the watermark delay of a source in seconds, and doubts about it."""
     match source.time.watermark:
         case m.Delay(micros):
             return micros / SECOND, ()
@@ -497,14 +503,14 @@ _NUMBERS: Final = ("rows", "blobs", "written_rows", "written_blobs")
 
 
 def _sample(numbers: range) -> list[tuple[int, float]]:
-    """Return some of the numbers, evenly spread, each with how many of them it stands for."""
+    """Return evenly spread numbers, each with the count of numbers that it represents."""
     number = min(_SAMPLED, len(numbers))
     weight = len(numbers) / number
     return [(numbers[int((place + 0.5) * weight)], weight) for place in range(number)]
 
 
 def spans(window: m.Tumbling | m.Hopping | m.Cumulate | m.Calendar) -> list[tuple[float, float]]:
-    """Return pairs of a width and how often a window of that width begins, in seconds; at most `_SAMPLED` pairs."""
+    """Return at most `_SAMPLED` pairs of a window width and the interval at which such windows begin, in seconds."""
     match window:
         case m.Tumbling(size):
             return [(size / SECOND, size / SECOND)]
@@ -521,7 +527,10 @@ def spans(window: m.Tumbling | m.Hopping | m.Cumulate | m.Calendar) -> list[tupl
 
 
 def _early(trigger: m.Trigger | None, rate: float, keys: Keys, width: float, windows: float) -> float:
-    """Return the early panes of all windows that begin at once (one a key), beside the first row of each."""
+    """Return the number of early panes, beyond the first row of each window, of all windows that begin together.
+
+    There is one such window for each key.
+    """
     records, classes = rate * width, list(zip(keys.numbers, keys.shares, strict=True))
     match trigger:
         case None | m.When():

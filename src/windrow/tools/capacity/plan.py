@@ -1,6 +1,6 @@
-"""Capacity of a pipeline under a load: cores, memory, state, checkpoint, partitions, latency, network, storage, cost.
+"""The capacity that a pipeline needs under a load: cores, memory, state, partitions, latency, network, cost.
 
-Each figure has its law, as a formula with its inputs. The laws are over the work of `windrow.tools.capacity.demand`.
+Each figure has its law: a formula with its inputs, over the work that `windrow.tools.capacity.demand` computes.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ CLOSE, ABOUT = 0.25, 2.0
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure in its unit, its law, and the inputs of the law by name.
+    """A planned value in its unit, its law (a formula), and the law's inputs by name.
 
-    `within` is its error at most: a share (0.25), or 2 for a factor of 2; None if it is a choice or exact.
+    `within` is the greatest error: a fraction (0.25), or 2 for a factor of 2; None if the value is a choice or exact.
     """
 
     name: str
@@ -50,7 +50,8 @@ class Figure:
 class Wishes:
     """Requirements: seconds between steps, headroom (a factor), and the retention of each kind of data in seconds.
 
-    `partitions` are those of existing logs, by source; `copies` is the number of copies of the log.
+    `partitions` is the number of partitions of each existing log, by source; `copies` is the replication factor of the
+    log.
     """
 
     every: float = 1.0
@@ -64,9 +65,9 @@ class Wishes:
 
 @dataclass(frozen=True)
 class Capacity:
-    """A plan: its figures, and the rates and state of each node.
+    """A plan: its figures, and the expected rates and state of each node.
 
-    `doubts` say what was assumed, `unknown` what cannot be planned.
+    `doubts` say what was assumed, and `unknown` says what cannot be planned.
     """
 
     figures: tuple[Figure, ...]
@@ -80,7 +81,7 @@ class Capacity:
 
 
 def plan(graph: m.Graph, load: Load, wishes: Wishes) -> Capacity:
-    """Plan a pipeline under a load."""
+    """Plan the resources that a pipeline needs under a load."""
     reads = reading(load)
     needed = {name: max(1, math.ceil(wishes.headroom * work)) for name, work in reads.items()}
     cores, existing = 1, {**(load.partitions or {}), **wishes.partitions}
@@ -115,7 +116,7 @@ def plan(graph: m.Graph, load: Load, wishes: Wishes) -> Capacity:
 
 
 def _bottlenecks(demand: Demand, needed: Mapping[str, int]) -> Iterator[str]:
-    """Yield the parts of a step that cannot keep up, or cannot use all of the cores."""
+    """Yield a message for each part of a step that cannot keep up, or cannot use all cores."""
     tasks, sink, groups = demand.state_tasks, demand.parts["sink"], demand.graph.key_groups
     logs = demand.logs
     for name, number in needed.items():
@@ -174,7 +175,7 @@ def _processors(demand: Demand, wishes: Wishes) -> Iterator[Figure]:
 
 
 def _saturation(demand: Demand) -> float:
-    """Return the records a second that saturate the cores, by bisection; 0 if the steps alone do."""
+    """Return the number of records per second that saturates the cores, by bisection; 0 if the steps alone do."""
     load, able, step = demand.load, demand.cores * demand.machine.busy, max(_LONGEST, demand.step)
     least, most = 0.0, able * SECOND / demand.machine.record
     while load.rate and most - least > most / 100:
@@ -267,7 +268,7 @@ def _state(demand: Demand) -> Iterator[Figure]:
 
 
 def _demand(graph: m.Graph, load: Load, every: float, logs: Mapping[str, int], cores: int) -> Demand:
-    """Return the demand with the shortest steps that begin at this rate and end before the next step begins."""
+    """Return the demand with the shortest steps that start at this rate and end before the next step is due."""
     *shorter, longest = Trigger(round(every * SECOND)).intervals(load.rate)
     for step in shorter:
         demand = Demand.of(graph, load, step, logs, cores)
@@ -362,7 +363,7 @@ def _storage(demand: Demand, wishes: Wishes) -> Iterator[Figure]:
 
 @dataclass(frozen=True)
 class Prices:
-    """Prices of a core and a GiB of memory an hour, of a GiB of storage a month, and of a GiB of network."""
+    """Prices per core-hour, per GiB of memory and hour, per GiB of storage and month, and per GiB of network."""
 
     currency: str
     core_hour: float
@@ -372,7 +373,7 @@ class Prices:
 
 
 def cost(found: Capacity, prices: Prices) -> Iterator[Figure]:
-    """Yield the monthly cost (730 hours) of each figure, then the total."""
+    """Yield the monthly cost (730 hours) of cores, memory, storage and network, then the total."""
     memory = (found.value("driver memory") + found.value("executor memory")) / GIB
     stored = sum(found.value(f"{name} storage") for name in ("log", "table", "changelog"))
     stored = (stored + found.value("checkpoint")) / GIB

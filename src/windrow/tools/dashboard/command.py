@@ -1,4 +1,4 @@
-"""`windrow dashboard`: a page that shows runs."""
+"""`windrow dashboard`: a web page that shows runs."""
 
 from __future__ import annotations
 
@@ -53,15 +53,15 @@ def command(
     open_: bool,
     as_json: bool,
 ) -> int:
-    """Show runs on a page: whether they run, what holds them back, and what other settings would do.
+    """Show runs on a web page: whether they make progress, what holds them back, and what other settings would do.
 
-    Each PIPELINE is YAML or SQL, or FILE.py[:VARIABLE] for a pipeline written in Python; without one the runs with a
-    checkpoint in .windrow are shown, without what needs their pipelines: settings, graph and tables. The page reads
-    the history beside the checkpoint, on the machine where the run is, and the tables of the sink; the process that
-    runs is asked nothing, and may have ended. Each view is also there as JSON, at /api/VIEW.
+    Each PIPELINE is YAML or SQL, or FILE.py[:VARIABLE] for a pipeline written in Python. Without a PIPELINE the page
+    shows all runs with a checkpoint in .windrow, but not what needs a pipeline: settings, graph and tables. The page
+    reads the history beside the checkpoint, on the machine of the run, and the tables of the sink. It does not contact
+    the running process, which may have ended. Each view is also available as JSON at /api/VIEW.
 
-    Without --token it is for this machine alone, and only reads. With it each request needs the token, which the page
-    asks for. It is sent as it is: put a proxy with TLS before the page, or reach it by ssh -L.
+    Without --token the page is read-only and only for this machine. With it each request needs the token, for which the
+    page asks. The token is sent unencrypted: put a proxy with TLS in front of the page, or use it through ssh -L.
 
     Needs the packages of windrow[dashboard].
     """
@@ -83,7 +83,7 @@ def command(
 
 
 def _dashboard() -> ModuleType:
-    """Return `windrow.tools.dashboard.app`; raise SetupError if the packages that it needs are missing."""
+    """Return the module `windrow.tools.dashboard.app`; raise SetupError if packages that it needs are missing."""
     with needs_extra("dashboard", "the dashboard"):
         from windrow.tools.dashboard import app  # noqa: PLC0415 - an extra, and help needs none of it
     return app
@@ -91,7 +91,7 @@ def _dashboard() -> ModuleType:
 
 @contextmanager
 def dashboard_beside(graph: m.Graph, file: Path, checkpoint: Path) -> Iterator[str]:
-    """Serve the page of a run on a free port of this machine, in a thread, until the block ends; yield its address."""
+    """Serve the dashboard of a run in a thread, on a free port of this machine, until the block ends; yield its URL."""
     from windrow.tools.dashboard.watch import WatchedRun  # noqa: PLC0415 - as above
 
     dashboard = _dashboard()
@@ -108,7 +108,7 @@ def dashboard_beside(graph: m.Graph, file: Path, checkpoint: Path) -> Iterator[s
 
 
 def _check_token(token: str | None, host: str) -> None:
-    """Raise InputError if the token is too short, or missing although others can reach the page."""
+    """Raise InputError if the token is too short, or if it is missing and other machines can reach the page."""
     if token is not None and len(token) < _SHORTEST:
         msg = f"--token has {len(token)} characters: take at least {_SHORTEST}, such as `openssl rand -hex 16` prints"
         raise InputError(msg)
@@ -125,7 +125,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _runs(pipelines: tuple[str, ...], checkpoint: Folder | None) -> list[WatchedRun]:
-    """Return the runs on the command line; raise InputError if there are none, or two have the same name."""
+    """Return the runs that the command line selects; raise InputError if there are none or two have the same name."""
     from windrow.tools.dashboard.watch import WatchedRun  # noqa: PLC0415 - help needs none of it
 
     if checkpoint is not None and len(pipelines) > 1:

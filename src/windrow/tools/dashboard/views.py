@@ -1,7 +1,7 @@
-"""Views of a run as plain JSON, from its history alone: pure functions of `Seen`.
+"""Views of a run as plain JSON, computed from its history alone: pure functions of `Seen`.
 
-Times are microseconds since the epoch in UTC and durations seconds, unless a name says otherwise. The data of all
-charts and tables is computed here: the page only draws it.
+Times are microseconds since the epoch in UTC and durations are seconds, unless a name says otherwise. The data of all
+charts and tables is computed here, and the page only draws it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _QUANTILES: Final = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999}
 
 
 def overview(seen: Seen, query: Query) -> dict[str, Any]:
-    """Return whether the run is stuck, late or incomplete, with the figures."""
+    """Return whether the run is stuck, behind or incomplete, with the figures."""
     status, total = seen.status, seen.total
     plain = status.plain()
     plain.pop("partitions")
@@ -62,7 +62,7 @@ def overview(seen: Seen, query: Query) -> dict[str, Any]:
 
 
 def _answer(question: str, level: str, headline: str, *reasons: str, summary: str | None = None) -> dict[str, Any]:
-    """Return an answer: `level` is good, warn, bad or done, `summary` the headline without numbers."""
+    """Return an answer to show; `level` is good, warn, bad or done, and `summary` is the headline without numbers."""
     answer = {"question": question, "level": level, "headline": headline, "summary": summary or headline}
     return answer | {"reasons": list(reasons)}
 
@@ -88,7 +88,7 @@ def _stuck(seen: Seen) -> dict[str, Any]:
 
 
 def _standing(seen: Seen) -> float | None:
-    """Return the seconds for which the low watermark has not moved although records came."""
+    """Return the seconds for which the low watermark has not moved although records arrived, or None."""
     status, since = seen.status, standing_since(seen.recent)
     if since is None or status.recent is None or status.recent.only_offsets or not status.recent.events:
         return None
@@ -111,7 +111,7 @@ def _late(status: RunStatus) -> dict[str, Any]:
 
 
 def _behind(status: RunStatus, lag: Lag) -> tuple[str, str, str]:
-    """Return the level, the reason and the summary of a lag above 0."""
+    """Return the level, the reason and the summary for a lag above 0."""
     trend = status.lag_trend
     if status.state in OVER or status.state == "stalled":
         return "done" if status.state == "ended" else "bad", "Nothing reads them now.", "behind"
@@ -145,7 +145,7 @@ def _right(seen: Seen) -> dict[str, Any]:
 
 
 def _holders(status: RunStatus) -> list[dict[str, Any]]:
-    """Return the partitions that hold the low watermark of an active run back."""
+    """Return the partitions that hold back the low watermark of an active run."""
     if status.state in OVER:
         return []
     return [
@@ -156,7 +156,7 @@ def _holders(status: RunStatus) -> list[dict[str, Any]]:
 
 
 def _known_counts(seen: Seen) -> dict[str, int | None] | None:
-    """Return the counts of all steps; a run that only counts offsets has no other counts."""
+    """Return the counts of all steps, with None for counts that a run that counts only offsets does not have."""
     counts, last = seen.counts, seen.status.last
     if counts is None or last is None or not last.only_offsets:
         return None if counts is None else dict(counts)
@@ -170,7 +170,7 @@ def _quantiles(histogram: Histogram) -> dict[str, float]:
 
 
 def _over_time(series: Sequence[StepReport]) -> dict[str, list[Any]]:
-    """Return columns with a row for each sum of steps, and where the lines break."""
+    """Return columns for charts, with an entry for each sum of steps, and the points where lines break."""
     known = [step for step in series if step.committed is not None]
 
     def counts(*names: str) -> dict[str, list[Any]]:
@@ -195,7 +195,7 @@ def _rate(count: float, step: StepReport) -> float | None:
 
 
 def _times(series: Sequence[StepReport]) -> dict[str, list[int]]:
-    """Return the times of commits, and the numbers of the steps before which no run ran for a while."""
+    """Return the commit times, and the indexes of steps that follow a period in which nothing ran."""
     times = [(step.committed or 0, (step.committed or 0) - round(step.seconds * _MICROS)) for step in series]
     return {
         "time": [committed for committed, _ in times],
@@ -204,7 +204,7 @@ def _times(series: Sequence[StepReport]) -> dict[str, list[int]]:
 
 
 def watermark(seen: Seen, query: Query) -> dict[str, Any]:
-    """Return the low watermark, and each partition with its watermark, idle mark and lag."""
+    """Return the low watermark, and the watermark, idleness and lag of each partition."""
     del query
     status, last = seen.status, seen.status.last
     low = None if last is None else last.low_watermark
@@ -235,12 +235,12 @@ def watermark(seen: Seen, query: Query) -> dict[str, Any]:
 
 
 def _ahead(time: int | None, other: int | None) -> float | None:
-    """Return the seconds from another time to a time."""
+    """Return how many seconds `time` is after `other`, or None if either is unknown."""
     return None if time is None or other is None else (time - other) / _MICROS
 
 
 def event_time(seen: Seen, query: Query) -> dict[str, Any]:
-    """Return the watermarks of partitions and the low watermark over processing time, and the rows of the steps."""
+    """Return partition watermarks and the low watermark over processing time, and the rows written by each step."""
     series = [step for step in seen.over(_span(query)) if step.committed is not None]
     names, left_out = _lines(seen.status)
     return {
@@ -262,10 +262,10 @@ def event_time(seen: Seen, query: Query) -> dict[str, Any]:
 
 
 def _samples(series: Sequence[StepReport]) -> dict[str, Any]:
-    """Return a uniform sample of the records by arrival and event time, and the low watermark over the arrival.
+    """Return a uniform sample of records with their arrival and event time, and the low watermark at each arrival time.
 
-    Arrival is the log timestamp, or the commit of the step if the log has none. `ahead_seconds` is how far a record
-    was ahead of the low watermark when its step began.
+    The arrival of a record is its log timestamp, or the commit time of its step if the log has no timestamps.
+    `ahead_seconds` is how far a record was ahead of the low watermark when its step began.
     """
     before = [None, *(step.low_watermark for step in series)]
     rows = [(step, low, sample) for step, low in zip(series, before, strict=False) for sample in step.samples]
@@ -295,16 +295,19 @@ def _samples(series: Sequence[StepReport]) -> dict[str, Any]:
 
 
 def _lines(status: RunStatus) -> tuple[list[PartitionName], int]:
-    """Return the partitions with a line of their own, those with the most lag, and the number of the others."""
+    """Return the partitions that get their own line in a chart, and the number of remaining partitions.
+
+    Partitions that hold back the low watermark come first, then those with the most lag.
+    """
     first = sorted(status.partitions, key=lambda partition: (partition.held is None, -(partition.lag or 0)))[:_LINES]
     names = [partition.partition for partition in status.partitions if partition in first]
     return names, len(status.partitions) - len(names)
 
 
 def lateness(seen: Seen, query: Query) -> dict[str, Any]:
-    """Return how far records were behind the clock of their partition, and the effect of other settings.
+    """Return how far records were behind the clock of their partition, and what other settings would change.
 
-    `delay` and `lateness` of the query are durations such as 10m; the defaults are the pipeline's own.
+    `delay` and `lateness` in the query are durations such as 10m and default to the pipeline's own.
     """
     counts = Histogram() if seen.total is None else Histogram.sum(seen.total.lateness.values())
     return {
@@ -363,7 +366,10 @@ def _what_if(seen: Seen, query: Query) -> dict[str, Any]:
 
 
 def throughput(seen: Seen, query: Query) -> dict[str, Any]:
-    """Return events a second and lag over time, by partition; partitions without a line of their own are summed up."""
+    """Return events per second and lag over time for each partition.
+
+    Partitions without their own line are summed.
+    """
     series = [step for step in seen.over(_span(query)) if step.committed is not None]
     names, left_out = _lines(seen.status)
 
@@ -383,7 +389,7 @@ def throughput(seen: Seen, query: Query) -> dict[str, Any]:
 
 
 def windows(seen: Seen, query: Query) -> dict[str, Any]:
-    """Return the windows of each node by key group: open now, and fired and closed in the span."""
+    """Return the number of windows of each node and key group: open now, and fired and closed within the span."""
     series = seen.over(_span(query))
     found: dict[str, WindowCounts] | None = WINDOWS.sum([step.windows for step in series])
     why_not = None
@@ -423,7 +429,7 @@ def _windows_of_node(known: m.Graph | None, name: str, counts: WindowCounts) -> 
 
 
 def steps(seen: Seen, query: Query) -> dict[str, Any]:
-    """Return the last steps, with the seconds of their parts."""
+    """Return the last steps with the seconds that each part took."""
     del query
     return {
         "steps": [
@@ -495,7 +501,7 @@ def _work(node: m.Node) -> str:
 
 
 def _shares(step: StepReport | None) -> dict[str, float]:
-    """Return the shares of the time of tasks and the sink, by work."""
+    """Return the fraction of the tasks' and the sink's time that each kind of work took."""
     if step is None:
         return {}
     spent = {
@@ -508,7 +514,7 @@ def _shares(step: StepReport | None) -> dict[str, float]:
 
 
 def _facts(seen: Seen, shown: m.Graph, node: m.Node) -> list[dict[str, Any]]:
-    """Return figures of a node by name; `unit` is their format."""
+    """Return the figures of a node, each with its name, value and format (`unit`)."""
     status, last = seen.status, seen.status.last
     if last is None:
         return []
@@ -538,7 +544,7 @@ def _facts(seen: Seen, shown: m.Graph, node: m.Node) -> list[dict[str, Any]]:
 
 
 def _span(query: Query) -> float | None:
-    """Return the span of a view in seconds, None for all; raise InputError for an unknown span."""
+    """Return the time span of a view in seconds, or None for all; raise InputError for an unknown span."""
     span = query.get("span", "all")
     if span not in _SPANS:
         msg = f"span={span!r} is unknown; take one of {', '.join(_SPANS)}"
@@ -547,7 +553,7 @@ def _span(query: Query) -> float | None:
 
 
 def _percent(share: float) -> str:
-    """Format a share, rounded down, so that 100 % means all."""
+    """Format a fraction as a percentage, rounded down so that 100 % means all."""
     return f"{int(share * 100_000) / 1000:g} %"
 
 

@@ -1,7 +1,7 @@
-"""Connection checks: the logs, registries, tables, checkpoint, Java and Spark that a run of a pipeline needs.
+"""Connection checks: the logs, registries, tables, checkpoint, Java and Spark that a pipeline needs in order to run.
 
-Nothing is created, written or locked, and Spark is not started. A finding is `serious` if a run would fail, `advice` if
-a run would start with results that are hardly intended.
+Nothing is created, written or locked, and Spark is not started. A finding is `serious` if a run would fail, and
+`advice` if a run would start but its results are unlikely to be the intended ones.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ _PORTS: Final = {"http": 80, "https": 443}
 
 
 def connect(graph: m.Graph, checkpoint: Folder, host: HostName, spark: SparkOptions) -> Iterator[Finding]:
-    """Yield the findings in the order in which a run needs its connections; the `title` names the connection.
+    """Yield findings in the order in which a run opens its connections; the `title` names the connection.
 
-    A run on the host memory or batch has no checkpoint, and on the memory host it needs neither Java nor Spark.
+    A run on the memory or batch host has no checkpoint. On the memory host it needs neither Java nor Spark.
     """
     for node in graph.sources:
         title = "source" if graph.is_short else f"source {node.name}"
@@ -66,7 +66,7 @@ def connect(graph: m.Graph, checkpoint: Folder, host: HostName, spark: SparkOpti
 
 
 def _about(title: str, look: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
-    """Yield findings with the title, unless they have their own; an error of windrow is a serious finding."""
+    """Yield findings, with `title` where they have none; turn a WindrowError or OSError into a serious finding."""
     try:
         for finding in look():
             yield replace(finding, title=finding.title or title)
@@ -98,7 +98,7 @@ def _source(graph: m.Graph, node: m.SourceNode) -> Iterator[Finding]:
 
 
 def _newest(node: m.SourceNode, what: str) -> Iterator[Finding]:
-    """Read the newest record of each partition, which shows that records may be read, and decode it."""
+    """Read and decode the newest record of each partition, which shows that the run is permitted to read records."""
     from windrow.connectors.open_sources import open_source  # noqa: PLC0415 - the same
     from windrow.engine.columns import to_micros  # noqa: PLC0415 - Arrow only where there is a log
     from windrow.engine.decode.decoder import Decoder  # noqa: PLC0415 - the same
@@ -132,7 +132,7 @@ def _reach(registry: m.Registry) -> Iterator[Finding]:
 
 
 def _checkpoint(folder: Folder, graph: m.Graph) -> tuple[Finding, Run | None, Follows | None]:
-    """Return the finding about the checkpoint, its run, and the run that this follows."""
+    """Return a finding about the checkpoint, the run that wrote it, and the run that this one continues."""
     from windrow.runtime.stream.checkpoint import Checkpoint  # noqa: PLC0415 - Arrow only where there may be one
 
     try:

@@ -24,7 +24,7 @@ _GENEROUS: Final = 6
 def warnings(x: Examined) -> Iterator[Finding]:
     """Warnings: the warnings of `windrow check`.
 
-    Advice: each of them.
+    Advice: each warning.
     """
     others = [warning for warning in x.warnings if warning[0] != "key_groups"]  # the rule of parallelism knows more
     for where, message in others:
@@ -36,7 +36,7 @@ def warnings(x: Examined) -> Iterator[Finding]:
 def guarantee(x: Examined) -> Iterator[Finding]:
     """Delivery guarantee: which outputs are exactly once.
 
-    Advice: tables in several databases, which are not committed at once.
+    Advice: the tables are in several databases, which are not committed together.
     """
     sinks = [node.sink for node in x.graph.sinks]
     names = ", ".join(sink.table for sink in sinks)
@@ -70,9 +70,9 @@ def guarantee(x: Examined) -> Iterator[Finding]:
 
 
 def tables(x: Examined) -> Iterator[Finding]:
-    """Tables: whether they are this run's, at its epoch, with the columns and the primary key for idempotent writes.
+    """Tables: whether they belong to this run, at its epoch, and have the right columns and primary key.
 
-    Serious: tables of another run, at another epoch than the checkpoint, or that do not fit the pipeline.
+    Serious: tables belong to another run, are at another epoch than the checkpoint, or do not fit the pipeline.
     """
     for node in x.graph.sinks:
         name = node.sink.table
@@ -134,9 +134,9 @@ _APART: Final = 2
 
 
 def late_policy(x: Examined) -> Iterator[Finding]:
-    """Late records: whether they change their row, or are in the late output.
+    """Late records: whether they change their row or only go to the late output.
 
-    Advice: no lateness at all, where the history has expired records.
+    Advice: the lateness is 0 and the history has expired records.
     """
     expired = 0 if isinstance(x.total, Unknown) else x.total.expired
     for node in x.graph.keyed:
@@ -169,8 +169,8 @@ def late_policy(x: Examined) -> Iterator[Finding]:
 def delay(x: Examined) -> Iterator[Finding]:
     """Delay: whether it covers the disorder of the records in the history.
 
-    Serious: 1 % of the records and more are farther behind than delay and lateness together. Advice: farther behind
-    than the delay, or a delay that is many times longer than 99.9 % of them need.
+    Serious: at least 1 % of the records are farther behind than delay and lateness together. Advice: at least 1 % are
+    farther behind than the delay, or the delay is many times longer than 99.9 % of the records need.
     """
     fitting = [source for source in x.graph.sources if isinstance(source.time.watermark, m.Delay | m.DelayByPartition)]
     if not fitting:
@@ -210,9 +210,9 @@ def delay(x: Examined) -> Iterator[Finding]:
 
 
 def verdicts(x: Examined) -> Iterator[Finding]:
-    """Share out of order: the shares of records out of order, late and expired.
+    """Share out of order: which shares of the records are out of order, late and expired.
 
-    Serious: 1 % expired and more. Advice: 0.1 % and more.
+    Serious: at least 1 % are expired. Advice: at least 0.1 % are expired.
     """
     total = x.total
     if isinstance(total, Unknown):
@@ -243,7 +243,7 @@ def verdicts(x: Examined) -> Iterator[Finding]:
 def dead_letters(x: Examined) -> Iterator[Finding]:
     """Dead letters: the share of records that could not be read, and whether they were redriven.
 
-    Serious: 1 % of the records and more. Advice: any that were not redriven.
+    Serious: at least 1 % of the records. Advice: any dead letters that were not redriven.
     """
     known = [facts for facts in x.tables.values() if isinstance(facts, TableFacts)]
     redriven, table = sum(facts.redriven for facts in known), x.graph.sinks[0].sink.companion("dead")
@@ -272,9 +272,9 @@ def dead_letters(x: Examined) -> Iterator[Finding]:
 
 
 def lost_records(x: Examined) -> Iterator[Finding]:
-    """Lost records: whether the log still has the next records of the run, and losses before.
+    """Lost records: whether the log still has the run's next records, and whether records were lost before.
 
-    Serious: the log does not have the next records. Advice: losses in the clock journal.
+    Serious: the log does not have the next records. Advice: the clock journal has losses.
     """
     if isinstance(x.lost, Unknown):
         yield unknown(x.lost.why)

@@ -1,4 +1,4 @@
-"""Rules about running: faults, backpressure, the watermark, who watches, the log's retention, clocks and secrets."""
+"""Rules about running: faults, backpressure, watermark, monitoring, log retention, clocks, secrets and versions."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _SKEW: Final = 1.0
 
 
 def run_state(x: Examined) -> Iterator[Finding]:
-    """Run and faults: the state of the run, and the faults before.
+    """Run and faults: the state of the run, and its earlier faults.
 
     Serious: the run failed, was killed, makes no progress, or was lost. Advice: it is retrying, had a fault in the last
-    day, or three of the last ten processes did not end in order.
+    day, or at least three of the last ten processes failed or were killed.
     """
     if isinstance(x.run, Unknown):
         yield unknown(x.run.why)
@@ -74,7 +74,7 @@ def run_state(x: Examined) -> Iterator[Finding]:
 def backpressure(x: Examined) -> Iterator[Finding]:
     """Backpressure: whether the lag grows, and the share of the time spent in steps.
 
-    Serious: the lag grows, and is more than 5 minutes. Advice: it grows, or steps take more than 80 % of the time.
+    Serious: the lag grows and is more than 5 minutes. Advice: the lag grows, or steps take more than 80 % of the time.
     """
     if isinstance(x.run, Unknown):
         yield unknown(x.run.why)
@@ -124,9 +124,10 @@ def _faster(x: Examined, part: str | None) -> tuple[str, ...]:
 
 
 def watermark(x: Examined) -> Iterator[Finding]:
-    """Watermark: whether it moves, and is protected from a partition without records.
+    """Watermark: whether it advances, and whether a partition without records could hold it back.
 
-    Serious: it has stood still for 5 minutes while records are read. Advice: several partitions, and no `time.idle`.
+    Serious: it has not moved for 5 minutes while records are read. Advice: there are several partitions and no
+    `time.idle`.
     """
     if x.is_realtime:
         yield fine("each partition has its own watermark, and waits for no other")
@@ -190,7 +191,7 @@ def _standing(x: Examined) -> Iterator[Finding]:
 def watched(x: Examined) -> Iterator[Finding]:
     """Watching: whether alerts or metrics would report that the run makes no progress.
 
-    Advice: a live run whose alerts go nowhere, and whose metrics nobody can scrape.
+    Advice: a live run sends its alerts nowhere, and serves no metrics.
     """
     goes = [name for name in ("webhook", "command") if getattr(x.graph.alerts, name)]
     options = () if isinstance(x.run, Unknown) else x.run.options
@@ -213,10 +214,10 @@ def watched(x: Examined) -> Iterator[Finding]:
 
 
 def retention(x: Examined) -> Iterator[Finding]:
-    """Retention: how long the log keeps records, against downtime, lag, and replays.
+    """Retention: how long the log keeps records, compared with downtime, lag and replays.
 
-    Serious: the run is behind by half of it. Advice: an outage of a day would lose records, the number of bytes is
-    limited, or the topic is compacted.
+    Serious: the oldest unread record is older than half of the retention. Advice: an outage of a day would lose
+    records, the number of bytes is limited, or the topic is compacted.
     """
     for node in x.graph.sources:
         name = node.source.label
@@ -266,7 +267,7 @@ def _retention(x: Examined, name: str, kept: facts.Retention) -> Iterator[Findin
 
 
 def _away(x: Examined) -> float | None:
-    """Return the age of the oldest unread record of the log in microseconds, or None if unknown."""
+    """Return the age of the oldest unread record in the log in microseconds, or None if unknown."""
     if isinstance(x.run, Unknown) or x.run.status.lag is None:
         return None
     lag = x.run.status.lag
@@ -275,7 +276,7 @@ def _away(x: Examined) -> float | None:
 
 
 def clocks(x: Examined) -> Iterator[Finding]:
-    """Clocks: this machine's against the timestamps of the log.
+    """Clocks: whether this machine's clock agrees with the timestamps of the log.
 
     Advice: records were logged later than they were committed here.
     """
@@ -300,7 +301,7 @@ def clocks(x: Examined) -> Iterator[Finding]:
 
 
 def _stamps(x: Examined) -> str:
-    """Return whose clock sets the log timestamps of records."""
+    """Return whose clock sets the log timestamps of records, as text."""
     kept = [log.retention for log in x.logs.values() if isinstance(log, LogFacts) and log.retention is not None]
     if not kept:
         return "that of the log"
@@ -308,10 +309,10 @@ def _stamps(x: Examined) -> str:
 
 
 def secrets(x: Examined) -> Iterator[Finding]:
-    """Secrets: passwords in the file, in logs and in the history, and who can read or write files.
+    """Secrets: whether passwords are in the file, in logs or in the history, and who can read or write files.
 
-    Serious: a password in the file, or in a file of the run. Advice: a secret's file that all can read, or a checkpoint
-    that all can write.
+    Serious: a password is in the file or in a file of the run. Advice: a secret's file is readable by everyone, or the
+    checkpoint is writable by everyone.
     """
     found = [setting for setting in facts.secret_settings(x.graph) if setting.has_secret]
     for setting in found:
@@ -334,7 +335,7 @@ def secrets(x: Examined) -> Iterator[Finding]:
 def connections(x: Examined) -> Iterator[Finding]:
     """Connections: whether connections to other machines are encrypted.
 
-    Serious: a password goes over an unencrypted connection. Advice: records or rows do.
+    Serious: a password is sent over an unencrypted connection. Advice: records or rows are.
     """
     has_any = False
     for node in x.graph.sources:
@@ -398,10 +399,10 @@ def _is_local(host: str) -> bool:
 
 
 def versions(x: Examined) -> Iterator[Finding]:
-    """Versions: of windrow and its dependencies, against those of the last run.
+    """Versions: whether windrow and its dependencies are the same as in the last run.
 
-    Serious: another Spark than that which wrote the checkpoint. Advice: packages out of windrow's range, no Java, or
-    another windrow than before.
+    Serious: the Spark version differs from the one that wrote the checkpoint. Advice: packages are outside the range
+    that windrow supports, Java is missing, or the windrow version has changed.
     """
     known = x.machine.versions
     text = ", ".join(f"{name} {version}" for name, version in known.items() if version is not None)

@@ -23,10 +23,10 @@ _CLOCKS: Final = 1_000_000
 
 
 def window_state(x: Examined) -> Iterator[Finding]:
-    """State: its size, by windows, lateness and keys, against the memory and the disk.
+    """State: its size, due to windows, lateness and keys, compared with the memory and the disk.
 
-    Serious: the state is larger than the room that is left on its disk. Advice: it is larger than a quarter of the
-    memory, it has doubled in the second half of the run, or a key holds 1,000 windows and more at once.
+    Serious: the state is larger than the free space on its disk. Advice: it is larger than a quarter of the memory, it
+    has doubled in the second half of the run, or a key holds at least 1,000 windows at once.
     """
     longest = max(map(_delay, x.graph.sources), default=0)
     found = [*_windows(x, longest)]
@@ -103,9 +103,9 @@ def _has_grown(sizes: tuple[int, ...]) -> bool:
 
 
 def checkpoint(x: Examined) -> Iterator[Finding]:
-    """Checkpoint: its age, and a trial restore of a copy of it, and of the savepoints beside it.
+    """Checkpoint: its age, and whether a copy of it and the savepoints beside it can be restored.
 
-    Serious: it is damaged, of another pipeline, or cannot be restored. Advice: a savepoint that is damaged.
+    Serious: it is damaged, belongs to another pipeline, or cannot be restored. Advice: a savepoint is damaged.
     """
     if x.is_realtime:
         yield unknown("a realtime run keeps its state in Kafka, by transaction; there is no checkpoint to restore")
@@ -157,10 +157,10 @@ def _age(x: Examined) -> str:
 
 
 def place(x: Examined) -> Iterator[Finding]:
-    """Place of the state: whether the checkpoint survives a restart of the machine, and the room on its disk.
+    """Place of the state: whether the checkpoint survives a restart of the machine, and the free space on its disk.
 
-    Serious: a run's checkpoint is in a temporary folder, or the disk is nearly full. Advice: it would be, or there is
-    little room, also in the folder for temporary files.
+    Serious: a run's checkpoint is in a temporary folder, or the disk is nearly full. Advice: a checkpoint would be in a
+    temporary folder, or space is low on its disk or on the disk for temporary files.
     """
     if x.is_realtime:
         return
@@ -194,7 +194,7 @@ def place(x: Examined) -> Iterator[Finding]:
 def hot_keys(x: Examined) -> Iterator[Finding]:
     """Hot keys: the share of the most frequent key.
 
-    Advice: a key with a quarter of the records and more, and far more than others, where a step is busy.
+    Advice: a key has at least a quarter of the records, and far more than others, while steps are busy.
     """
     total = x.total
     if isinstance(total, Unknown) or not any(keys.shares for keys in total.hot_keys.values()):
@@ -229,9 +229,9 @@ def hot_keys(x: Examined) -> Iterator[Finding]:
 
 
 def parallelism(x: Examined) -> Iterator[Finding]:
-    """Parallelism: partitions and key groups against the cores of this machine.
+    """Parallelism: whether partitions and key groups suit the cores of this machine.
 
-    Advice: fewer key groups than cores, or partitions and key groups whose clocks take most of a step.
+    Advice: there are fewer key groups than cores, or so many partitions and key groups that clocks take most of a step.
     """
     counts = [log.partitions for log in x.logs.values() if isinstance(log, facts.LogFacts)]
     if not counts and not isinstance(x.run, Unknown) and x.run.status.last is not None:

@@ -1,4 +1,4 @@
-"""`windrow monitoring`: alerts and a dashboard for the metrics of `windrow run --listen`."""
+"""`windrow monitoring`: alert rules and a dashboard for the metrics of `windrow run --listen`."""
 
 from __future__ import annotations
 
@@ -40,10 +40,11 @@ _HELP = {"runbooks": "Where the runbooks are: alerts link to URL/NAME.md.  [defa
 @click.option("--runbooks", metavar="URL", default=RUNBOOKS, help=_HELP["runbooks"])
 @json_option
 def command(*, system: Literal["prometheus", "grafana"], runbooks: str, as_json: bool) -> int:
-    """Print alerts for Prometheus, or a dashboard for Grafana.
+    """Print alert rules for Prometheus, or a dashboard for Grafana.
 
-    Both are over the metrics of `windrow run --listen`. Write them to a file: `windrow monitoring prometheus >
-    windrow.rules.yml`, for `rule_files` of Prometheus, or `windrow monitoring grafana > windrow.json`, to be imported.
+    Both use the metrics of `windrow run --listen`. Redirect the output to a file: `windrow monitoring prometheus >
+    windrow.rules.yml` for the `rule_files` of Prometheus, or `windrow monitoring grafana > windrow.json` to import into
+    Grafana.
     """
     if system == "grafana":
         dashboard = files("windrow.tools.monitoring") / "windrow.dashboard.json"
@@ -58,7 +59,7 @@ def command(*, system: Literal["prometheus", "grafana"], runbooks: str, as_json:
 
 
 def rules_text(runbooks: str = RUNBOOKS) -> str:
-    """Return the rules for Prometheus as YAML; `runbooks` is the URL of the runbooks, to which alerts link."""
+    """Return the Prometheus rules as YAML; alerts link to runbooks below the URL `runbooks`."""
     return _HEAD + "".join(condition.fill(_rule_text(condition, runbooks)) for condition in CONDITIONS.values())
 
 

@@ -1,4 +1,4 @@
-"""`windrow redrive`: puts dead letters back into the log, after the pipeline was corrected."""
+"""`windrow redrive`: puts dead letters back into the log after the pipeline was corrected."""
 
 from __future__ import annotations
 
@@ -72,15 +72,15 @@ def command(
     checkpoint: Folder | None,
     as_json: bool,
 ) -> int:
-    """Put dead letters back into the log, after the pipeline was corrected.
+    """Put dead letters back into the log after the pipeline was corrected.
 
-    A copy of each chosen record is appended to its partition, and the run that resumed from a savepoint with the
-    corrected pipeline counts it at its new place. A record that would be a dead letter again, or expired, is not
-    redriven, and none twice: the command can be run again after any failure. The table windrow_redrives lists all
-    copies, with who made them and when. The exit code is 1 if some of the chosen were not redriven, now or before, or a
-    place has no dead letter.
+    A copy of each selected record is appended to its partition. The run that resumed from a savepoint with the
+    corrected pipeline then counts the record at its new offset. A record that would be a dead letter again, or expired,
+    is not redriven. No record is redriven twice, so the command can be run again after any failure. The table
+    windrow_redrives lists all copies, with who made them and when. The exit code is 1 if some of the selected records
+    have not been redriven, or if there is no dead letter at a given offset.
 
-    Late records are not redriven, as they would be later still: increase `emit.lateness` and replay the log.
+    Late records are not redriven, because they would be even later: increase `emit.lateness` and replay the log.
     """
     from windrow.tools.redrive.copies import Choice, check_redrivable, redrive  # noqa: PLC0415 - help needs no Arrow
 
@@ -123,7 +123,7 @@ def command(
 
 
 def _pair(graph: m.Graph, text: str) -> tuple[str, Value]:
-    """Read ``FIELD=VALUE``; raise InputError if there is no such field of the key, or its type has no such value."""
+    """Parse ``FIELD=VALUE``; raise InputError if the key has no such field, or the value does not fit its type."""
     from windrow.connectors.database import read_value  # noqa: PLC0415 - as above
     from windrow.engine.schema import key_fields  # noqa: PLC0415 - as above
     from windrow.expressions import decoding_spec, key_of  # noqa: PLC0415 - as above

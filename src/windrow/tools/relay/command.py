@@ -46,11 +46,11 @@ def command(
     options: tuple[str, ...],
     as_json: bool,
 ) -> int:
-    """Send the rows of an outbox to a topic or a log, each once, and delete them.
+    """Send the rows of an outbox to a topic or a log, each exactly once, and delete them.
 
-    TARGET is a topic that exists, as kafka://HOST:PORT/TOPIC, or the folder of an embedded log. Rows are sent in the
-    order of commits, those of a key to one partition, until Ctrl-C. A relay can be killed at any moment and started
-    again: readers of committed records find each row once. One relay at a time empties an outbox.
+    TARGET is an existing topic as kafka://HOST:PORT/TOPIC, or the folder of an embedded log. Rows are sent in commit
+    order until Ctrl-C; all rows of a key go to the same partition. A relay can be killed and restarted at any time:
+    consumers that read committed records see each row once. Only one relay at a time can empty an outbox.
     """
     from windrow.tools.relay.outbox import outbox_sink, run  # noqa: PLC0415 - help needs no Arrow
 

@@ -1,4 +1,4 @@
-"""`windrow init`: a starter project, or a pipeline for the records of a log."""
+"""`windrow init`: a starter project, or a pipeline drafted from the records of a log."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ Of a log with some 10,000 records or more, `windrow tune pipeline.yaml --log` ch
 @click.option("--records", type=click.IntRange(min=1), default=_RECORDS, show_default=True, help=_HELP["records"])
 @json_option
 def command(*, folder: Path, sample: str | None, records: int, as_json: bool) -> int:
-    """Make a project in FOLDER, which is made if need be; no file that is there is replaced.
+    """Create a project in FOLDER, which is created if it does not exist; no existing file is replaced.
 
-    Without --from it has a pipeline with comments, a small generated log, and a test, which run at once; README.md has
-    the commands.
+    Without --from the project has a commented pipeline, a small generated log and a test, all ready to run; README.md
+    lists the commands.
 
-    With --from it has a pipeline for your records: the types of their fields, the event time, a key, and a delay by how
-    far out of order they are, each with what it was chosen by. The records of a file are copied into an embedded log.
+    With --from it has a pipeline for your records: the types of their fields, the event time, a key, and a delay that
+    covers their disorder, each with the reason for the choice. The records of a file are copied into an embedded log.
     """
     made = _write_starter(folder) if sample is None else _write_scaffold(folder, sample, records)
     if as_json:
@@ -116,7 +116,7 @@ def _write_scaffold(folder: Path, text: str, records: int) -> dict[str, Any]:
 
 
 def _source(sample: Sample, folder: Path, log: Path | None) -> str:
-    """Return the source of the pipeline in YAML, with paths relative to the folder."""
+    """Return the pipeline's source as YAML, with paths relative to the project folder."""
     from windrow.tools.scaffold.pipeline import yaml_scalar as scalar  # noqa: PLC0415 - as above
 
     if isinstance(sample.source, m.KafkaSource):
@@ -133,7 +133,7 @@ def _write_lines(sample: Sample, log: Path) -> None:
 
 
 def _write(folder: Path, files: Mapping[str, str], log: Path | None, write: Callable[[Path], object]) -> None:
-    """Write files and a log; raise InputError, and write nothing, if one of them exists."""
+    """Write files and a log; if one of them exists, raise InputError and write nothing."""
     existing = [str(folder / file) for file in (*files, *([str(log)] if log else [])) if (folder / file).exists()]
     if existing:
         msg = f"{', '.join(existing)} {'is' if len(existing) == 1 else 'are'} there already: name another FOLDER"

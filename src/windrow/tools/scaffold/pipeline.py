@@ -1,7 +1,7 @@
-"""A pipeline for a sample of records: its event time, key, aggregates and delay are guessed.
+"""Drafts a pipeline from a sample of records by guessing its event time, key, aggregates and delay.
 
-Each guess stands in the YAML with its reason. The YAML is read and checked like any file, and the sample is decoded by
-it, so its dead letters are known.
+Each guess appears in the YAML with its reason. The YAML is parsed and checked like any pipeline file, and it is used to
+decode the sample, so the dead letters of the sample are known.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ _MEASURED: Final = frozenset(
 
 @dataclass(frozen=True)
 class Scaffold:
-    """A pipeline as YAML; of the `records` of its sample `dead` would be dead letters, by kind."""
+    """A drafted pipeline as YAML, the number of records in its sample, and the number of dead letters of each kind."""
 
     text: str
     pipeline: m.Graph
@@ -97,7 +97,7 @@ class Scaffold:
 
 @dataclass(frozen=True)
 class Choice:
-    """A chosen value in YAML, and the reason."""
+    """A chosen value as YAML, and the reason for it."""
 
     value: str
     why: str
@@ -105,9 +105,9 @@ class Choice:
 
 @dataclass
 class PipelineText:
-    """The chosen parts of a pipeline, and their YAML, which is valid once there are fields and a time.
+    """The chosen parts of a pipeline, rendered as YAML, which is valid once fields and a time have been set.
 
-    With `is_wide`, sums may have more digits than NUMERIC columns of SQLite keep.
+    `is_wide` is True if sums may have more digits than NUMERIC columns of SQLite keep.
     """
 
     name: str
@@ -128,24 +128,24 @@ class PipelineText:
     _left: list[tuple[str, str]] = dataclasses.field(default_factory=list)
 
     def add_field(self, name: str, type_: str, path: Sequence[str], why: str) -> None:
-        """Add a field; `path` is empty if records have it under its name."""
+        """Add a field; `path` is empty if the records have the field under its own name."""
         value = type_
         if path:
             value = f"{{type: {yaml_scalar(type_)}, path: {yaml_scalar('.'.join(path))}}}"
         self._fields.append((f"  {yaml_scalar(name)}: {value}", why))
 
     def leave_out(self, name: str, why: str) -> None:
-        """Note a field of the records that the pipeline does not have."""
+        """Note a field of the records that the pipeline leaves out."""
         self._left.append((name, why))
 
     @property
     def table(self) -> str:
-        """The name of the table of results."""
+        """The name of the result table."""
         word = re.sub(r"\W+", "_", self.name, flags=re.ASCII).strip("_").lower()[:40] or "records"
         return f"{word if word[0].isalpha() else f't_{word}'}_{self.window}"
 
     def render(self) -> str:
-        """Return the YAML."""
+        """Return the pipeline as YAML."""
         return "\n".join(_align(self._lines())) + "\n"
 
     def _lines(self) -> Iterator[tuple[str, str]]:
@@ -175,13 +175,13 @@ class PipelineText:
 
 
 def yaml_scalar(text: str) -> str:
-    """Return text as YAML, with quotes where it needs them."""
+    """Return text as a YAML scalar, quoted if necessary."""
     is_plain = re.fullmatch(r"[A-Za-z_./][\w./-]*", text, re.ASCII) and yaml.safe_load(text) == text
     return text if is_plain else json.dumps(text, ensure_ascii=False)
 
 
 def _align(lines: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """Yield lines with their comments beside them, or above long lines."""
+    """Yield lines with their comments beside them, or above them if the line is long."""
     for line, why in lines:
         comment = " ".join(f"# {why}".split())[: _WIDEST - 2]
         if not why:
@@ -204,9 +204,9 @@ class _Records:
 
 
 def scaffold_pipeline(sample: Sample, source: str) -> Scaffold:
-    """Return a pipeline for a sample; `source` is its source in YAML.
+    """Return a pipeline drafted from a sample; `source` is the pipeline's source as YAML.
 
-    Raise InputError if no record is a JSON object, or none of their fields can be the event time.
+    Raise InputError if no record is a JSON object or no field can be the event time.
     """
     is_log = not isinstance(sample.source, m.KafkaSource)
     records = _parse_records(sample)
@@ -242,7 +242,7 @@ def _parse_records(sample: Sample) -> _Records:
 
 
 def _usable(fields: Sequence[SampledField], text: PipelineText, *, is_log: bool) -> Iterator[SampledField]:
-    """Yield the fields that a pipeline of one stream can have; the others are listed in the text."""
+    """Yield the fields that a pipeline with a single stream can have; note the others in the text as left out."""
     seen: set[str] = set()
     for field in fields:
         shown = ".".join(field.path)
@@ -264,7 +264,7 @@ def _usable(fields: Sequence[SampledField], text: PipelineText, *, is_log: bool)
 def _choose_time(
     usable: Sequence[SampledField], fields: Sequence[SampledField], sample: Sample, text: PipelineText, *, is_log: bool
 ) -> SampledField:
-    """Return the field of the event time: a time that nearly all records have."""
+    """Return the field to use as event time, a timestamp that nearly all records have."""
     total = sample.raw.num_rows
     found = [field for field in usable if isinstance(field.type, m.TimestampType) and field.missing <= MISFITS * total]
     logged = [field for field in fields if is_log and field.path == (m.LOG_TIME,) and not field.missing]
@@ -291,7 +291,10 @@ def _likely_time(field: SampledField) -> int:
 
 
 def _choose_key(usable: Sequence[SampledField], records: _Records, text: PipelineText) -> SampledField | None:
-    """Return the field of the key: text or a whole number that many records share; None if no field seems to be one."""
+    """Return the field to use as key, or None if no field seems to be one.
+
+    It is a text or a whole number that many records share.
+    """
     best: tuple[float, SampledField, str] | None = None
     for field in usable:
         is_candidate = isinstance(field.type, m.StringType | m.LongType)
@@ -309,7 +312,7 @@ def _choose_key(usable: Sequence[SampledField], records: _Records, text: Pipelin
 
 
 def _likely_key(field: SampledField, records: _Records) -> tuple[float, str]:
-    """Return a score of a field as the key (above 0: likely), and the reasons."""
+    """Return a field's score as the key (likely if above 0), and the reasons."""
     words, distinct, total = set(field.words), len(set(map(str, field.values))), len(field.values)
     score = 0.0
     why = [f"{distinct:,} values"]
@@ -356,7 +359,7 @@ def _add_fields(
 
 
 def _choose_results(usable: Sequence[SampledField], text: PipelineText) -> None:
-    """Choose the aggregates: sums of decimals and whole numbers that are no ids, the greatest of doubles."""
+    """Choose the aggregates: sums of decimals and of whole numbers that are not ids, and maxima of doubles."""
     for field in usable:
         words = words_of(field.name)
         is_id = bool(_NAMES.intersection(words)) or bool(_WHO.intersection(words))
@@ -378,7 +381,7 @@ def _choose_results(usable: Sequence[SampledField], text: PipelineText) -> None:
 
 
 def _choose_times(sample: Sample, text: PipelineText) -> Scaffold:
-    """Choose window, delay and lateness by the event times of the sample, and finish the text."""
+    """Choose window, delay and lateness from the event times of the sample, and finish the text."""
     graph = _parse(text)
     time = graph.sources[0].time
     for future in (*_FUTURES, None):
