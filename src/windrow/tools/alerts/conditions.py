@@ -323,12 +323,12 @@ class AlertEvaluator:
         holders = [partition for partition in status.partitions if partition.held is not None]
         if not holders:
             return None
-        at = "there is no low watermark yet" if low is None else f"the low watermark stands at {_time(low)}"
+        at = "there has been no low watermark" if low is None else f"the low watermark has been at {_time(low)}"
         why = "; ".join(f"partition {holder.partition} holds it back: {holder.held}" for holder in holders[:_NAMED])
         more = f"; so do {len(holders) - _NAMED} more" if len(holders) > _NAMED else ""
         return _Breach(
             since,
-            f"{at} since {_time(since)}, while {counted(records, 'record')} came, so no window fires. {why}{more}. "
+            f"{at} since {_time(since)}, while {counted(records, 'record')} arrived, so no window fires. {why}{more}. "
             f"{self._advice('watermark-stuck')}",
             {"low_watermark": low, "records": records, "partitions": [holder.partition for holder in holders]},
         )
@@ -341,7 +341,7 @@ class AlertEvaluator:
         return _Breach(
             now - limit.span,
             f"of the {counted(total.latency.total, 'record')} since {_time(now - limit.span)}, 99 % took up to "
-            f"{duration(p99)} from the log to the commit; the limit is {m.format_duration(limit.p99)}. "
+            f"{duration(p99)} from log to commit; the limit is {m.format_duration(limit.p99)}. "
             f"{self._advice('latency')}",
             {"p99_seconds": p99 / _SECOND, "records": total.latency.total},
         )
@@ -359,8 +359,8 @@ class AlertEvaluator:
         return _Breach(
             now - limit.span,
             f"{total.late:,} of {counted(total.records, 'record')} since {_time(now - limit.span)} were late "
-            f"({share:.2%}), against {usual:.2%} before; the limit is {most:.2%}: {limit.times:g} times as many, and "
-            f"{limit.share:.2%} at the least. {self._advice('late-spike')}",
+            f"({share:.2%}), compared with {usual:.2%} before; the limit is {most:.2%} ({limit.times:g} times the "
+            f"usual share, but at least {limit.share:.2%}). {self._advice('late-spike')}",
             {"share": share, "usual": usual, "late": total.late, "records": total.records},
         )
 
@@ -374,7 +374,8 @@ class AlertEvaluator:
         return _Breach(
             now - limit.span,
             f"{total.expired:,} of {counted(total.records, 'record')} since {_time(now - limit.span)} have expired "
-            f"({share:.2%}): no result has them; the limit is {limit.share:.2%}. {self._advice('expired-share')}",
+            f"({share:.2%}), so no result includes them; the limit is {limit.share:.2%}. "
+            f"{self._advice('expired-share')}",
             {"share": share, "expired": total.expired, "records": total.records},
         )
 
@@ -394,13 +395,13 @@ class AlertEvaluator:
         if is_large:
             shown = total.dead_reasons
             what = f"{dead:,} {of} are dead letters ({share:.2%}; the limit is {limit.share:.2%}): {_list_top(shown)}"
-            what += f". Not met before: {', '.join(list(new)[:_NAMED])}" if new else ""
+            what += f". New reasons: {', '.join(list(new)[:_NAMED])}" if new else ""
         else:
             shown = met
             what = (
-                f"{counted(sum(met.values()), 'dead letter')} for a reason that this pipeline has not met before: "
-                f"{_list_top(shown)}. All dead letters are {dead:,} {of} ({share:.2%}; the limit is {limit.share:.2%} "
-                f"in {m.format_duration(limit.span)})"
+                f"{counted(sum(met.values()), 'dead letter')} for a reason that is new in this pipeline: "
+                f"{_list_top(shown)}. In total, {dead:,} {of} are dead letters ({share:.2%}; the limit is "
+                f"{limit.share:.2%} in {m.format_duration(limit.span)})"
             )
         return _Breach(
             min(new.values()) if new else now - limit.span,
@@ -414,7 +415,7 @@ class AlertEvaluator:
         if isinstance(self._error, RunError):
             message = first_line(str(self._error))
             return _Breach(
-                now, f"the run has ended: {message}. First fix that, then start it again", at_once=True, is_end=True
+                now, f"the run has ended: {message}. Fix the cause, then start it again", at_once=True, is_end=True
             )
         faults = self._faults
         if faults is None:
@@ -424,8 +425,8 @@ class AlertEvaluator:
             return None
         return _Breach(
             faults.since,
-            f"the run has had {counted(faults.count, 'fault')} since {_time(faults.since)}, and tries again; the last: "
-            f"{faults.message}. {self._advice('sink-errors', fault=self._see_fault(faults.reason))}",
+            f"the run has had {counted(faults.count, 'fault')} since {_time(faults.since)} and is retrying; the last "
+            f"was: {faults.message}. {self._advice('sink-errors', fault=self._see_fault(faults.reason))}",
             {"faults": faults.count, "last": faults.message},
         )
 
@@ -433,13 +434,15 @@ class AlertEvaluator:
         if isinstance(self._error, CheckpointError):
             message = first_line(str(self._error))
             return _Breach(
-                now, f"the run has ended, as its checkpoint cannot be used: {message}", at_once=True, is_end=True
+                now, f"the run has ended because its checkpoint cannot be used: {message}", at_once=True, is_end=True
             )
         saved = self._past.saved
         since = self._past.began if saved is None else saved
         if limit.savepoint is None or since is None or now - since <= limit.savepoint:
             return None
-        which = "no savepoint was taken since the first run, of" if saved is None else "the newest savepoint is of"
+        which = (
+            "no savepoint has been taken since the first run, at" if saved is None else "the newest savepoint is from"
+        )
         takes = self._commands.of(f"savepoint --to {quote(f'{self._graph.name}-{_time(now)[:10]}')} {{c}}")
         return _Breach(
             since + limit.savepoint,
@@ -459,8 +462,9 @@ class AlertEvaluator:
         where = f", most of it in `{part}`" if part is not None else ""
         return _Breach(
             self._slow_since,
-            f"each step since {_time(self._slow_since)} took longer than the {m.format_duration(self._every)} between "
-            f"two of them, the last {last.took:,.1f} s{where}. {self._advice('backpressure')}",
+            f"each step since {_time(self._slow_since)} took longer than the interval of "
+            f"{m.format_duration(self._every)}; the last took {last.took:,.1f} s{where}. "
+            f"{self._advice('backpressure')}",
             {"seconds": last.took, "parts": total.parts, "every_seconds": self._every / _SECOND},
         )
 
@@ -476,8 +480,8 @@ class AlertEvaluator:
         which = f"{', '.join(map(str, named[:_NAMED]))}{more}"
         return _Breach(
             since,
-            f"no records have come from {noun} {which} for {duration(now - since)}, since {_time(since)}, while others "
-            f"continue. {self._advice('partition-idle', producers=producers)}",
+            f"no records have arrived from {noun} {which} for {duration(now - since)}, since {_time(since)}, "
+            f"while others continue. {self._advice('partition-idle', producers=producers)}",
             {"partitions": named, "seconds": (now - since) / _SECOND},
         )
 
@@ -503,9 +507,9 @@ class AlertEvaluator:
 
     def _advice(self, name: m.AlertName, **given: str) -> str:
         """Return the advice for an alert, filled in with the `given` texts and the commands for this run."""
-        parts = f"by `{self._commands.of('doctor --no-restore {c}')}` in which part its steps spend their time"
+        parts = f"with `{self._commands.of('doctor --no-restore {c}')}` in which part its steps spend their time"
         if self._is_realtime:  # it reports only its partitions
-            parts = f"by `{self._status}` whether one partition is behind, or all of them"
+            parts = f"with `{self._status}` whether one partition is behind, or all of them"
         words = {
             "status": self._status,
             "servers": self._servers,
@@ -534,9 +538,9 @@ class AlertEvaluator:
         except InputError:
             tables = [node.sink.companion("dead") for node in self._sinks_given(kinds, total.dead_by_sink)]
             shown = " and ".join(f"`{self._commands.of(f'show {table} --limit 20')}`" for table in tables[:_NAMED])
-            return f"them by {shown}" + (f" (and {len(tables) - _NAMED} more tables)" if len(tables) > _NAMED else "")
+            return f"them with {shown}" + (f" (and {len(tables) - _NAMED} more tables)" if len(tables) > _NAMED else "")
         lists = self._commands.of("redrive --list")
-        return f"them by `{lists}`; its guide says how they go back into the pipeline once that is fixed"
+        return f"them with `{lists}`; its guide says how to redrive them once the cause is fixed"
 
     def _sinks_given(self, kinds: Mapping[str, int], by_sink: Mapping[str, Mapping[str, int]]) -> list[m.SinkNode]:
         """Return sinks whose dead letters together cover all counts in `kinds`.

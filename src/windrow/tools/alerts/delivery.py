@@ -149,7 +149,7 @@ class AlertWatch:
                         sender.send(alert)
         except Exception as exc:  # noqa: BLE001 - a defect here must not end the run, and is reported
             self._has_failed.set()
-            self._on_warning(f"alerts are not raised any more: {type(exc).__name__}: {exc}")
+            self._on_warning(f"alerts are no longer raised: {type(exc).__name__}: {exc}")
 
     def _turns(self, evaluator: AlertEvaluator) -> Iterator[None]:
         """Make the queued calls; yield once a second, and at the end."""
@@ -196,7 +196,7 @@ class _Sender(threading.Thread):
         try:
             self._coming.put_nowait(alert)
         except queue.Full:
-            self._on_warning(f"the alert {alert.name} is not sent to {self._called}: {_WAITING:,} others wait to be")
+            self._on_warning(f"the alert {alert.name} is not sent to {self._called}: {_WAITING:,} are already waiting")
 
     def end(self) -> None:
         """Ask the thread to end after the alert that it is sending."""
@@ -241,7 +241,7 @@ def _unreachable(alerts: m.Alerts) -> Iterator[str]:
         else:
             if shutil.which(program) is None:
                 shown = mask_arguments(alerts.command)[0]
-                yield f"no alert will reach the command: there is no program {shown!r} here"
+                yield f"no alert will reach the command: the program {shown!r} was not found"
 
 
 def _post(url: str, body: bytes) -> None:
@@ -257,10 +257,10 @@ def _post(url: str, body: bytes) -> None:
         is_good = False
     else:
         if parts.scheme not in {"http", "https"}:
-            msg = "it is not a URL that begins with https:// or http://"
+            msg = "its URL does not begin with https:// or http://"
             raise ValueError(msg)
     if not is_good or any(letter.isspace() or not letter.isprintable() for letter in url):
-        msg = "its URL cannot be read: percent-encode odd letters (an @ is %40, a slash %2F)"
+        msg = "its URL is invalid: percent-encode special characters (an @ is %40, a slash %2F)"
         raise ValueError(msg)
     headers = {"Content-Type": "application/json"}
     if parts.username is not None:
@@ -271,7 +271,7 @@ def _post(url: str, body: bytes) -> None:
     with urllib.request.urlopen(request, timeout=_TIMEOUT) as answer:  # noqa: S310 - the scheme was checked
         # a redirect is followed by GET, without the body
         if answer.geturl() != url:
-            msg = "it redirects to another URL: give that one"
+            msg = "it redirects to another URL: use that URL"
             raise ValueError(msg)
 
 

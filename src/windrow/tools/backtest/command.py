@@ -43,7 +43,7 @@ def show_backtest(found: Backtest) -> None:
             click.echo(f"  only {name}: " + ", ".join(f"{column} {value}" for column, value in alert.items()))
         if total > alerts.num_rows > 0:
             click.echo(f"  ... and {total - alerts.num_rows:,} more")
-    click.echo("the same alerts" if found.is_same else "not the same alerts")
+    click.echo("the alerts are the same" if found.is_same else "the alerts differ")
 
 
 def plain_backtest(found: Backtest) -> dict[str, Any]:

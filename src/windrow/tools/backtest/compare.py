@@ -191,7 +191,7 @@ def read_labels(path: Path) -> pa.Table:
             for line, label in _json_lines(path, file) if path.suffix == ".jsonl" else _csv_rows(file):
                 found = tuple(label.get(name) for name in LABELS.names)
                 if not all(isinstance(text, str) and text for text in found):
-                    msg = "a label needs a text for each of id and kind"
+                    msg = "a label needs text for both id and kind"
                     raise InputError(msg, Place(str(path), line))
                 pairs.append(found)  # type: ignore[arg-type]
     except (OSError, UnicodeDecodeError, csv.Error) as exc:

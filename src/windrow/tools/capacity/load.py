@@ -301,9 +301,7 @@ def measure_load(graph: m.Graph, batches: Sequence[pa.RecordBatch], origin: str)
         if key and set(key) <= set(records.column_names):
             parts.setdefault(reader, []).append(records.select([*key, TIME]))
     if not arrived:
-        msg = (
-            f"no record of the sample ({sum(read.values()):,} were read) is good: nothing can be measured; state a load"
-        )
+        msg = f"nothing can be measured: none of the {sum(read.values()):,} records in the sample is good; state a load"
         raise InputError(msg)
     spans = {name: _span(np.concatenate(found)) for name, found in times.items() if found}
     tables = {name: pa.concat_tables(found) for name, found in parts.items()}
@@ -336,7 +334,7 @@ def _span(times: npt.NDArray[np.int64]) -> float:
     """
     first, last = np.quantile(times, (0.05, 0.95))
     if first == last:
-        msg = "all records of the sample have one event time, so they have no rate: state it with --rate"
+        msg = "all records of the sample have the same event time, so they have no rate: state it with --rate"
         raise InputError(msg)
     return float(last - first) / 0.9 / SECOND
 
@@ -390,7 +388,7 @@ def recorded_load(graph: m.Graph, reports: Sequence[StepReport], keys: Keys, rec
     """
     lateness = Histogram.sum(histogram for report in reports for histogram in report.lateness.values())
     if not lateness.total:
-        msg = "the history of the run has no lateness of records: give --log, which reads the log itself"
+        msg = "the history of the run does not contain the lateness of records: measure the log with --log"
         raise InputError(msg)
     read = Counter[str]()
     for report in reports[1:]:
@@ -400,7 +398,7 @@ def recorded_load(graph: m.Graph, reports: Sequence[StepReport], keys: Keys, rec
     seconds = (lows[-1] - lows[0]) / SECOND if len(lows) > 1 else 0.0
     seconds = seconds or sum(report.seconds for report in reports[1:])
     if not read or not seconds:
-        msg = "the history has one step only, which has no rate: run it for longer, or give --log, which reads the log"
+        msg = "the history has only one step, so it has no rate: run for longer, or measure the log with --log"
         raise InputError(msg)
     bounds = [bound / SECOND for bound in BOUNDS]
     names = [source.name for source in graph.sources]

@@ -95,7 +95,7 @@ class _Model:
             case m.RulesNode():
                 return self._rules(node, flows[0], keys)
             case m.ProcessNode():
-                unknown = "what a process function keeps is in its code: measure it (windrow state)"
+                unknown = "the state of a process function depends on its code: measure it (windrow state)"
                 return NodeExpected(node, flows[0].rate, updates=flows[0].rate, output=flows[0].rate, unknown=unknown)
             case m.SinkNode():
                 rate = sum(flow.rate for flow in flows)
@@ -103,7 +103,7 @@ class _Model:
             case _:  # a row for each key
                 (flow,) = flows
                 held = self._merged_runs("keys", keys.number, min(flow.rate, keys.number / self._step))
-                doubt = f"{node.name}: its keys are taken to be those of the load (say --keys {node.name}=NUMBER)"
+                doubt = f"{node.name}: its keys are assumed to be the load's (override with --keys {node.name}=NUMBER)"
                 doubts = flow.doubts if node.name in self._load.keys else (*flow.doubts, doubt)
                 output = flow.rate * node.share
                 return NodeExpected(node, flow.rate, 0.0, (held,), output=output, doubts=doubts, expired=flow.expired)
@@ -125,7 +125,10 @@ class _Model:
                 flows = [self._input(name, reader) for name in node.inputs]
                 doubts = tuple(doubt for flow in flows for doubt in flow.doubts)
                 if not any(name == reader for _, name in self._load.shares):
-                    doubts = (*doubts, f"{node.name}: all records are taken to pass it (say --share {reader}=SHARE)")
+                    doubts = (
+                        *doubts,
+                        f"{node.name} is assumed to pass all records (override with --share {reader}=SHARE)",
+                    )
                 return Input(
                     sum(flow.rate for flow in flows), flows[0].behind, flows[0].delay,
                     sum(flow.expired for flow in flows), doubts,
@@ -150,7 +153,7 @@ class _Model:
         pairs = by_chance if each is None else left.rate * each
         if each is None:
             doubts.append(
-                f"{node.name}: records are taken to meet by chance, among its keys (say --partners {node.name}=NUMBER)"
+                f"{node.name}: records are assumed to match by chance (override with --partners {node.name}=NUMBER)"
             )
         state, alone = [], 0.0
         for side, flow, span in zip(("left", "right"), (left, right), join_spans(self._graph, node), strict=True):
@@ -180,10 +183,10 @@ class _Model:
             )
         doubts = flow.doubts
         if node.name not in self._load.keys:
-            stated = f"{node.name}: its keys are taken to be those of the load (say --keys {node.name}=NUMBER)"
+            stated = f"{node.name}: its keys are assumed to be the load's (override with --keys {node.name}=NUMBER)"
             doubts = (*doubts, stated)
         if bound is None:
-            unknown = "it keeps every key for ever: give its source a lateness"
+            unknown = "it keeps every key forever: give its source a lateness"
             return NodeExpected(node, flow.rate, output=accepted, unknown=unknown, doubts=doubts)
         state = self._runs("keys", replace(flow, rate=accepted), within + bound / SECOND)
         return NodeExpected(node, flow.rate, 0.0, (state,), output=accepted, doubts=doubts, expired=flow.expired)
@@ -192,7 +195,7 @@ class _Model:
         rate = sum(flow.rate for flow in flows)
         doubts = tuple(doubt for flow in flows for doubt in flow.doubts)
         if isinstance(node, m.TableJoinNode):
-            doubts = (*doubts, f"{node.name}: each row of a table is taken to have one partner")
+            doubts = (*doubts, f"{node.name}: each row of a table is assumed to have one partner")
         state = (self._merged_runs("rows", keys.number * len(flows), rate),)
         return NodeExpected(node, rate, 0.0, state, updates=rate, output=2 * rate, doubts=doubts, changelog=2 * rate)
 
@@ -208,11 +211,11 @@ class _Model:
         copies = self._graph.key_groups if node.broadcast else 1
         versions = copies * (keys.number + right.rate * kept)
         if bound is None:
-            doubts.append(f"{node.name}: without a lateness of its records every version is kept, so it grows for ever")
+            doubts.append(f"{node.name}: its records have no lateness, so it keeps every version and grows forever")
         state = [self._merged_runs("versions", versions, copies * right.rate)]
         if node.as_of == "event_time":
             state.append(self._runs("left", left, revise))
-            doubts.append(f"{node.name}: versions that arrive after their records revise these, which is not counted")
+            doubts.append(f"{node.name}: revisions by versions that arrive after their records are not counted")
         return NodeExpected(
             node, left.rate + right.rate, 0.0, tuple(state), inserts=left.rate, output=left.rate, doubts=tuple(doubts),
             changelog=left.rate, expired=left.expired + right.expired,
@@ -226,7 +229,7 @@ class _Model:
             for number, share in zip(keys.numbers, keys.shares, strict=True)
         )
         state = self._merged_runs("records", rows, flow.rate)
-        doubts = (*flow.doubts, f"{node.name or 'rules'}: the number of alerts is unknown; none are counted")
+        doubts = (*flow.doubts, f"{node.name or 'rules'}: the number of alerts is unknown, so none are counted")
         return NodeExpected(node, flow.rate, flow.rate, (state,), doubts=doubts, expired=flow.expired)
 
     def _merged_runs(self, kind: str, rows: float, rate: float) -> StateRows:
@@ -281,7 +284,7 @@ class _Model:
         if isinstance(window, m.Sliced):
             state += self._slices(window, flow, keys, low)
         if emit.early is not None:
-            doubts.append(f"{node.name or 'early'}: early panes depend on when records come within a window")
+            doubts.append(f"{node.name or 'early'}: early panes depend on when records arrive within a window")
         return _expected(node, flow, total, state, doubts)
 
     def _slices(self, window: m.Hopping | m.Cumulate, flow: Input, keys: Keys, low: float) -> Iterator[StateRows]:
@@ -417,9 +420,9 @@ class _Model:
         rows = StateRows("sessions", held, filled, held * touched_share / step, filled * touched_share / step)
         doubts = list(flow.doubts)
         if waiting > held / 10:
-            doubts.append(f"{node.name or 'window'}: late records wait in long sessions for these to fire; not counted")
+            doubts.append(f"{node.name or 'window'}: late records that wait for long sessions to fire are not counted")
         if window.by is not None:
-            doubts.append(f"{node.name or 'window'}: each record has a gap of its own; the longest is taken for all")
+            doubts.append(f"{node.name or 'window'}: each record has its own gap; the longest is assumed for all")
         if node.emit.early is not None:
             doubts.append(f"{node.name or 'window'}: early panes of sessions are not counted")
         return NodeExpected(
@@ -436,7 +439,7 @@ class _Model:
         touched = -float(np.expm1(-flow.rate * step / self._graph.key_groups))
         groups = float(min(self._graph.key_groups, keys.number))
         state = StateRows("panes", keys.number, groups, keys.number * touched / step, groups * touched / step)
-        doubts = (*flow.doubts, f"{node.name or 'window'}: the global window keeps every key that was ever seen")
+        doubts = (*flow.doubts, f"{node.name or 'window'}: the global window keeps every key forever")
         rows = 2 if node.emit.mode == "retract" else 1
         return NodeExpected(
             node, flow.rate, flow.rate, (state,), updates=updates, output=updates * rows, doubts=doubts,
@@ -448,7 +451,7 @@ class _Model:
         stream = stream_of(self._graph, node.input)
         name = node.name
         if isinstance(node.window, m.Session | m.Global):
-            doubts = (*flow.doubts, f"{name}: a window over rows that change is taken to hold a row a key")
+            doubts = (*flow.doubts, f"{name}: a window over a changelog is assumed to hold one row per key")
             return self._global(node, Input(flow.rate, flow.behind, flow.delay, 0.0, doubts), keys)
         kept = (stream.hold + (stream.bound or 0)) / SECOND + flow.delay + self._load.skew
         total, state = dict.fromkeys(_TOTALS, 0.0), []
@@ -463,7 +466,7 @@ class _Model:
             total["inserts"] += float(keys.active(flow.rate * width)) / every
             total["updates"] += flow.rate * width / every * flow.behind.past(flow.delay, width)
         return _expected(
-            node, flow, total, state, [*flow.doubts, f"{name}: its input are rows of other windows, which change"]
+            node, flow, total, state, [*flow.doubts, f"{name}: its input is rows of other windows, which can change"]
         )
 
 
@@ -473,12 +476,12 @@ def delay_of(source: m.SourceNode, load: Load) -> tuple[float, tuple[str, ...]]:
         case m.Delay(micros):
             return micros / SECOND, ()
         case m.DelayByPartition() as delays:
-            return delays.default / SECOND, (f"{source.name}: the default delay is taken for all partitions",)
+            return delays.default / SECOND, (f"{source.name}: the default delay is assumed for all partitions",)
         case m.Adaptive(target, least, most):
             found = min(max(load.behind.quantile(target), least / SECOND), most / SECOND)
-            return found, (f"{source.name}: its delay adapts; by the load's disorder it is {found:.3g} s",)
+            return found, (f"{source.name}: its adaptive delay is {found:.3g} s, given the load's disorder",)
         case m.Punctuated():
-            return 0.0, (f"{source.name}: its watermark is in the log; it is taken to be at the newest event time",)
+            return 0.0, (f"{source.name}: the watermark in its log is assumed to be at the newest event time",)
 
 
 _TOTALS: Final = ("pairs", "inserts", "updates", "late", "expired")

@@ -104,7 +104,7 @@ def plan(graph: m.Graph, load: Load, wishes: Wishes) -> Capacity:
         *_storage(demand, wishes),
     )
     growing = (
-        f"{', '.join(names)}: its state grows with the records of a window; what that adds is left out"
+        f"{', '.join(names)}: its state grows with the records of a window, which is not counted"
         for node in demand.nodes
         if (names := grows(node.node))
     )
@@ -122,23 +122,28 @@ def _bottlenecks(demand: Demand, needed: Mapping[str, int]) -> Iterator[str]:
     for name, number in needed.items():
         if logs[name] < number:
             yield (
-                f"the log{f' of {name}' if len(logs) > 1 else ''} has {logs[name]} of the {number} partitions that its "
-                "tasks need to keep up: one task reads each; add partitions, or the run falls behind"
+                f"the log{f' of {name}' if len(logs) > 1 else ''} has {logs[name]} of the {number} partitions that are "
+                "needed to keep up, because one task reads each partition; add partitions, or the run falls behind"
             )
     if demand.partitions < demand.cores and all(logs[name] >= number for name, number in needed.items()):
         yield (
-            f"{'all logs have' if len(logs) > 1 else 'the log has'} {counted(demand.partitions, 'partition')}: of "
-            f"{demand.cores} cores, as many read at a time; add some"
+            f"{'all logs have' if len(logs) > 1 else 'the log has'} {counted(demand.partitions, 'partition')}, so only "
+            f"as many of the {demand.cores} cores read at the same time; add partitions"
         )
     if groups < demand.cores:
-        yield f"key_groups: {groups} is the limit: of {demand.cores} cores, {tasks} keep state at a time; take more"
+        yield (
+            f"key_groups: with {groups}, only {tasks} of the {demand.cores} cores work on state at the same "
+            "time; set more"
+        )
     if demand.in_groups > tasks * demand.machine.busy:
         yield (
-            f"key groups use {tasks} of {demand.cores} cores: their {demand.in_groups:.3g} s/s are more than these "
-            "do, so the run falls behind; take more key_groups (up to 16 state partitions), or a longer --every"
+            f"key groups use {tasks} of {demand.cores} cores, too few for their {demand.in_groups:.3g} s/s, "
+            "so the run falls behind; set more key_groups (up to 16 state partitions), or a longer --every"
         )
     if sink > 1:
-        yield f"one sink for all: its {sink:.3g} s/s are more than the driver does, so the run falls behind; divide it"
+        yield (
+            f"the sinks need {sink:.3g} s/s, more than the driver can do, so the run falls behind; divide the pipeline"
+        )
 
 
 def _processors(demand: Demand, wishes: Wishes) -> Iterator[Figure]:
@@ -169,7 +174,7 @@ def _processors(demand: Demand, wishes: Wishes) -> Iterator[Figure]:
     )  # fmt: skip
     yield Figure(
         "records a second at saturation", _saturation(demand), "records/s",
-        "the rate at which processor time is cores x busy, of the same keys, in steps of the greatest length",
+        "the rate at which processor time is cores x busy, with the same keys, in steps of the greatest length",
         {"cores": demand.cores, "busy": machine.busy, "greatest length": max(_LONGEST, demand.step)}, ABOUT,
     )  # fmt: skip
 
@@ -201,7 +206,7 @@ def _parallelism(demand: Demand, wishes: Wishes, enough: Mapping[str, int]) -> I
         )  # fmt: skip
     groups = next((group for group in _GROUPS if group >= 2 * cores), _GROUPS[-1])
     yield Figure(
-        "key groups", groups, "key_groups", f"the least of {', '.join(map(str, _GROUPS))} that is 2 x cores or more",
+        "key groups", groups, "key_groups", f"the least of {', '.join(map(str, _GROUPS))} that is at least 2 x cores",
         {"cores": cores, "key_groups now": graph.key_groups}, None,
     )  # fmt: skip
     yield Figure(
@@ -210,7 +215,7 @@ def _parallelism(demand: Demand, wishes: Wishes, enough: Mapping[str, int]) -> I
     )  # fmt: skip
     yield Figure(
         "state partitions", demand.state_tasks, "tasks",
-        "at each level the cores, up to key_groups; on more than 16 the greatest divisor of 5040 up to 16",
+        "at each level, the cores up to key_groups; with more than 16 cores, the greatest divisor of 5040 up to 16",
         {"cores": cores, "key_groups": graph.key_groups, "levels": len(graph.levels)}, None,
     )  # fmt: skip
     hottest = max(
@@ -218,7 +223,7 @@ def _parallelism(demand: Demand, wishes: Wishes, enough: Mapping[str, int]) -> I
     )
     yield Figure(
         "hottest key", hottest * machine.take / SECOND, "cores",
-        "records a second of the key with most x take; one task has them all, so above 1 / headroom it needs salt",
+        "records a second of the busiest key x take; one task processes them all, so above 1 / headroom it needs salt",
         {"records a second": hottest, "take": machine.take / SECOND},
     )  # fmt: skip
 
@@ -260,7 +265,7 @@ def _state(demand: Demand) -> Iterator[Figure]:
     }
     yield Figure(
         "changes", sum(writer.changelog for _, writer in demand.sinks), "rows/s",
-        "rows of the changelogs: inserts + updates (each 2 rows where the mode is retract) + deletes", rows, within,
+        "rows of the changelogs: inserts + updates (each 2 rows if the mode is retract) + deletes", rows, within,
     )  # fmt: skip
     for name, meaning in (("late", "revise a window that has fired"), ("expired", "are in no result")):
         value = sum(getattr(node, name) for node in demand.nodes)
@@ -286,7 +291,7 @@ def _memory(demand: Demand, wishes: Wishes) -> Iterator[Figure]:
     )  # fmt: skip
     yield Figure(
         "executor memory", wishes.headroom * demand.executors, "bytes",
-        "headroom x (jvm + workers + worker x cores + row x rows of a step + 2 x state), of all executors together",
+        "headroom x (jvm + workers + worker x cores + row x rows of a step + 2 x state), for all executors together",
         {**both, "workers": machine.workers, "worker": machine.worker, "cores": demand.cores, "state": demand.state},
         ABOUT,
     )  # fmt: skip
@@ -299,7 +304,7 @@ def _latency(demand: Demand) -> Iterator[Figure]:
     yield Figure(
         "step time", took, "s",
         "every x the greatest of processor time / (cores x busy), read and decode / (tasks that read x busy) of all "
-        "sources or one, key groups / (state partitions x busy) and sink; least_step at least",
+        "sources or one, key groups / (state partitions x busy) and sink; but at least least_step",
         {"processor time": demand.processors, "every": step, "cores": demand.cores, "busy": machine.busy,
          "read and decode": read, "tasks that read": tasks,
          "key groups": demand.in_groups, "state partitions": demand.state_tasks, "sink": demand.parts["sink"],
@@ -308,9 +313,10 @@ def _latency(demand: Demand) -> Iterator[Figure]:
     (half, most), inputs = demand.latency, {"delay": delay, "every": step, "step time": took}
     yield Figure(
         "latency, half", delay + half, "s",
-        "delay + skew + every / 2 + step time: from the end of a window to its row, of half of them", inputs, ABOUT,
+        "delay + skew + every / 2 + step time: the median time from the end of a window until its row is written",
+        inputs, ABOUT,
     )  # fmt: skip
-    yield Figure("latency, most", delay + most, "s", "delay + skew + every + step time, of nearly all", inputs, ABOUT)
+    yield Figure("latency, most", delay + most, "s", "delay + skew + every + step time: nearly all rows", inputs, ABOUT)
 
 
 def _network(demand: Demand) -> Iterator[Figure]:

@@ -169,7 +169,7 @@ class _Pages:
         watch = self._watch(request)
         name = request.path_params["view"]
         if name not in _VIEWS:
-            return _refusal(404, f"there is no view {name!r}")
+            return _refusal(404, f"unknown view {name!r}")
         query = {key: value for key, value in request.query_params.items() if key != "run"}
         leaving = asyncio.create_task(_wait_until_left(request))
         try:
@@ -201,7 +201,7 @@ class _Pages:
     async def redrive(self, request: Request) -> Response:
         """Redrive dead letters, or on a dry run return the outcomes that they would have."""
         if self.token is None:
-            return _refusal(403, "this page only reads: start it with --token to redrive from it")
+            return _refusal(403, "this page is read-only: start it with --token to redrive from it")
         if request.headers.get("content-type", "").partition(";")[0] != "application/json":
             return _refusal(415, "send JSON")
         watch = self._watch(request)
@@ -217,7 +217,7 @@ class _Pages:
         name = request.query_params.get("run") or next(iter(self._watches))
         watch = self._watches.get(name)
         if watch is None:
-            msg = f"there is no run {name!r} here: name one of {', '.join(self._watches)}"
+            msg = f"unknown run {name!r}: choose one of {', '.join(self._watches)}"
             raise InputError(msg)
         return watch
 
@@ -246,10 +246,10 @@ class _Guard:
         """Return the response that refuses a request, or None if the request is allowed."""
         pages = self._pages
         if request.method not in {"GET", "HEAD", "POST"}:
-            return _refusal(405, "only GET, HEAD and POST are answered")
+            return _refusal(405, "only GET, HEAD and POST are supported")
         if pages.token is None:
             if _name(request.headers.get("host", "")) not in LOOPBACK:
-                return _refusal(421, "this page is for this machine alone: ask for 127.0.0.1 or localhost")
+                return _refusal(421, "this page can only be opened on this machine, as 127.0.0.1 or localhost")
         elif not request.url.path.startswith(_OPEN):
             if request.url.path == "/" and pages.is_token(request.query_params.get("token", "")):
                 # remove the token from the address
@@ -325,13 +325,13 @@ async def _error(request: Request, exc: Exception) -> Response:
 async def _defect(request: Request, exc: Exception) -> Response:
     """Answer an unexpected exception so that the page can show it; the server prints the traceback."""
     del request
-    return _refusal(500, f"this is a defect of windrow: {type(exc).__name__}: {exc}")
+    return _refusal(500, f"internal error of windrow: {type(exc).__name__}: {exc}")
 
 
 def listen(host: str, port: int) -> socket.socket:
     """Return a listening socket; raise InputError if the address cannot be used."""
     if port > _LAST_PORT:
-        msg = f"--listen {host}:{port} cannot be listened on: ports end at {_LAST_PORT}"
+        msg = f"--listen {host}:{port} cannot be listened on: the highest port is {_LAST_PORT}"
         raise InputError(msg)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 _SHORTEST = 16
 _HELP = {
-    "listen": "Address to listen on; for another one than loopback --token is needed.",
+    "listen": "Address to listen on; --token is required unless it is a loopback address.",
     "checkpoint": "Checkpoint directory of the run, or its URL, for a single PIPELINE.  [default: .windrow/NAME]",
-    "token": "Secret of at least 16 characters that each request needs; with it dead letters can be redriven.",
+    "token": "Secret of at least 16 characters that each request must carry; it also permits redriving dead letters.",
     "open": "Open the page in the browser.",
 }
 
@@ -75,7 +75,7 @@ def command(
         if as_json:
             click.echo(json.dumps({"address": address, "runs": names}, ensure_ascii=False))
         else:
-            click.echo(f"{', '.join(names)}: {address} (Ctrl-C ends it)")
+            click.echo(f"{', '.join(names)}: {address} (stop with Ctrl-C)")
         if open_:
             webbrowser.open(address)
         dashboard.server(app).run(sockets=[socket])
@@ -110,10 +110,10 @@ def dashboard_beside(graph: m.Graph, file: Path, checkpoint: Path) -> Iterator[s
 def _check_token(token: str | None, host: str) -> None:
     """Raise InputError if the token is too short, or if it is missing and other machines can reach the page."""
     if token is not None and len(token) < _SHORTEST:
-        msg = f"--token has {len(token)} characters: take at least {_SHORTEST}, such as `openssl rand -hex 16` prints"
+        msg = f"--token has {len(token)} characters: use at least {_SHORTEST}, for example from `openssl rand -hex 16`"
         raise InputError(msg)
     if token is None and not _is_loopback(host):
-        msg = f"--listen {host} is reached by others, who would read records: give a --token, or listen on 127.0.0.1"
+        msg = f"--listen {host} lets other machines read records: give a --token, or listen on 127.0.0.1"
         raise InputError(msg)
 
 
@@ -129,27 +129,25 @@ def _runs(pipelines: tuple[str, ...], checkpoint: Folder | None) -> list[Watched
     from windrow.tools.dashboard.watch import WatchedRun  # noqa: PLC0415 - help needs none of it
 
     if checkpoint is not None and len(pipelines) > 1:
-        msg = f"--checkpoint is that of one run, and {len(pipelines)} pipelines are named: leave it out, or name one"
+        msg = f"--checkpoint is for a single run, but {len(pipelines)} pipelines are given: leave it out, or give one"
         raise InputError(msg)
     if checkpoint is not None and not pipelines:
         return [WatchedRun(Path(str(checkpoint)).name, checkpoint)]
     if not pipelines:
         paths = sorted(Path(".windrow").glob(f"*/{FILES[0]}"))
         if not paths:
-            msg = "no run has left a checkpoint in .windrow here: name the pipeline or its --checkpoint"
+            msg = "there is no checkpoint in .windrow here: give the pipeline or its --checkpoint"
             raise InputError(msg)
         return [WatchedRun(path.parent.name, path.parent) for path in paths]
     runs = []
     for file in pipelines:
         opened = [pipeline.runnable() for pipeline in open_pipelines(file)]
         if checkpoint is not None and len(opened) > 1:
-            msg = (
-                f"--checkpoint is that of one run, and {file} has {len(opened)} pipelines: name one of them with --only"
-            )
+            msg = f"--checkpoint is for a single run, but {file} has {len(opened)} pipelines: choose one with --only"
             raise InputError(msg)
         runs += [WatchedRun(graph.name, checkpoint or default_checkpoint(graph.name), graph, file) for graph in opened]
     name, count = Counter(run.name for run in runs).most_common(1)[0]
     if count > 1:
-        msg = f"two of the pipelines are called {name!r}, so they have one checkpoint: name one of them"
+        msg = f"two of the pipelines are called {name!r}, so they would share a checkpoint: give only one of them"
         raise InputError(msg)
     return runs

@@ -180,8 +180,8 @@ def history_of_key(seen: Seen, query: Query) -> dict[str, Any]:
     late_rows = list(_newest(database, tables.late, ("offset", "partition"), [], limit=_LATE))
     records = [json.loads(row["record"]) for row in late_rows]
     if missing := [field for field in values if any(field not in record for record in records)]:
-        why_not = f"expired records are kept without {', '.join(missing)}, so those of a key are not known here"
-        return view | {"late_why_not": f"{why_not}; Late records has all, and Why? those of a row"}
+        why_not = f"expired records are stored without {', '.join(missing)}, so they cannot be matched to a key"
+        return view | {"late_why_not": f"{why_not}; see all of them in Late records, or those of a row in Why?"}
     expired = [
         row
         for row, record in zip(late_rows, records, strict=True)
@@ -252,7 +252,7 @@ def redrive_letters(run: WatchedRun, asked: Mapping[str, Any]) -> dict[str, Any]
     reason, partition = asked.get("reason") or "", asked.get("partition")
     is_partition = partition is None or (type(partition) is int and 0 <= partition < m.MAX_PARTITIONS)
     if not isinstance(reason, str) or not is_partition:
-        msg = "reason is a text, and partition the number of one"
+        msg = "reason must be a text, and partition the number of a partition"
         raise InputError(msg)
     if not reason and partition is None and asked.get("all") is not True:
         msg = "choose a reason or a partition, or all"
@@ -270,7 +270,7 @@ def redrive_letters(run: WatchedRun, asked: Mapping[str, Any]) -> dict[str, Any]
 
 def _pipeline(run: WatchedRun) -> m.Graph:
     if run.pipeline is None:
-        msg = f"the pipeline of {run.name} is not known, so its tables are not: name its file on the command line"
+        msg = f"the pipeline of {run.name} is unknown, and so are its tables: give its file on the command line"
         raise InputError(msg)
     return run.pipeline
 
@@ -280,7 +280,7 @@ def _sink(run: WatchedRun, query: Query) -> tuple[list[str], str, Database, Layo
     specs = sink_specs(_pipeline(run))
     name = query.get("sink") or next(iter(specs))
     if name not in specs:
-        named = f"name one of {', '.join(specs)}" if any(specs) else "it has one sink, so leave this out"
+        named = f"choose one of {', '.join(specs)}" if any(specs) else "it has a single sink, so leave this out"
         msg = f"the pipeline has no sink {name!r}: {named}"
         raise InputError(msg)
     spec = specs[name]

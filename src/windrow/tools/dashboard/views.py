@@ -80,10 +80,10 @@ def _stuck(seen: Seen) -> dict[str, Any]:
         reasons.append(f"The last fault was {ago} ago: {first_line(record.fault)}")
     still = _standing(seen)
     if level == "good" and still is not None and still * _MICROS >= default_limit("watermark-stuck", "span"):
-        level, headline = "warn", "Running, but the low watermark stands still"
-        reasons.append(f"It has not moved for {short_duration(still)} although records come; see Watermark.")
+        level, headline = "warn", "Running, but the low watermark does not advance"
+        reasons.append(f"It has not moved for {short_duration(still)} although records arrive; see Watermark.")
     if last is not None:
-        reasons.append(f"Epoch {last.epoch:,} is the last that was committed.")
+        reasons.append(f"The last committed epoch is {last.epoch:,}.")
     return _answer(question, level, headline, *reasons)
 
 
@@ -101,8 +101,8 @@ def _late(status: RunStatus) -> dict[str, Any]:
     if lag is None:
         return _answer(question, "done", "The lag is not known")
     if not lag.behind:
-        over = ("done", "All records were read that the log had", "Nothing reads newer ones now.")
-        return _answer(question, *(over if status.state in OVER else ("good", "All records of the log are read")))
+        over = ("done", "All records that the log had were read", "No run is reading newer records.")
+        return _answer(question, *(over if status.state in OVER else ("good", "All records of the log have been read")))
     headline = f"{counted(lag.behind, 'record')} behind"
     if lag.longest:
         headline += f", {short_duration(lag.longest)}"
@@ -114,14 +114,14 @@ def _behind(status: RunStatus, lag: Lag) -> tuple[str, str, str]:
     """Return the level, the reason and the summary for a lag above 0."""
     trend = status.lag_trend
     if status.state in OVER or status.state == "stalled":
-        return "done" if status.state == "ended" else "bad", "Nothing reads them now.", "behind"
+        return "done" if status.state == "ended" else "bad", "No run is reading them.", "behind"
     if status.is_up_to_date and status.until_clear is not None:
-        return "good", f"As many are read in {short_duration(status.until_clear)}.", "up to date"
+        return "good", f"That many are read in {short_duration(status.until_clear)}.", "up to date"
     if trend is not None and trend >= 1:
         level = "bad" if (lag.longest or 0.0) * _MICROS > default_limit("lag", "time") else "warn"
         return level, f"The lag grows by {trend:,.0f} records/s: the results come later.", "falling behind"
     if status.until_clear is not None and trend is not None:
-        clear = f"none is left in {short_duration(status.until_clear)} at this rate."
+        clear = f"at this rate it is 0 in {short_duration(status.until_clear)}."
         return "warn", f"The lag shrinks by {-trend:,.0f} records/s; {clear}", "catching up"
     return "good", "The lag neither grows nor shrinks.", "behind"
 
@@ -129,7 +129,7 @@ def _behind(status: RunStatus, lag: Lag) -> tuple[str, str, str]:
 def _right(seen: Seen) -> dict[str, Any]:
     question, last, counts = "Are the numbers right?", seen.status.last, seen.counts
     if last is None or counts is None or last.only_offsets:
-        return _answer(question, "done", "Not known yet" if last is None else "A realtime run counts offsets alone")
+        return _answer(question, "done", "Not known yet" if last is None else "A realtime run counts only offsets")
     events, expired, dead = counts["events"], counts["expired"], counts["dead"] + counts["rejected"]
     missing, revisions = expired + dead, counts["revisions"]
     revised = f"{counted(revisions, 'row')} revised by late records." if revisions else "No row was revised."
@@ -335,9 +335,9 @@ def _what_if(seen: Seen, query: Query) -> dict[str, Any]:
             msg = f"{name}={query[name]} is longer than a hundred years (36500d)"
             raise InputError(msg)
     if run.pipeline is None or seen.total is None:
-        return {"what_if": None, "why_not": "name the pipeline's file on the command line to try other settings"}
+        return {"what_if": None, "why_not": "give the pipeline's file on the command line to try other settings"}
     if not seen.total.lateness:
-        return {"what_if": None, "why_not": "no lateness of records is recorded yet"}
+        return {"what_if": None, "why_not": "the lateness of records has not been recorded yet"}
     try:
         disorder = read_recorded(run.pipeline, [seen.total])
         now, then = what_if(run.pipeline, disorder), what_if(run.pipeline, disorder, **chosen)
@@ -396,9 +396,9 @@ def windows(seen: Seen, query: Query) -> dict[str, Any]:
     if seen.total is None:
         why_not = "no step has been committed yet"
     elif seen.total.only_offsets:
-        why_not = "a realtime run reports offsets alone"
+        why_not = "a realtime run reports only offsets"
     elif found is None:
-        why_not = "an older version of windrow has reported these steps, without windows by key group"
+        why_not = "an older version of windrow reported these steps without the windows of each key group"
     elif not found:
         why_not = "the pipeline has no windows"
     return {
@@ -415,7 +415,7 @@ def _windows_of_node(known: m.Graph | None, name: str, counts: WindowCounts) -> 
         view["kind"] = type(node.window).__name__.lower()
         match node.window:
             case m.Session():
-                view["note"] = "each session is a window of one key; one that grows after it fired fires again"
+                view["note"] = "each session is a window of one key; if it grows after it has fired, it fires again"
             case m.Global():
                 view["note"] = "the global window stays open; early panes are inserts and revisions"
             case _:
@@ -454,7 +454,7 @@ def graph(seen: Seen, query: Query) -> dict[str, Any]:
     del query
     known = seen.run.pipeline
     if known is None:
-        why_not = "name the pipeline's file on the command line to see its graph"
+        why_not = "give the pipeline's file on the command line to see its graph"
         return {"nodes": [], "edges": [], "work": [], "why_not": why_not}
     shown = mask_secrets(known)
     # in a short form the keyed node and the sink have no name
@@ -547,7 +547,7 @@ def _span(query: Query) -> float | None:
     """Return the time span of a view in seconds, or None for all; raise InputError for an unknown span."""
     span = query.get("span", "all")
     if span not in _SPANS:
-        msg = f"span={span!r} is unknown; take one of {', '.join(_SPANS)}"
+        msg = f"unknown span={span!r}; choose one of {', '.join(_SPANS)}"
         raise InputError(msg)
     return _SPANS[span]
 

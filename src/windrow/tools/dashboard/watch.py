@@ -198,7 +198,7 @@ class Watch:
         self._looked = -_PAUSE
         self._known = _Known()
         self._mark: object = None
-        self._seen = Seen(run, 0, clock(), RunStatus.of(None, [], clock()), absent="it was not read yet")
+        self._seen = Seen(run, 0, clock(), RunStatus.of(None, [], clock()), absent="it has not been read yet")
         self._answers: dict[_Question, _Answer] = {}
 
     def look(self) -> Seen:

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 _HELP = {
     "checkpoint": "Checkpoint directory of the run, or its URL.  [default: .windrow/NAME]",
-    "no_restore": "Leave out the trial restore of a copy of the checkpoint, for which Spark is started.",
+    "no_restore": "Skip the trial restore of a copy of the checkpoint, which starts Spark.",
 }
 _WIDEST, _NARROWEST = 120, 40
-_HEADS: Final = {"serious": "serious", "advice": "advice", "fine": "fine", "unknown": "not looked at"}
+_HEADS: Final = {"serious": "serious", "advice": "advice", "fine": "fine", "unknown": "not checked"}
 
 
 @click.command("doctor")
@@ -53,7 +53,7 @@ def command(*, pipeline: str, checkpoint: Folder | None, no_restore: bool, as_js
 
     def before_restore(_: object) -> None:
         if not as_json:
-            echo_error("restoring a copy of the checkpoint, for which Spark is started (--no-restore leaves it out)")
+            echo_error("restoring a copy of the checkpoint, which starts Spark (--no-restore skips this)")
 
     commands = command_lines(pipeline, checkpoint or "")
     examined = examine(commands, valid, folder, restore=None if no_restore else before_restore)

@@ -90,7 +90,7 @@ def _source(graph: m.Graph, node: m.SourceNode) -> Iterator[Finding]:
         return
     size = f"{counted(facts.partitions, 'partition')}"
     if facts.records is None:
-        yield fine(f"{place}: {size}; its records were not counted, as there are many")
+        yield fine(f"{place}: {size}; its records were not counted, because there are many")
     elif not facts.records:
         yield advice(f"{place}: {size} without records", "a run has nothing to read yet")
     else:
@@ -119,7 +119,7 @@ def _newest(node: m.SourceNode, what: str) -> Iterator[Finding]:
     if dead:
         yield advice(
             f"the newest record is a dead letter: {dead[0]}" + (f" (and {len(dead) - 1} more)" if dead[1:] else ""),
-            "the fields of the pipeline may not be those of the records",
+            "the fields of the pipeline may not match those of the records",
             "compare `decode` with a record of the log",
         )
 
@@ -147,14 +147,14 @@ def _checkpoint(folder: Folder, graph: m.Graph) -> tuple[Finding, Run | None, Fo
         there = next(parent for parent in (folder.absolute(), *folder.absolute().parents) if parent.exists())
         if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
             what = f"{folder} cannot be written: {there} is not a folder that this user can write to"
-            return serious(what, "", "name another folder with --checkpoint, or change its permissions"), None, None
+            return serious(what, "", "choose another folder with --checkpoint, or change its permissions"), None, None
         free = disk(folder).free
         where = f"{folder} can be written, {short_bytes(free)} are free"
         has_room = free >= LEAST_FREE
     if known is None:
-        stands = "no run has left one there"
+        stands = "no run has left a checkpoint there"
     elif known.committed is None:
-        stands = "its run has committed no step"
+        stands = "its run has not committed a step"
     else:
         stands = f"its run has committed the epochs 0 to {known.committed}"
     found = f"{where}; {stands}"
@@ -170,7 +170,7 @@ def _sinks(graph: m.Graph, run: Run | None, follows: Follows | None) -> Iterator
         from windrow.runtime.realtime.topics import missing_topics  # noqa: PLC0415 - librdkafka only where it is needed
 
         missing = missing_topics(graph)
-        yield fine(f"the run will create {', '.join(missing)}" if missing else "all topics are there")
+        yield fine(f"the run will create {', '.join(missing)}" if missing else "all topics exist")
         return
     models = {node.name: node.sink for node in graph.sinks}
     for names, sink in open_sinks(graph):
@@ -182,7 +182,7 @@ def _sinks(graph: m.Graph, run: Run | None, follows: Follows | None) -> Iterator
 
 def _tables(sink: Sink, what: str, run: Run, follows: Follows | None) -> Iterator[Finding]:
     sink.preflight(run, follows)
-    yield fine(f"{what} can be written, and no other run has them")
+    yield fine(f"{what} can be written, and no other run owns them")
 
 
 def _java(machine: Machine) -> Iterator[Finding]:
@@ -193,7 +193,7 @@ def _java(machine: Machine) -> Iterator[Finding]:
 def _spark(machine: Machine) -> Iterator[Finding]:
     unmet = [requirement for requirement in machine.unmet if requirement.startswith("pyspark ")]
     if unmet:
-        yield serious(f"installed, but not as required: {unmet[0]}", "", "pip install windrow")
+        yield serious(f"installed in an unsupported version: {unmet[0]}", "", "pip install windrow")
     else:
         yield fine(f"pyspark {machine.versions['pyspark']} (not started)")
 
@@ -205,7 +205,7 @@ def _master(spark: SparkOptions) -> Iterator[Finding]:
         return
     scheme, _, rest = master.partition("://")
     if scheme == "yarn":
-        yield unknown("yarn: its address is in the configuration of Hadoop")
+        yield unknown("yarn: its address is in the Hadoop configuration")
         return
     if scheme == "k8s":
         url = urlsplit(rest if "://" in rest else f"https://{rest}")
@@ -215,7 +215,7 @@ def _master(spark: SparkOptions) -> Iterator[Finding]:
         places = [(match[1], int(match[2])) for match in found if match is not None]
     for host, port in places:
         with suppress(OSError), socket.create_connection((host, port), timeout=_REACH):
-            yield fine(f"{master} takes connections")
+            yield fine(f"{master} accepts connections")
             return
-    what = f"nothing takes connections at {master}"
+    what = f"nothing accepts connections at {master}"
     yield serious(what, "", "start the cluster, or correct --master; --master 'local[*]' needs none")

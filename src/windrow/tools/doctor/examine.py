@@ -101,7 +101,7 @@ def _run(path: Path, now: int, graph: m.Graph) -> facts.RunFacts | Unknown:
         processes = read_runs(path)
         steps = read_history(path, last=_STEPS)
     except InputError as exc:
-        nothing = "no run has written a history here (with --host memory or batch none does)"
+        nothing = "no run has written a history here (a run with --host memory or batch writes none)"
         return Unknown(str(exc) if path.is_file() else nothing)
     record = processes[-1] if processes else None
     status = RunStatus.of(record, steps[-STEPS:], now, graph)
@@ -136,7 +136,7 @@ def _disorder(graph: m.Graph, path: Path, run: facts.RunFacts | Unknown) -> Diso
     try:
         return read_recorded(graph, [total])
     except InputError:
-        return Unknown(f"{path} has no lateness of records of these partitions")
+        return Unknown(f"{path} does not contain the lateness of records in these partitions")
 
 
 def _checkpoint(
@@ -202,7 +202,7 @@ def _restored(
     if known is None or isinstance(found, Unknown) or found.damage is not None:
         return Unknown("no checkpoint can be read")
     if found.differs is not None or found.epoch is None or restore is None:
-        why = "--no-restore was given" if found.differs is None else "the pipeline is another one"
+        why = "--no-restore was given" if found.differs is None else "the pipeline has changed"
         return Unknown("no step was committed" if found.epoch is None else why)
     room = shutil.disk_usage(tempfile.gettempdir()).free
     if 2 * found.size > room:
@@ -363,11 +363,11 @@ def _lost(
     """Return the records that the run would read next but that the log no longer has."""
     why = next((fact.why for fact in (*logs.values(), found) if isinstance(fact, Unknown)), None)
     if graph.mode == "realtime":
-        why = "a realtime run looks for losses by itself, as it opens a partition and each second"
+        why = "a realtime run checks for losses itself, when it opens a partition and then every second"
     elif known is not None and not isinstance(found, Unknown) and (found.damage or found.differs):
-        why = "the checkpoint, which says where the run stands, cannot be used"
+        why = "the checkpoint, which holds the position of the run, cannot be used"
     if known is None or why is not None:
-        return Unknown(why or "there is no checkpoint, which says where the run stands")
+        return Unknown(why or "there is no checkpoint, so the position of the run is unknown")
     from windrow.connectors.open_sources import open_sources  # noqa: PLC0415 - the same
     from windrow.runtime.stream.offsets import OffsetLog  # noqa: PLC0415 - as above
 
@@ -409,9 +409,9 @@ def _readable(graph: m.Graph, checkpoint: Folder) -> Iterator[str]:
     for reference in secret_references(graph):
         path = Path(reference.removeprefix("${file:").removesuffix("}"))
         if reference.startswith("${file:") and path.is_file() and path.stat().st_mode & 0o004:
-            yield f"the secret {path} can be read by all (mode {path.stat().st_mode & 0o777:o})"
+            yield f"the secret {path} is readable by everyone (mode {path.stat().st_mode & 0o777:o})"
     if isinstance(checkpoint, Path) and checkpoint.is_dir() and checkpoint.stat().st_mode & 0o002:
-        yield f"the checkpoint {checkpoint} can be written by all (mode {checkpoint.stat().st_mode & 0o777:o})"
+        yield f"the checkpoint {checkpoint} is writable by everyone (mode {checkpoint.stat().st_mode & 0o777:o})"
 
 
 def machine_facts() -> facts.Machine:

@@ -13,17 +13,17 @@ from windrow.telemetry.health import CONDITIONS, RUNBOOKS, Condition, runbook_of
 from windrow.terminal.common import OK, json_option, print_json
 
 _HEAD: Final = """\
-# Alerts of windrow for Prometheus, over the metrics of `windrow run --listen`. The limits, and the times in `for`, are
-# first values: change them to what you promise.
+# Prometheus alert rules for windrow, based on the metrics of `windrow run --listen`. The limits and the times in `for`
+# are starting points: change them to what you promise.
 groups:
   - name: windrow
     rules:
-      # when a run took its last step, or began
+      # time of a run's last commit, or of its start
       - record: windrow:progress:timestamp_seconds
         expr: windrow_last_commit_timestamp_seconds or windrow_start_timestamp_seconds
 
-      # how long ago the log had the record that was read last, 0 if none waits; in a log without timestamps how long it
-      # takes to read those that wait, at the rate of the last 5 minutes
+      # age of the record read last, by its log timestamp; 0 if no records are waiting. If the log has no timestamps:
+      # the time it takes to read the waiting records, at the rate of the last 5 minutes
       - record: windrow:lag:seconds
         expr: |
           max without (partition) (
@@ -32,7 +32,7 @@ groups:
             or windrow_consumer_lag_records == 0
           )
 """
-_HELP = {"runbooks": "Where the runbooks are: alerts link to URL/NAME.md.  [default: docs/runbooks]"}
+_HELP = {"runbooks": "URL of the runbooks; alerts link to URL/NAME.md.  [default: docs/runbooks]"}
 
 
 @click.command("monitoring")

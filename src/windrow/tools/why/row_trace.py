@@ -207,7 +207,7 @@ class Trace:
         return Counter({(source, verdict): number for source, verdict, number in rows})
 
     def listed(self, most: int) -> Iterator[Found]:
-        """Yield the first records of each source: up to `most` in the row by verdict, and as many others."""
+        """Yield the first records of each source: up to `most` that are `on_time` or `taken`, and as many others."""
         kind = f"{self._source}, {_VERDICT} IN ('on_time', 'taken')"
         ranks = f"row_number() OVER (PARTITION BY {kind} ORDER BY part, {_ROW})"
         self._table("listed", f"SELECT part, {_ROW}, {_VERDICT} FROM found QUALIFY {ranks} <= {most}")

@@ -91,7 +91,7 @@ class RowTarget:
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """The columns that identify a row, including its window."""
+        """The columns that identify a row."""
         names = tuple(field.name for field in schema.row_key(self.spec.rows))
         return (*names, "revision") if self.spec.discards else names
 
