@@ -204,7 +204,7 @@ def test_what_is_not_there_fails_with_what_to_do(here: Path) -> None:
     assert (found["Java"][0], "install a Java" in found["Java"][1]) == ("failed", True)
     assert found["master"] == ("failed", "nothing accepts connections at spark://127.0.0.1:1")
     result = check("good.yaml", "--connect", "--master", "spark://127.0.0.1:1")
-    assert "  FAILED    master: nothing takes" in result.stdout
+    assert "  FAILED    master: nothing accepts" in result.stdout
     assert "            do: start the cluster" in result.stdout
 
 

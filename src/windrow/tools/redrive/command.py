@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from windrow.tools.redrive.copies import Letter
 
 _HELP = {
-    "list": "Print how many dead letters there are, by reason, and redrive none.",
-    "all": "All dead letters.",
-    "reason": "Those whose reason begins so, such as 'missing: amount'; may be repeated.",
-    "partition": "Those of this partition.",
-    "offset": "The one at this offset, with --partition; may be repeated.",
-    "since": "Those whose log timestamp is this time or later (UTC unless it names a zone).",
-    "key": "Those that are good now and have this value in the key, such as user_id=u00017; may be repeated.",
-    "dry_run": "Print what would become of each, and redrive none.",
-    "attempts": "How often a record is redriven at most.",
+    "list": "Print the number of dead letters for each reason, without redriving any.",
+    "all": "Redrive all dead letters.",
+    "reason": "Redrive those whose reason begins with TEXT, such as 'missing: amount'. May be repeated.",
+    "partition": "Redrive those of this partition.",
+    "offset": "Redrive the one at this offset; needs --partition. May be repeated.",
+    "since": "Redrive those with this log timestamp or a later one (UTC unless it specifies a zone).",
+    "key": "Redrive those that are now good and have this key, such as user_id=u00017. May be repeated.",
+    "dry_run": "Print what would happen to each dead letter, without redriving any.",
+    "attempts": "Maximum number of times that a record is redriven.",
     "checkpoint": "Checkpoint of the run that resumed with the corrected pipeline.  [default: .windrow/NAME]",
 }
 _MOST = 20
@@ -38,9 +38,9 @@ _NOT: dict[str, str] = {
     "already": "redriven before",
     "dead": "still dead",
     "expired": "not redriven, it would be expired",
-    "counted": "not redriven, the run decodes it as it is",
-    "attempts": "not redriven, it has been too often",
-    "lost": "not redriven, it is not in the log any more",
+    "counted": "not redriven, the run decodes the original",
+    "attempts": "not redriven, it was redriven too often",
+    "lost": "not redriven, it is no longer in the log",
 }
 
 
@@ -88,13 +88,13 @@ def command(
     # 0 is a partition
     given = [name for name, value in choices.items() if value is not None and value is not False and value != ()]
     if as_list and (given or dry_run):
-        msg = f"--list shows all: leave out --{'dry-run' if not given else ' and --'.join(given)}"
+        msg = f"--list shows all dead letters: leave out --{'dry-run' if not given else ' and --'.join(given)}"
         raise InputError(msg)
     if "all" in given and len(given) > 1:
-        msg = f"--all chooses all: leave out --{' and --'.join(given[1:])}, or --all"
+        msg = f"--all selects all dead letters: leave out --{' and --'.join(given[1:])}, or --all"
         raise InputError(msg)
     if offset and partition is None:
-        msg = "--offset is one of a partition: give --partition too"
+        msg = "--offset needs a partition: give --partition, too"
         raise InputError(msg)
     graph = open_pipeline(pipeline).runnable()
     check_redrivable(graph)
@@ -131,7 +131,7 @@ def _pair(graph: m.Graph, text: str) -> tuple[str, Value]:
     fields = {field.name: field for field in key_fields(key_of(decoding_spec(graph)))}
     name = max((name for name in fields if text.startswith(f"{name}=")), key=len, default=None)
     if name is None:
-        msg = f"--key {text!r} names no field of the key, which has {', '.join(fields) or 'no fields'}: "
+        msg = f"--key {text!r} does not begin with a field of the key ({', '.join(fields) or 'it has no fields'}): "
         raise InputError(msg + "write --key FIELD=VALUE")
     return name, read_value(fields[name], text[len(name) + 1 :], "--key")
 
@@ -189,10 +189,10 @@ def _text(letter: Letter, *, dry_run: bool) -> str:
 
 
 _FORECASTS = {
-    "on time": "on time, by the watermark of now",
+    "on time": "on time at the current watermark",
     "late": "late, so it revises a result",
     "expired": "expired",
-    "unknown": "no watermark is known to say whether it is on time",
+    "unknown": "no watermark is known, so it may be late",
 }
 
 

@@ -107,8 +107,8 @@ def check_redrivable(graph: m.Graph) -> None:
     if not graph.is_short or graph.rules:
         msg = (
             f"pipeline {graph.name!r} has {'rules' if graph.is_short else 'several streams'}: a "
-            "record that one of them rejects was counted by others, so its copy would count twice; replay the log "
-            "instead (windrow replay)"
+            "record that one of them rejects may have been counted by others, so a copy would count twice; replay the "
+            "log instead (windrow replay)"
         )
         raise InputError(msg)
     connector = source_connector(graph.sources[0].source)
@@ -205,16 +205,16 @@ def _read_checkpoint(graph: m.Graph, folder: Folder, file: str) -> Checkpoint:
     if found is None:
         msg = (
             f"there is no checkpoint in {folder}: a copy counts only for a run that resumed from a savepoint with "
-            "the corrected pipeline (windrow run --from-savepoint); one that reads the log from its beginning counts "
-            "the records themselves"
+            "the corrected pipeline (windrow run --from-savepoint); a run that reads the log from its beginning counts "
+            "the original records"
         )
         raise CheckpointError(msg)
     if differences := found.differences(graph):
         listed = "\n  ".join(differences)
         msg = (
-            f"the run of the checkpoint {folder} decodes by another pipeline than {file}; it differs in\n  {listed}\n"
-            "a copy counts only for a run that resumed with the corrected pipeline: name the checkpoint of that run "
-            "with --checkpoint. If there is none yet, stop the run, undo the changes of "
+            f"the run of the checkpoint {folder} does not decode with the pipeline {file}; it differs in\n  {listed}\n"
+            "a copy counts only for a run that resumed with the corrected pipeline: give the checkpoint of that run "
+            "with --checkpoint. If there is no such run yet, stop the run, undo the changes to "
             f"{file}, and write a savepoint:\n"
             f"  windrow savepoint {file} --checkpoint {folder} --to {folder}.savepoint\n"
             "then make the changes again, and resume with them:\n"

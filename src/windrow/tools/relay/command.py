@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from windrow.connectors.postgres.outbox import OutboxLag
 
 _HELP = {
-    "table": "The result table whose outbox to send, if several have one.",
-    "until_empty": "End when the outbox is empty.",
-    "every": "How often to look into an empty outbox.",
-    "option": "Option of the connection to Kafka, such as security.protocol=SSL; may be repeated.",
+    "table": "Result table whose outbox to send, if several tables have one.",
+    "until_empty": "Stop when the outbox is empty.",
+    "every": "How often to check an empty outbox for new rows.",
+    "option": "Option of the Kafka connection, such as security.protocol=SSL. May be repeated.",
 }
 _MICROS = 1_000_000
 _REPORT_SECONDS = 10.0
@@ -57,7 +57,7 @@ def command(
     to = LogTarget.read(target)
     log = m.LogSource(to.name) if to.servers is None else m.KafkaSource(to.servers, to.name, options=_pairs(options))
     if options and to.servers is None:
-        msg = f"--option is for Kafka, and {to} is a folder: leave it out"
+        msg = f"--option is for Kafka, but {to} is a folder: leave it out"
         raise InputError(msg)
     graph = open_pipeline(pipeline).runnable()
     sink = outbox_sink(graph, table)
@@ -68,7 +68,7 @@ def command(
     def on_report(rows: int, lag: OutboxLag) -> None:
         last.update(sent=rows, waiting=lag.rows, oldest_seconds=round(lag.seconds, 3))
         waiting = (
-            f"{counted(lag.rows, 'row')} left, the oldest of {lag.seconds:.1f} s ago" if lag.rows else "it is empty"
+            f"{counted(lag.rows, 'row')} left, the oldest from {lag.seconds:.1f} s ago" if lag.rows else "it is empty"
         )
         if not as_json:
             click.echo(f"{outbox}: sent {counted(rows, 'row')} to {to}; {waiting}")

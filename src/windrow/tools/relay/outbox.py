@@ -49,7 +49,7 @@ def outbox_sink(graph: m.Graph, table: str | None) -> m.PostgresSink:
     sinks = [node.sink for node in graph.sinks]
     found = {sink.table: sink for sink in sinks if isinstance(sink, m.PostgresSink) and sink.outbox}
     if not found:
-        msg = f"no sink of pipeline {graph.name!r} has an outbox: set `outbox: true` at a sink `postgres`"
+        msg = f"no sink of pipeline {graph.name!r} has an outbox: set `outbox: true` in a `postgres` sink"
         raise InputError(msg)
     if table is None and len(found) == 1:
         return next(iter(found.values()))
@@ -72,8 +72,8 @@ def open_relay(sink: m.PostgresSink, target: Target) -> Iterator[Relay]:
         before = rows.sending()
         if before is not None and before.target != _address(target):
             msg = (
-                f"a relay of {rows.table!r} to {before.target} was interrupted, and some of its rows may be there: "
-                "run it once more to that target, with --until-empty"
+                f"a relay of {rows.table!r} to {before.target} was interrupted, and some of its rows may be there "
+                "already: run it again to that target with --until-empty"
             )
             raise InputError(msg)
         sending = before
@@ -185,9 +185,9 @@ def _read_sent(source: Source, target: Target, before: Sending) -> dict[int, int
         first, end = ends.get(partition, (0, 0))
         if not first <= begin <= end:
             msg = (
-                f"partition {partition} of {before.target} had offset {begin} when a relay was interrupted, and has "
-                f"{first} to {end} now: what it sent is not known. Compare the log with the outbox, delete from the "
-                f"outbox what was sent, and the row in windrow_relays; then run the relay again"
+                f"partition {partition} of {before.target} had offset {begin} when a relay was interrupted, and now "
+                f"has {first} to {end}, so it is unknown which rows were sent. Compare the log with the outbox, delete "
+                f"the sent rows from the outbox and the row in windrow_relays; then run the relay again"
             )
             raise SourceError(msg)
         for batch in source.read_from(partition, begin):
@@ -214,8 +214,8 @@ def _settled_ends(source: Source, target: m.KafkaSource) -> dict[int, tuple[int,
             return ends
         if time.monotonic() > until:
             msg = (
-                f"a producer has had a transaction open in {_address(target)} for {_OPEN_SECONDS:.0f} s, behind which "
-                "nothing can be read: end it, then run the relay again"
+                f"a producer has had a transaction open in {_address(target)} for {_OPEN_SECONDS:.0f} s, and nothing "
+                "after it can be read: end the transaction, then run the relay again"
             )
             raise SourceError(msg)
         pause.wait(0.2)

@@ -28,23 +28,23 @@ _EVENTS, _USERS, _SPAN = 20_000, 200, 6 * 3_600_000_000
 _HELP = {
     "from": "Draft the pipeline from a sample: a file of JSON lines, a folder with an embedded log or with files "
     "(JSON lines, Parquet), or a topic as kafka://HOST:PORT/TOPIC.",
-    "records": "Maximum number of records of the sample.",
+    "records": "Maximum number of records in the sample.",
 }
 _README: Final = """\
 # {name}
 
 `pipeline.yaml` was drafted from {size} of `{place}`. Read it first: each guess has its reason beside it.
-Run these in this folder.
+Run these commands in this folder.
 
 ```sh
-windrow check pipeline.yaml --connect --host memory     # is the file right, and is there what a run needs?
+windrow check pipeline.yaml --connect --host memory     # check the file, and what a run needs
 windrow explain pipeline.yaml                           # the pipeline in words
-windrow run pipeline.yaml --until-end --host memory     # run it in this process; without --host on Spark
+windrow run pipeline.yaml --until-end --host memory     # run it in this process; without --host, on Spark
 windrow show pipeline.yaml --limit 10                   # the results
 windrow show pipeline.yaml dead --limit 10              # what could not be read, and why
 ```
 
-Of a log with some 10,000 records or more, `windrow tune pipeline.yaml --log` chooses delay and lateness by goals.
+For a log with about 10,000 records or more, `windrow tune pipeline.yaml --log` chooses delay and lateness by goals.
 """
 
 
@@ -72,11 +72,11 @@ def command(*, folder: Path, sample: str | None, records: int, as_json: bool) ->
         dead = sum(made["dead_letters"].values())
         click.echo(
             f"pipeline.yaml decodes {made['records'] - dead:,} of {counted(made['records'], 'record')}"
-            + (f"; {counted(dead, 'dead letter')}, as its first lines say" if dead else "")
+            + (f"; {counted(dead, 'dead letter')}, listed in its first lines" if dead else "")
         )
         if not made["whole"] and Path(sample).is_file():
             log = folder / made["files"][-1]
-            click.echo(f"{log} has only the first {made['records']:,} records of {sample}: --records copies more")
+            click.echo(f"{log} has only the first {made['records']:,} records of {sample}: copy more with --records")
     where = "" if folder == Path() else f"cd {folder}; "
     click.echo(f"next:  {where}windrow run pipeline.yaml --until-end --host memory    # README.md has more")
     return OK
@@ -136,7 +136,7 @@ def _write(folder: Path, files: Mapping[str, str], log: Path | None, write: Call
     """Write files and a log; if one of them exists, raise InputError and write nothing."""
     existing = [str(folder / file) for file in (*files, *([str(log)] if log else [])) if (folder / file).exists()]
     if existing:
-        msg = f"{', '.join(existing)} {'is' if len(existing) == 1 else 'are'} there already: name another FOLDER"
+        msg = f"{', '.join(existing)} already {'exists' if len(existing) == 1 else 'exist'}: choose another FOLDER"
         raise InputError(msg)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -148,5 +148,5 @@ def _write(folder: Path, files: Mapping[str, str], log: Path | None, write: Call
             with path.open("x", encoding="utf-8") as file:
                 file.write(text)
     except OSError as exc:
-        msg = f"{exc.filename or folder} cannot be made: {exc.strerror}; name another FOLDER"
+        msg = f"{exc.filename or folder} cannot be created: {exc.strerror}; choose another FOLDER"
         raise InputError(msg) from exc

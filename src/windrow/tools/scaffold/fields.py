@@ -82,9 +82,9 @@ def sample_fields(records: Sequence[Mapping[str, object]]) -> list[SampledField]
         if path in mixed:
             field.why = "an object in some records and a value in others"
         elif any(path[:depth] in mixed for depth in range(1, len(path))):
-            field.why = "within what is an object in some records only"
+            field.why = "inside a field that is an object only in some records"
         elif any("." in name for name in path) and len(path) > 1:
-            field.why = "a name with a dot in an object has no path"
+            field.why = "a name with a dot inside an object cannot be a path"
         elif not field.values:
             field.why = "null in all records"
         else:
@@ -123,7 +123,7 @@ def _type_of(name: str, values: Sequence[object]) -> tuple[m.DataType | None, in
     if best is not None and best[1] <= MISFITS * len(values):
         return best
     kinds = Counter(map(_kind, values)).most_common()
-    return None, 0, f"no type takes all values: {', '.join(counted(number, kind) for kind, number in kinds)}"
+    return None, 0, f"no type accepts all values: {', '.join(counted(number, kind) for kind, number in kinds)}"
 
 
 def _misfits(type_: m.DataType, values: Sequence[object]) -> int:
@@ -202,7 +202,7 @@ def _number_types(name: str, values: Sequence[str]) -> Iterator[tuple[m.SimpleTy
     if not has_exponents and digits_behind <= _MOST_SCALE:
         scale = digits_behind
     digits = max(1, *(number.magnitude for number in known))
-    behind = f"up to {counted(scale, 'digit')} behind the point"
+    behind = f"up to {counted(scale, 'digit')} after the decimal point"
     if scale <= _MOST_SCALE and not has_exponents and digits + scale <= MAX_PRECISION:
         precision = min(MAX_PRECISION, max(_LEAST_PRECISION, digits + _HEADROOM + scale))
         yield m.DecimalType(precision, scale), f"{behind}, so sums are exact"

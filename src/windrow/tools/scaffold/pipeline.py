@@ -150,8 +150,14 @@ class PipelineText:
 
     def _lines(self) -> Iterator[tuple[str, str]]:
         named = re.sub(r"[^A-Za-z0-9._-]+", "-", self.name).strip("._-")[:80] or "records"
-        yield f"# Drafted by `windrow init --from {self.place}` from {self.size}{'' if self.whole else ' of more'}.", ""
-        yield "# Each guess has its reason beside it: change what is wrong, and `windrow check` the file.", ""
+        yield (
+            f"# Drafted by `windrow init --from {self.place}` from {self.size}{'' if self.whole else ' (not all)'}.",
+            "",
+        )
+        yield (
+            "# Each guess has its reason beside it. Change what is wrong, then check the file with `windrow check`.",
+            "",
+        )
         for reason in self.dead:
             yield f"# Dead letters of the sample: {reason}"[:_WIDEST], ""
         yield f"name: {yaml_scalar(named)}", ""
@@ -164,7 +170,7 @@ class PipelineText:
         yield f"  field: {yaml_scalar(self.time.value)}", self.time.why
         yield f"  delay: {self.delay.value}", self.delay.why
         if self.future is not None:
-            yield f"  future: {self.future}", "farther ahead of its log timestamp is a record of a wrong clock"
+            yield f"  future: {self.future}", "a record farther ahead of its log timestamp has a wrong clock"
         yield f"key: {self.key.value}", self.key.why
         yield f"window: {{tumbling: {self.window}}}", ""
         yield "aggregate:", ""
@@ -249,11 +255,11 @@ def _usable(fields: Sequence[SampledField], text: PipelineText, *, is_log: bool)
         if is_log and field.path in {(m.LOG_TIME,), (KEY,), (VALUE,)}:
             continue
         if not is_name(field.name) or field.name.startswith("__"):
-            text.leave_out(shown, "its name cannot be that of a field")
+            text.leave_out(shown, "its name is not valid for a field")
         elif field.name.lower() in seen:
-            text.leave_out(shown, f"there is a field {field.name} already, by a name that SQL takes for the same")
+            text.leave_out(shown, f"in SQL its name is the same as that of another field, {field.name}")
         elif isinstance(field.type, m.ArrayType):
-            text.leave_out(shown, f"{field.type}, for flat_map in a file with sources and streams")
+            text.leave_out(shown, f"{field.type}: needs flat_map, in a file with sources and streams")
         elif field.type is None:
             text.leave_out(shown, field.why)
         else:
@@ -270,17 +276,19 @@ def _choose_time(
     logged = [field for field in fields if is_log and field.path == (m.LOG_TIME,) and not field.missing]
     if not found and logged:
         logged[0].type = LOG_TIME_TYPE
-        text.time = Choice(m.LOG_TIME, "the log timestamp, as no field is a time that all records have")
+        text.time = Choice(m.LOG_TIME, "the log timestamp, because no field is a time that all records have")
         return logged[0]
     if not found:
         msg = (
-            f"no field of {sample.place} is a time that all records have (ISO 8601 text, or seconds, milliseconds or "
+            f"{sample.place} has no field with a time in all records (ISO 8601 text, or seconds, milliseconds or "
             f"microseconds since 1970); the fields are {', '.join('.'.join(field.path) for field in fields)}"
         )
         raise InputError(msg)
     best = max(found, key=_likely_time)
     others = [field.name for field in found if field is not best]
-    text.time = Choice(best.name, f"by its name, not {', '.join(others)}" if others else "the only time of all records")
+    text.time = Choice(
+        best.name, f"chosen by name over {', '.join(others)}" if others else "the only time that all records have"
+    )
     return best
 
 
@@ -305,7 +313,7 @@ def _choose_key(usable: Sequence[SampledField], records: _Records, text: Pipelin
         if score > 0 and (best is None or score > best[0]):
             best = score, field, why
     if best is None:
-        text.key = Choice("[]", "no field seems to be a key: one row for all records of a window")
+        text.key = Choice("[]", "no field seems to be a key, so a window has one row for all records")
         return None
     text.key = Choice(f"[{yaml_scalar(best[1].name)}]", best[2])
     return best[1]
@@ -325,11 +333,11 @@ def _likely_key(field: SampledField, records: _Records) -> tuple[float, str]:
     keyed = [(value, key) for value, key in zip(values, records.keys, strict=True) if key is not None]
     if keyed and sum(str(value).encode() == key for value, key in keyed) >= (1 - MISFITS) * len(values):
         score += 10
-        why.append("the key of the records in the topic")
+        why.append("the record key in the topic")
     homes = set(zip(map(str, values), records.partitions, strict=True))
     if len(set(records.partitions)) > 1 and distinct > 1 and len(homes) <= len(set(map(str, values))) * (1 + MISFITS):
         score += 4
-        why.append("each in one partition")
+        why.append("each in a single partition")
     return score, ", ".join(why)
 
 
@@ -353,7 +361,7 @@ def _add_fields(
                 f"{counted(field.missing, 'record')} of the sample {'has' if field.missing == 1 else 'have'} none"
             )
         if field.misfits:
-            why.append(f"not so in {counted(field.misfits, 'record')}")
+            why.append(f"does not fit {counted(field.misfits, 'record')}")
         optional = "?" if field.missing and not is_needed else ""
         text.add_field(field.name, f"{field.type}{optional}", field.path if len(field.path) > 1 else (), "; ".join(why))
 
@@ -393,7 +401,7 @@ def _choose_times(sample: Sample, text: PipelineText) -> Scaffold:
     text.future = None if time.future is None else m.format_duration(time.future)
     times = pc.min_max(decoded.good.column(2).cast(pa.int64())).as_py()
     if times["max"] is None:
-        msg = f"no record of {sample.place} has all fields: the first is a dead letter, {reasons[0]}"
+        msg = f"no record of {sample.place} has all fields; the first would be a dead letter: {reasons[0]}"
         raise InputError(msg)
     span = times["max"] - times["min"]
     text.window = next((name for name, size in _WINDOWS.items() if span >= _ENOUGH_WINDOWS * size), [*_WINDOWS][-1])
@@ -413,10 +421,10 @@ def _delays(graph: m.Graph, raw: pa.Table, text: PipelineText) -> None:
     whole = "all records" if share == 1 else f"{percent(share)} of the records"
     where = "their partition" if len(raw.column("partition").unique()) > 1 else "the log"
     behind = "not behind" if not near else f"at most {short_duration(near / 1e6)} behind"
-    farthest = "" if share == 1 or worst == near else f", one is {short_duration(worst / 1e6)} behind"
-    text.delay = Choice(m.format_duration(delay), f"{whole} are {behind} the newest of {where} before them{farthest}")
+    farthest = "" if share == 1 or worst == near else f"; the farthest is {short_duration(worst / 1e6)} behind"
+    text.delay = Choice(m.format_duration(delay), f"{whole} are {behind} the newest before them in {where}{farthest}")
     rest = max(_HOUR, next((bound for bound in BOUNDS if bound >= worst - delay), BOUNDS[-1]))
-    text.lateness = Choice(m.format_duration(rest), "so long a late record revises its row")
+    text.lateness = Choice(m.format_duration(rest), "how long late records still revise their row")
 
 
 def _with_time(graph: m.Graph, time: m.EventTime) -> m.Graph:

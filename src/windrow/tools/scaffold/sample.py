@@ -63,7 +63,7 @@ def read_sample(text: str, records: int) -> Sample:
     else:
         sample = _of_file(Path(text), records)
     if not sample.raw.num_rows:
-        msg = f"{text} has no records: give some to judge by, or make a project without --from"
+        msg = f"{text} has no records: give a sample with records, or create a project without --from"
         raise InputError(msg)
     return sample
 
@@ -80,7 +80,7 @@ def _files(folder: Path) -> m.FilesSource | None:
     ]
     kinds = sorted({kind[0] for path in paths if (kind := _KIND.search(path.name))})
     if len(kinds) > 1:
-        msg = f"{folder} has {', '.join(f'*{kind}' for kind in kinds)}: give a folder with files of one kind"
+        msg = f"{folder} has {', '.join(f'*{kind}' for kind in kinds)}: give a folder with files of a single kind"
         raise InputError(msg)
     if kinds and ".csv" in kinds[0]:
         msg = (
@@ -103,7 +103,7 @@ def _of_file(path: Path, records: int) -> Sample:
         msg = f"the sample {path} cannot be read: {exc.strerror if isinstance(exc, OSError) and exc.strerror else exc}"
         raise InputError(msg) from exc
     if lines and lines[0].startswith(b"["):
-        msg = f"{path} begins with an array: make it JSON lines, an object a line (`jq -c '.[]' {path}`)"
+        msg = f"{path} begins with an array: convert it to JSON lines, one object per line (`jq -c '.[]' {path}`)"
         raise InputError(msg)
     kept = lines[:records]
     raw = pa.table(

@@ -127,13 +127,13 @@ def explain_row(
     except CheckpointError as exc:
         if not is_default:
             raise
-        notes.append(f"the log is read to its end, as the checkpoint does not say how far the table is: {exc}")
+        notes.append(f"the log is read to its end, because the checkpoint does not say how far the table is: {exc}")
         replay = plan_replay(graph, replace(options, end="log"))
     graph = replay.pipeline
     host = replay_row(graph, target, row, replay.settings, most, is_stopped)
     replayed, others = host.result()
     differences = _differences(row.existing, replayed, target)
-    differences += [f"the log makes a session from {start} to {end}" for start, end in others]
+    differences += [f"the log has a session from {start} to {end}" for start, end in others]
     by_source = {
         source.name: {verdict: host.counts[number, verdict] for verdict in VERDICTS if host.counts[number, verdict]}
         for number, source in enumerate(graph.sources)
@@ -160,7 +160,10 @@ def explain_row(
     if row.existing is None and not (counts or found.dead_letters or found.revisions):
         read = ", ".join(f"{offset:,} of partition {name}" for name, offset in found.offsets.items()) or "none"
         more = "".join(f"; {note}" for note in found.notes)
-        msg = f"table {found.table!r} has no such row, and the log no record of it (read up to offsets: {read}){more}"
+        msg = (
+            f"table {found.table!r} has no such row, and the log has no record of it (read up to these offsets: {read})"
+            f"{more}"
+        )
         raise InputError(msg)
     return found
 
@@ -188,12 +191,12 @@ def _find(target: RowTarget, where: Sequence[Condition], option: str) -> TargetR
         missing = [name for name in names if name not in named and name not in {"window_end", "revision"}]
         if found.num_rows:
             total = snapshot.count(shown, where)
-            msg = f"{total:,} rows of {table.name!r} match; add conditions until one is left, for example:"
+            msg = f"{total:,} rows of {table.name!r} match; add conditions until only one is left, for example:"
         elif missing:
             same = [condition for condition in where if condition.column in target.key]
             found, total = _read_rows(snapshot, shown, same), snapshot.count(shown, same)
             msg = f"no row of {table.name!r} matches" + (", and no row has that key" if same and not total else "")
-            msg += f". To explain a missing row also give {option}{missing[0]}=VALUE"
+            msg += f". To explain a missing row, also give {option}{missing[0]}=VALUE"
             msg += ". Rows:" if total else ""
     if found.num_rows or missing:
         lines = [
@@ -238,11 +241,11 @@ def _named_window(target: RowTarget, named: Mapping[str, Value], option: str) ->
         is_number = isinstance(window, m.Calendar) or (start - window.offset) % step == 0
         if not is_number or (int(starts[0]), end or int(ends[0])) != (start, int(ends[0])):
             to = "any time" if end is None else iso_time(int(end))
-            msg = f"no window of {table!r} is from {iso_time(start)} to {to}"
+            msg = f"{table!r} has no window from {iso_time(start)} to {to}"
             raise InputError(msg)
         return start, int(ends[0])
     if end is None:
-        msg = f"no row of {table!r} matches. To explain a missing row also give {option}window_end=VALUE"
+        msg = f"no row of {table!r} matches. To explain a missing row, also give {option}window_end=VALUE"
         raise InputError(msg)
     return start, int(end)
 
@@ -287,10 +290,10 @@ def _differences(row: Mapping[str, Any] | None, replayed: Mapping[str, Any] | No
     if row is None or replayed is None:
         if row is replayed:
             return []
-        return [f"the table {'has a row, and the log makes none' if row else 'has no row, and the log makes one'}"]
+        return [f"the table has {'a row, but the log gives no row' if row else 'no row, but the log gives one'}"]
     values = [field.name for field in schema.value_fields(target.spec.rows)]
     return [
-        f"{name} is {row[name]} in the table, and {replayed[name]} by the records of the log"
+        f"{name} is {row[name]} in the table, but {replayed[name]} when computed from the log"
         for name in values
         if name in row and name in replayed and not _is_same(row[name], replayed[name])
     ]

@@ -191,7 +191,7 @@ class RowHost(MemoryHost):
     def notes(self) -> Iterator[str]:
         """Notes about the listed records."""
         if self._is_hidden:
-            yield "records that the deduplication drops are not listed, as the key is computed after it"
+            yield "records that the deduplication drops are not listed, because the key is computed after it"
 
     def run(self, source: Source) -> None:
         """Read the log through the operators behind the row; raise StoppedError if it is stopped."""

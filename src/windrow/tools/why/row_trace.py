@@ -346,7 +346,8 @@ class Trace:
             raise StoppedError from exc
         except duckdb.Error as exc:
             msg = (
-                f"the rows behind the row cannot be kept: {duckdb_message(exc)}; set TMPDIR to a folder with more room"
+                f"the records behind the row cannot be kept: {duckdb_message(exc)}; set TMPDIR to a folder with more "
+                "room"
             )
             raise RunError(msg) from exc
         return done

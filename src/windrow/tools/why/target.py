@@ -46,7 +46,7 @@ class RowTarget:
         node = graph.producer(sink.input)
         if isinstance(node, m.RulesNode):
             table = sink.sink.table
-            msg = f"rows of {table!r} are not explained: it has alerts, which carry their evidence in a column"
+            msg = f"rows of {table!r} cannot be explained: they are alerts, which carry their evidence in a column"
             raise InputError(msg)
         is_direct = isinstance(node, m.WindowNode) or (isinstance(node, m.TableNode) and sink.input == node.name)
         above: dict[str, None] = {}
