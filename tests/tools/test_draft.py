@@ -130,9 +130,9 @@ def test_nested_fields_have_paths_and_what_has_no_type_is_left_out(tmp_path: Pat
     for said in (
         "user_id (in SQL its name is the same as that of another field, user_id",
         "tags (array<string>: needs flat_map",
-        "lines (array<struct<sku string, qty long?>>, for flat_map",
+        "lines (array<struct<sku string, qty long?>>: needs flat_map",
         "nothing (null in all records)",
-        "__own (its name cannot be",
+        "__own (its name is not valid",
         "mixed (no type accepts all values: 1 number, 1 text)",
         "odd (an object in some records and a value in others)",
         "odd.in (inside a field that is an object only in some records)",

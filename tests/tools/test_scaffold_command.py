@@ -84,9 +84,13 @@ def test_nothing_is_replaced(here: Path) -> None:
     Path("rows.jsonl").write_text('{"t": "2026-01-01T10:00:00Z"}\n')
     (here / "own" / "data" / "rows").mkdir(parents=True)
     result = CliRunner().invoke(main, ["init", "own", "--from", "rows.jsonl"])
-    assert (result.exit_code, "own/data/rows is there already" in result.stderr) == (2, True)
+    assert (result.exit_code, "own/data/rows already exists" in result.stderr) == (2, True)
     result = CliRunner().invoke(main, ["init", "rows.jsonl"])
-    assert (result.exit_code, "rows.jsonl" in result.stderr, "name another FOLDER" in result.stderr) == (2, True, True)
+    assert (result.exit_code, "rows.jsonl" in result.stderr, "choose another FOLDER" in result.stderr) == (
+        2,
+        True,
+        True,
+    )
     assert Path("README.md").read_text() == "mine"
 
 

@@ -233,7 +233,7 @@ class _Model:
         return NodeExpected(node, flow.rate, flow.rate, (state,), doubts=doubts, expired=flow.expired)
 
     def _merged_runs(self, kind: str, rows: float, rate: float) -> StateRows:
-        """Return the state of `rows` rows in sorted runs, of which `rate` arrive per second.
+        """Return the state of `rows` rows in sorted runs if `rate` rows arrive per second.
 
         A row is written when it arrives and each time its run is merged. A run is merged with the later ones when these
         have at least a quarter of its rows (`windrow.engine.state.runs`). So run sizes grow fivefold, and a row is
@@ -353,7 +353,7 @@ class _Model:
         return self._integrate(kind, keys, arrived(age), coming, np.diff(edges) / ages.every)
 
     def _integrate(self, kind: str, keys: Keys, records: Floats, coming: Floats, weights: Floats) -> StateRows:
-        """Sum the state of windows of each age, which hold `records`, of which `coming` arrived in the last step."""
+        """Sum the state of windows of each age, which hold `records`; `coming` of these arrived in the last step."""
         groups, step = self._graph.key_groups, self._step
         rows, blobs = keys.active(records), groups * -np.expm1(-records / groups)
         touched = -np.expm1(-coming / groups) / step

@@ -231,7 +231,7 @@ def hot_keys(x: Examined) -> Iterator[Finding]:
 def parallelism(x: Examined) -> Iterator[Finding]:
     """Parallelism: whether partitions and key groups suit the cores of this machine.
 
-    Advice: there are fewer key groups than cores, or so many partitions and key groups that clocks take most of a step.
+    Advice: there are fewer key groups than cores, or the clocks of partitions and key groups take most of a step.
     """
     counts = [log.partitions for log in x.logs.values() if isinstance(log, facts.LogFacts)]
     if not counts and not isinstance(x.run, Unknown) and x.run.status.last is not None:
