@@ -296,7 +296,7 @@ CASES: list[tuple[str, Mapping[str, Any], str, str]] = [
     ("secrets", source(KAFKA, ssl_keystore_key="hunter2"), "serious", "source.kafka.options.ssl.keystore.key"),
     ("secrets", source(KAFKA, sasl_jaas_config='x password="${P}";'), "fine", ""),
     ("secrets", {"leaks": ("spark.log",)}, "serious", "spark.log contains a secret"),
-    ("secrets", {"readable": ("the secret s can be read by all",)}, "advice", "can be read by all"),
+    ("secrets", {"readable": ("the secret s is readable by everyone",)}, "advice", "is readable by everyone"),
     ("connections", source(KAFKA), "advice", "broker.example.org:9093: PLAINTEXT"),
     ("connections", source(KAFKA, security_protocol="SASL_SSL"), "fine", ""),
     ("connections", source(KAFKA, security_protocol="SASL_PLAINTEXT", sasl_mechanism="PLAIN"), "serious", ""),
