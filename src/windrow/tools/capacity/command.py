@@ -338,8 +338,10 @@ def _known_name(name: str, known: Sequence[str], option: str, kind: str) -> str:
         return known[0]
     if name not in known:
         names = ", ".join(known) or "none has a name"
-        what = f"unknown {kind} {name!r}" if name else f"specify the {kind}"
-        msg = f"{option}: {what} (NAME=VALUE); available: {names}"
+        msg = (
+            f"{option}: {f'unknown {kind} {name!r}' if name else f'specify the {kind}'} (NAME=VALUE); "
+            f"available: {names}"
+        )
         raise InputError(msg)
     return name
 
