@@ -181,7 +181,7 @@ def test_what_a_run_needs_is_tried_and_stays_as_it_is(here: Path) -> None:
     result = check("good.yaml", "--connect", "--host", "memory")
     assert (
         result.stdout.splitlines()[-1]
-        == "  ok        sink: spend.db: user_spend_5m can be written, and no other run has them"
+        == "  ok        sink: spend.db: user_spend_5m can be written, and no other run owns them"
     )
     assert sorted(here.rglob("*")) == before
 
@@ -202,9 +202,9 @@ def test_what_is_not_there_fails_with_what_to_do(here: Path) -> None:
     )
     # the tests that are not of a service have no Java
     assert (found["Java"][0], "install a Java" in found["Java"][1]) == ("failed", True)
-    assert found["master"] == ("failed", "nothing takes connections at spark://127.0.0.1:1")
+    assert found["master"] == ("failed", "nothing accepts connections at spark://127.0.0.1:1")
     result = check("good.yaml", "--connect", "--master", "spark://127.0.0.1:1")
-    assert "  FAILED    master: nothing takes" in result.stdout
+    assert "  FAILED    master: nothing accepts" in result.stdout
     assert "            do: start the cluster" in result.stdout
 
 
@@ -213,7 +213,7 @@ def test_a_master_that_takes_connections() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
         for master in (f"spark://127.0.0.1:1,{address}", f"k8s://https://{address}"):
-            assert connect("--master", master)["master"] == ("ok", f"{master} takes connections")
+            assert connect("--master", master)["master"] == ("ok", f"{master} accepts connections")
     assert connect("--master", "yarn")["master"][0] == "not known"
 
 
@@ -234,7 +234,7 @@ def test_a_disk_that_is_nearly_full_is_warned_of(monkeypatch: pytest.MonkeyPatch
     full = replace(disk(Path()), free=5_000_000)
     monkeypatch.setattr("windrow.tools.doctor.connect.disk", lambda _: full)
     result, found = connect()["checkpoint"]
-    assert (result, found.partition(", ")[2]) == ("warning", "5.0 MB are free; no run has left one there")
+    assert (result, found.partition(", ")[2]) == ("warning", "5.0 MB are free; no run has left a checkpoint there")
 
 
 def test_only_a_pipeline_without_errors_is_tried() -> None:
@@ -271,7 +271,7 @@ def test_a_topic_and_a_database(kafka: Kafka, topic: Callable[..., str], postgre
         "2 partitions, 1 record; the newest has the event time 2026-01-01 00:00:00 and was logged at"
         in found["source"][1]
     )
-    assert found["checkpoint"][1].endswith("no run has left one there")
+    assert found["checkpoint"][1].endswith("no run has left a checkpoint there")
     assert found["Java"][1].startswith(("17", "2"))
     with psycopg.connect(database, autocommit=True) as sql:
         assert sql.execute("SELECT count(*) FROM pg_tables WHERE schemaname = 'public'").fetchall() == [(0,)]

@@ -146,7 +146,7 @@ def test_what_fails_behind_a_deduplication_is_a_dead_letter_of_that_table(files:
     evaluator = AlertEvaluator(graph, every=1_000_000, now=0)
     evaluator.add_step(replace(total, committed=1), 1)
     (alert,) = evaluator.evaluate(1)
-    assert "First check them by `windrow show PIPELINE numbers_dead --limit 20`" in alert.message
+    assert "First check them with `windrow show PIPELINE numbers_dead --limit 20`" in alert.message
 
 
 @pytest.mark.usefixtures("spark")

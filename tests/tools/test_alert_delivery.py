@@ -72,7 +72,7 @@ def test_an_alert_goes_to_all_of_them(tmp_path: Path, monkeypatch: pytest.Monkey
     body = hook.bodies[0]
     assert (body["pipeline"], body["name"], body["state"]) == ("user-spend", "dead-letters", "raised")
     assert body["runbook"] == "docs/runbooks/dead-letters.md"
-    assert "a reason that this pipeline has not met before: missing: amount (1)." in body["message"]
+    assert "a reason that is new in this pipeline: missing: amount (1)." in body["message"]
     assert watched.warnings == []
 
 
@@ -93,7 +93,7 @@ FAILING: dict[str, tuple[Callable[[str], Alerts], str]] = {
         "the webhook http://127.0.0.1:9/***: <urlopen error",
     ),
     "no secret": (lambda _: to("${NO_SUCH_URL}"), "the environment variable NO_SUCH_URL is not set"),
-    "a redirect": (to, "/***: it redirects to another URL: give that one"),
+    "a redirect": (to, "/***: it redirects to another URL: use that URL"),
     "no program": (lambda _: to(command=["/nowhere/notify"]), "the command /nowhere/notify: [Errno 2] No such file"),
     "exit code": (
         lambda _: to(command=[sys.executable, "-c", "raise SystemExit('no network')"]),
@@ -192,7 +192,7 @@ def test_a_defect_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
         watched.step()
         wait_until(lambda: watched.warnings, "a warning")
         watched.step()
-    assert watched.warnings == ["alerts are not raised any more: ZeroDivisionError: "]
+    assert watched.warnings == ["alerts are no longer raised: ZeroDivisionError: "]
 
 
 def end(watched: Watched, begin: Callable[[], None]) -> None:

@@ -157,7 +157,7 @@ def test_a_watermark_that_stands_names_the_partition_and_why() -> None:
     for _ in range(25):
         run.steps(1, watermarks={0: run.now, 1: low}, **stuck)
     assert run.states == ["raised"]
-    assert "the low watermark stands at 2026-01-01 00:00:30Z since 2026-01-01 00:00:30Z, while" in run.message
+    assert "the low watermark has been at 2026-01-01 00:00:30Z since 2026-01-01 00:00:30Z, while" in run.message
     assert "partition 1 holds it back: 40 of its records have not been read yet" in run.message
     assert run.said[0].figures["partitions"] == [1]
     run.steps(30)
@@ -193,7 +193,7 @@ def test_latency() -> None:
     assert run.said == []
     run.steps(40, latency=Histogram((0, 90)) + slow + slow)
     assert run.states == ["raised"]
-    assert "99 % took up to 3.1s from the log to the commit; the limit is 2s" in run.message
+    assert "99 % took up to 3.1s from log to commit; the limit is 2s" in run.message
     run.steps(60)
     assert run.states == ["raised", "resolved"]
 
@@ -206,7 +206,7 @@ def test_late_records_against_the_past() -> None:
     run.steps(30, late=10)
     assert run.states == ["raised"]
     assert "160 of 2,100 records since" in run.message
-    assert "were late (7.62%), against 2.50% before; the limit is 7.50%: 3 times as many, and 1.00% at" in run.message
+    assert "were late (7.62%), compared with 2.50% before; the limit is 7.50% (3 times the usual share" in run.message
     run.steps(60, late=2)
     assert run.states == ["raised", "resolved"]
 
@@ -225,7 +225,7 @@ def test_expired_records() -> None:
     assert run.said == [], "not before a whole span was watched"
     run.steps(3, expired=1)
     assert run.message.startswith("21 of 2,100 records since ")
-    assert "have expired (1.00%): no result has them; the limit is 0.10%" in run.message
+    assert "have expired (1.00%), so no result includes them; the limit is 0.10%" in run.message
     run.steps(60)
     assert run.states == ["raised", "resolved"]
 
@@ -249,7 +249,7 @@ def test_dead_letters_of_a_new_kind_and_many_of_a_known_one() -> None:
     run = Run(only(dead_letters={"share": 0.05, "for": "20s"}), Past(reasons=frozenset({"missing: amount"})))
     run.steps(20, dead=5, dead_reasons={"missing: amount": 5})
     run.steps(1, dead=30, dead_reasons={"missing: amount": 10, "null: user": 20})
-    assert "missing: amount (110), null: user (20). Not met before: null: user. First" in run.message
+    assert "missing: amount (110), null: user (20). New reasons: null: user. First" in run.message
 
 
 def test_a_dead_letter_for_a_new_reason_is_not_said_to_exceed_the_share() -> None:
@@ -257,8 +257,8 @@ def test_a_dead_letter_for_a_new_reason_is_not_said_to_exceed_the_share() -> Non
     run.steps(30, dead=1, dead_reasons={"missing: amount": 1})
     run.steps(1, dead=1, dead_reasons={"null: user": 1})
     assert run.message.startswith(
-        "1 dead letter for a reason that this pipeline has not met before: null: user (1). All dead letters are 21 of "
-        "2,121 records since 2026-01-01 00:00:11Z (0.99%; the limit is 5.00% in 20s). First check them by `windrow"
+        "1 dead letter for a reason that is new in this pipeline: null: user (1). In total, 21 of 2,121 records since "
+        "2026-01-01 00:00:11Z are dead letters (0.99%; the limit is 5.00% in 20s). First check them with "
     )
     assert run.said[0].figures == {"share": 21 / 2121, "dead": 21, "reasons": {"null: user": 1}, "new": ["null: user"]}
 
@@ -326,8 +326,8 @@ def test_faults_that_come_again() -> None:
     for _ in range(6):
         run.evaluator.add_fault(AWAY, run.now)
         run.steps(2)
-    assert run.message.startswith("the run has had 6 faults since 2026-01-01 00:02:15Z, and tries again; the ")
-    assert run.message.endswith("the last: the database is away. First check whether the database answers")
+    assert run.message.startswith("the run has had 6 faults since 2026-01-01 00:02:15Z and is retrying; the ")
+    assert run.message.endswith("the last was: the database is away. First check whether the database answers")
     run.steps(67)
     assert run.states == ["raised"]
     run.steps(1)
@@ -346,7 +346,7 @@ def test_a_run_that_has_ended() -> None:
     run.evaluator.add_end(SinkUnavailableError("the database is away\nand more"))
     run.look()
     assert [one.name for one in run.said] == ["sink-errors"]
-    assert run.message == "the run has ended: the database is away. First fix that, then start it again"
+    assert run.message == "the run has ended: the database is away. Fix the cause, then start it again"
     run = Run(only(sink_errors="5m", checkpoint={}))
     run.evaluator.add_end(CheckpointError("the disk is full"))
     run.look()
@@ -357,7 +357,7 @@ def test_a_run_that_tries_again_and_then_ends_says_both() -> None:
     run = Run(only(sink_errors="10s"))
     run.evaluator.add_fault(AWAY, run.now)
     run.waits(10)
-    assert "and tries again" in run.message
+    assert "and is retrying" in run.message
     run.evaluator.add_end(SinkUnavailableError("the database is away"))
     run.look()
     run.look()
@@ -378,7 +378,9 @@ def test_a_savepoint_that_is_old() -> None:
 def test_where_no_savepoint_was_taken_none_is_named() -> None:
     run = Run(only(checkpoint={"savepoint": "24h"}), Past(began=T0 - 86_400 * SECOND))
     run.steps(1)
-    assert run.message.startswith("no savepoint was taken since the first run, of 2025-12-31 00:00:00Z, 1d ago; the")
+    assert run.message.startswith(
+        "no savepoint has been taken since the first run, at 2025-12-31 00:00:00Z, 1d ago; the"
+    )
 
 
 def test_steps_that_take_longer_than_the_trigger() -> None:
@@ -391,7 +393,7 @@ def test_steps_that_take_longer_than_the_trigger() -> None:
     run.steps(19, took=1.5)
     assert run.said == []
     run.steps(1, took=2.5, parts={"commit": 1.5, "compute": 1.0})
-    assert "took longer than the 1s between two of them, the last 2.5 s, most of it in `compute`" in run.message
+    assert "took longer than the interval of 1s; the last took 2.5 s, most of it in `compute`" in run.message
     run.steps(21)
     assert run.states == ["raised", "resolved"]
 
@@ -402,7 +404,7 @@ def test_a_partition_that_has_no_more_records() -> None:
     run.steps(19, read={0: 50, 1: 0, 2: 0})
     assert run.said == []
     run.steps(5, read={0: 50, 1: 0, 2: 0})
-    assert run.message.startswith("no records have come from partition 1 for 20s, since 2026-01-01 00:00:10Z")
+    assert run.message.startswith("no records have arrived from partition 1 for 20s, since 2026-01-01 00:00:10Z")
     run.steps(21)
     assert run.states == ["raised", "resolved"]
     run.steps(60, read={})
@@ -448,7 +450,7 @@ def test_an_alert_that_is_off_now_is_resolved() -> None:
 def test_times_that_no_date_has() -> None:
     run = Run(only(watermark_stuck="5s"))
     run.steps(30, low_watermark=-62_135_596_900 * SECOND, watermarks={0: -62_135_596_900 * SECOND})
-    assert "the low watermark stands at 0000-12-31 23:58:20Z" in run.message
+    assert "the low watermark has been at 0000-12-31 23:58:20Z" in run.message
 
 
 LIMITS = only(

@@ -171,7 +171,7 @@ def test_each_alert_of_a_live_run(kafka: Kafka, topic: Callable[..., str], tmp_p
         assert len(states) % 2 == (name in STAY)
     texts = {one.name: one.message for one in said if one.is_active}
     assert "partition 2 holds it back: " in texts["watermark-stuck"]
-    assert "no records have come from partition 2" in texts["partition-idle"]
+    assert "no records have arrived from partition 2" in texts["partition-idle"]
     assert "the key 'hot' has about " in texts["hot-key"]
     assert "missing: event_time" in texts["dead-letters"] or "missing: amount" in texts["dead-letters"]
     assert "is locked by another writer" in texts["sink-errors"]

@@ -111,9 +111,9 @@ def test_each_alert_of_a_realtime_run(kafka: Kafka, topic: Callable[..., str], t
     # the first of each: after the restart a partition can be idle once more
     said = {one.name: one for one in reversed(read_alerts(history_of(feed.checkpoint)))}
     assert sorted(said) == sorted(feed.alerts()) == NAMES
-    assert "no records have come from partition 1 for " in said["partition-idle"].message
+    assert "no records have arrived from partition 1 for " in said["partition-idle"].message
     assert "; the limit is 100 records, exceeded since " in said["lag"].message
-    assert f"by `windrow status {file}` whether one partition is behind" in said["lag"].message
+    assert f"with `windrow status {file}` whether one partition is behind" in said["lag"].message
     assert " wait, and no step was committed for " in said["no-step"].message
     assert f"whether the brokers and Spark answer (`windrow status {file}`, and" in said["no-step"].message
     # a broker that is about to be there answers, but knows no leaders yet

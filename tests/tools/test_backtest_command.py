@@ -40,7 +40,7 @@ def test_it_is_printed_by_rule_and_day(found: Backtest, capsys: pytest.CaptureFi
     assert printed.endswith(
         "  only old: event_time 1969-12-31 00:00:00, alert_id burst/tx0, rule burst, card c0, subject tx0\n"
         "  ... and 1 more\n"
-        "not the same alerts\n"
+        "the alerts differ\n"
     )
 
 
@@ -119,7 +119,7 @@ def test_other_rules_are_compared_over_the_log() -> None:
     assert found["only_new"] == []
     assert not Path("fraud.db").exists()
     code, output = invoke(*words)
-    assert (code, output.splitlines()[-1]) == (0, "not the same alerts")
+    assert (code, output.splitlines()[-1]) == (0, "the alerts differ")
 
 
 @pytest.mark.usefixtures("files")

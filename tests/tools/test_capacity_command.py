@@ -139,7 +139,7 @@ def test_a_price_that_is_missing_or_unknown_is_said_with_its_place() -> None:
     assert result.exit_code == 2
     assert "prices.yaml:1: memory_gb_hour, storage_gb_month, network_gb: missing; write a price" in result.output
     Path("prices.yaml").write_text(PRICES + "gpu_hour: 1\n")
-    assert "prices.yaml:6: 'gpu_hour' is no price" in capacity(*STATED, "--prices", "prices.yaml").output
+    assert "prices.yaml:6: unknown price 'gpu_hour'" in capacity(*STATED, "--prices", "prices.yaml").output
     Path("prices.yaml").write_text(PRICES.replace("0.04", "-1"))
     assert "prices.yaml:2: core_hour is below 0" in capacity(*STATED, "--prices", "prices.yaml").output
     assert "no file 'nowhere.yaml'" in capacity(*STATED, "--prices", "nowhere.yaml").output
@@ -152,11 +152,11 @@ def test_a_log_is_measured_and_a_small_sample_is_said() -> None:
     assert read >= 3_000
     notes = "\n".join(found["notes"])
     assert f"measured: {read:,} of {read:,} records of the log" in notes
-    assert f"too small: shares of late records below 0.33 % cannot be told from {read:,} records" in notes
+    assert f"too small: {read:,} records cannot show shares of late records below 0.33 %" in notes
     assert found["load"]["partitions"] == {"source": 2}
     assert "the log has 2 of the" not in notes
     many = "\n".join(plan("--log", "--rate", "5000000/s")["notes"])
-    assert re.search(r"the log has 2 of the \d+ partitions that its tasks need to keep up", many)
+    assert re.search(r"the log has 2 of the \d+ partitions that are needed to keep up", many)
     few = plan("--log", "--sample", "10", "--rate", "5/s")
     assert few["load"]["records_per_second"] == {"source": 5.0}
     assert 10 <= few["load"]["sample"]["records"] <= 12
@@ -174,21 +174,21 @@ def test_late_records_do_not_stretch_a_short_log() -> None:
 
 
 def test_cores_that_key_groups_leave_idle_are_said() -> None:
-    stated, said = ("--rate", "200000/s", "--keys", "10k", "--record-bytes", "120"), "key_groups: 1 is the limit"
+    stated, said = ("--rate", "200000/s", "--keys", "10k", "--record-bytes", "120"), "key_groups: with 1, only 1 of"
     assert not any(said in note for note in plan(*stated)["notes"])
     Path("pipeline.yaml").write_text(f"{PIPELINE}key_groups: 1\n")
     assert any(said in note for note in plan(*stated)["notes"])
     much = ("--rate", "8m/s", "--keys", "10k", "--record-bytes", "100", "--every", "60s")
     for groups, is_said in ((8, True), (512, False)):
         Path("pipeline.yaml").write_text(f"{PIPELINE}key_groups: {groups}\n")
-        assert any("is the limit" in note for note in plan(*much)["notes"]) == is_said
+        assert any("work on state at the same time" in note for note in plan(*much)["notes"]) == is_said
 
 
 def test_a_log_with_few_partitions_is_read_by_few_tasks() -> None:
     stated = ("--rate", "400000/s", "--keys", "10k", "--record-bytes", "120")
-    assert not any("partitions: of" in note for note in plan(*stated)["notes"])
+    assert not any("read at the same time" in note for note in plan(*stated)["notes"])
     assert any(
-        "the log has 1 partition: of" in note or "the log has 1 of the" in note
+        "the log has 1 partition, so only" in note or "the log has 1 of the" in note
         for note in plan(*stated, "--partitions", "1")["notes"]
     )
     few, enough = figures(*stated, "--partitions", "1"), figures(*stated)
@@ -224,9 +224,12 @@ def test_a_source_without_records_is_said() -> None:
     Path("graph.yaml").write_text(text)
     found = plan("--log", pipeline="graph.yaml")
     assert found["load"]["records_per_second"]["payments"] == 0
-    assert any("no records of payments, as there were none; say --rate payments=RATE" in one for one in found["notes"])
+    assert any(
+        "payments has no records, because none were read; override with --rate payments=RATE" in one
+        for one in found["notes"]
+    )
     found = plan("--log", "--rate", "payments=5/s", pipeline="graph.yaml")
-    assert not any("no records of" in one for one in found["notes"])
+    assert not any("has no records" in one for one in found["notes"])
 
 
 def test_of_few_records_there_is_no_time_of_a_million() -> None:
@@ -252,19 +255,21 @@ def test_the_history_of_a_run_is_read() -> None:
     assert 0.5 < found["behind_seconds"]["p99"] <= 1
     result = capacity("--checkpoint", "run")
     assert result.exit_code == 2
-    assert "does not have this: say --keys and --record-bytes" in result.output
+    assert "does not contain keys and record sizes: give --keys and --record-bytes" in result.output
 
 
 def test_what_is_not_known_is_said() -> None:
     notes = plan("--rate", "100/s", "--keys", "10")["notes"]
     assert notes == [
-        "taken: records of 100 bytes; say --record-bytes",
-        "taken: records in the order of event time, so none are late; say --disorder",
+        "assumed: records of 100 bytes; override with --record-bytes",
+        "assumed: records in order of event time, so none are late; override with --disorder",
     ]
     rates = ("--rate", "orders=100/s", "--rate", "payments=90/s", "--keys", "1m")
     found = plan(*rates, pipeline="graph.yaml")
-    assert any("large: all records are taken to pass it (say --share paid=SHARE)" in one for one in found["notes"])
-    assert any("records are taken to meet by chance" in one for one in found["notes"])
+    assert any(
+        "large is assumed to pass all records (override with --share paid=SHARE)" in one for one in found["notes"]
+    )
+    assert any("records are assumed to match by chance" in one for one in found["notes"])
     by_name = {one["name"]: one for one in found["figures"]}
     assert by_name["state rows"]["within"] == 2
     paid = figures(*rates, "--partners", "paid=0.9", "--share", "paid=50%", pipeline="graph.yaml")
@@ -275,7 +280,7 @@ def test_a_load_beyond_the_key_groups_or_the_sink_falls_behind() -> None:
     assert not any("falls behind" in one for one in plan(*STATED)["notes"])
     huge = plan("--rate", "10m/s", "--keys", "1g", "--record-bytes", "100")
     assert any("key groups use 8 of" in one for one in huge["notes"])
-    assert any(one.startswith("taken: one sink for all") for one in huge["notes"])
+    assert any(one.startswith("note: the sinks need") for one in huge["notes"])
     (took,) = (one for one in huge["figures"] if one["name"] == "step time")
     parts = took["inputs"]
     assert took["value"] == pytest.approx(parts["key groups"] / (parts["state partitions"] * parts["busy"]))
@@ -311,23 +316,23 @@ def test_the_state_of_a_process_function_cannot_be_planned() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ((), "no load is known"),
-        (("--rate", "20000/s"), "the number of keys is not stated: say --keys"),
+        ((), "the load is unknown"),
+        (("--rate", "20000/s"), "the number of keys is missing: give --keys"),
         (("--rate", "fast", "--keys", "1m"), "'fast' is not a number; write one such as 20000"),
         (("--rate", "5/x", "--keys", "1m"), "'5/x' is not a rate"),
-        (("--rate", "0/s", "--keys", "1"), "0 records a second are no load"),
-        (("--rate", "5/s", "--keys", "1", "--every", "0s"), "--every: steps cannot have no length"),
+        (("--rate", "0/s", "--keys", "1"), "0 records per second cannot be planned for"),
+        (("--rate", "5/s", "--keys", "1", "--every", "0s"), "--every: the time between steps must be above 0"),
         (("--rate", "5/s", "--keys", "0"), "less than one key"),
-        (("--rate", "other=5/s", "--keys", "1"), "'other' is no source (NAME=VALUE); there are: source"),
-        (("--rate", "5/s", "--keys", "1", "--disorder", "30s"), "'30s' is not a quantile; write such as p99=30s"),
+        (("--rate", "other=5/s", "--keys", "1"), "unknown source 'other' (NAME=VALUE); available: source"),
+        (("--rate", "5/s", "--keys", "1", "--disorder", "30s"), "'30s' is not a quantile; write, for example, p99=30s"),
         (("--rate", "5/s", "--keys", "1", "--disorder", "p99=30s,p50=1m"), "is not farther behind than"),
         (("--rate", "5/s", "--keys", "1", "--hot-key", "300%"), "'300%' is not a share"),
-        (("--rate", "5/s", "--keys", "1", "--share", "nothing=3%"), "'nothing' is no stream"),
+        (("--rate", "5/s", "--keys", "1", "--share", "nothing=3%"), "unknown stream 'nothing'"),
         (
             ("--rate", "5/s", "--keys", "1", "--partitions", "0"),
             "'0' is not a number of partitions; write one such as 12",
         ),
-        (("--rate", "5/s", "--keys", "1", "--partitions", "other=3"), "--partitions: 'other' is no source"),
+        (("--rate", "5/s", "--keys", "1", "--partitions", "other=3"), "--partitions: unknown source 'other'"),
         (("--log", "--checkpoint", "there"), "leave one of them out"),
     ],
 )
@@ -339,4 +344,4 @@ def test_what_is_wrong_is_said(options: tuple[str, ...], message: str) -> None:
 
 def test_rates_of_several_sources_have_names() -> None:
     result = capacity("--rate", "5/s", "--keys", "1", pipeline="graph.yaml")
-    assert "the rate of orders, payments is not stated: say --rate orders=RATE" in result.output
+    assert "the rate of orders, payments is missing: give --rate orders=RATE" in result.output

@@ -46,8 +46,8 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_others_need_a_token() -> None:
     said = refused("one.yaml", "--listen", "0.0.0.0:0")
-    assert "--listen 0.0.0.0 is reached by others, who would read records: give a --token" in said
-    assert "--token has 5 characters: take at least 16" in refused("one.yaml", "--token", "short")
+    assert "--listen 0.0.0.0 lets other machines read records: give a --token" in said
+    assert "--token has 5 characters: use at least 16" in refused("one.yaml", "--token", "short")
     with mock.patch.dict("os.environ", {"WINDROW_DASHBOARD_TOKEN": "short"}):
         assert "--token has 5 characters" in refused("one.yaml")
 
@@ -68,7 +68,7 @@ def test_an_address_that_is_taken_or_wrong_is_said() -> None:
 
 
 def test_the_runs_are_those_that_are_named_or_in_the_folder() -> None:
-    with pytest.raises(InputError, match=r"no run has left a checkpoint in \.windrow here"):
+    with pytest.raises(InputError, match=r"there is no checkpoint in \.windrow here"):
         _runs((), None)
     written(Path(".windrow/one/progress.sqlite"), [STEP])
     assert [(run.name, run.pipeline) for run in _runs((), None)] == [("one", None)]
@@ -78,7 +78,7 @@ def test_the_runs_are_those_that_are_named_or_in_the_folder() -> None:
     ]
     assert str(_runs(("two.yaml",), Path("cp"))[0].checkpoint) == "cp"
     assert _runs((), Path("a/cp"))[0].name == "cp"
-    with pytest.raises(InputError, match="--checkpoint is that of one run, and 2 pipelines are named"):
+    with pytest.raises(InputError, match="--checkpoint is for a single run, but 2 pipelines are given"):
         _runs(("one.yaml", "two.yaml"), Path("cp"))
     with pytest.raises(InputError, match="two of the pipelines are called 'one'"):
         _runs(("one.yaml", "one.yaml"), None)
@@ -94,7 +94,7 @@ def test_it_serves_until_it_is_stopped(options: list[str]) -> None:
             made = json.loads(line)
             assert made["runs"] == ["one"]
         else:
-            assert line.endswith(" (Ctrl-C ends it)\n")
+            assert line.endswith(" (stop with Ctrl-C)\n")
         address = made["address"] if options else line.removeprefix("one: ").split()[0]
         with urlopen(address, timeout=30) as answer:  # noqa: S310 - loopback
             assert b"<title>windrow</title>" in answer.read()

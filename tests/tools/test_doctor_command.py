@@ -118,7 +118,7 @@ def test_a_secret_in_what_a_run_wrote_is_found(monkeypatch: pytest.MonkeyPatch) 
         history.on_trouble(Fault("no password matches correct horse", "sink"))
         history.begin()
     secret = found()["secrets"]
-    assert (secret["severity"], "progress.sqlite has a secret" in secret["found"]) == ("serious", True)
+    assert (secret["severity"], "progress.sqlite contains a secret" in secret["found"]) == ("serious", True)
     assert "correct horse" not in secret["found"]
 
 
@@ -178,7 +178,7 @@ def test_a_run_is_reviewed_whole(folder: Path) -> None:
     assert first.exit_code == int(bool(wrong))
     assert rules["checkpoint"]["severity"] == "fine"
     assert "a copy was restored" in rules["checkpoint"]["found"]
-    assert rules["tables"]["found"].startswith("spend is this run's, at epoch ")
+    assert rules["tables"]["found"].startswith("spend belongs to this run, at epoch ")
     assert rules["lost-records"]["severity"] == "fine"
 
     # each damage is found by its rule

@@ -128,14 +128,14 @@ def test_nested_fields_have_paths_and_what_has_no_type_is_left_out(tmp_path: Pat
     }
     assert draft.dead == {}
     for said in (
-        "user_id (there is a field user_id already",
-        "tags (array<string>, for flat_map",
-        "lines (array<struct<sku string, qty long?>>, for flat_map",
+        "user_id (in SQL its name is the same as that of another field, user_id",
+        "tags (array<string>: needs flat_map",
+        "lines (array<struct<sku string, qty long?>>: needs flat_map",
         "nothing (null in all records)",
-        "__own (its name cannot be",
-        "mixed (no type takes all values: 1 number, 1 text)",
+        "__own (its name is not valid",
+        "mixed (no type accepts all values: 1 number, 1 text)",
         "odd (an object in some records and a value in others)",
-        "odd.in (within what is an object in some records only)",
+        "odd.in (inside a field that is an object only in some records)",
     ):
         assert f"  # left out: {said}" in draft.text
 
@@ -158,7 +158,7 @@ def test_event_time_and_key_by_what_speaks_for_them(tmp_path: Path) -> None:
         ("customer",),
     )
     assert "  field: createdAt" in draft.text
-    assert "# by its name, not received_at" in draft.text
+    assert "# chosen by name over received_at" in draft.text
     assert "# 7 values" in draft.text
     assert [one.name for one in graph_of(draft.pipeline, Pipeline).aggregates] == ["events", "total_amount"]
 
@@ -190,8 +190,8 @@ def test_what_is_malformed_is_said_and_does_not_change_the_types(tmp_path: Path)
     ("rows", "message"),
     [
         (["nothing"], r"no record of .* is a JSON object \(malformed: not JSON"),
-        (['[{"t": 1}]'], "begins with an array: make it JSON lines"),
-        (['{"user": "a"}'], "no field of .* is a time that all records have .* the fields are user"),
+        (['[{"t": 1}]'], "begins with an array: convert it to JSON lines"),
+        (['{"user": "a"}'], ".* has no field with a time in all records .* the fields are user"),
         ([], "has no records"),
     ],
 )

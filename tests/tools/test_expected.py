@@ -184,7 +184,7 @@ def test_rows_and_changes_are_those_of_the_memory_host(case: Case) -> None:
 
 def test_sessions_in_which_late_records_wait_are_in_doubt() -> None:
     case = Case("{session: 5s}", 10, delay=9, rate=10.0, keys=20, hot=0.2, behind=41.0, step=5.0)
-    assert any("late records wait" in one for one in expectation(case, log(case, 1)[0]).doubts)
+    assert any("late records that wait" in one for one in expectation(case, log(case, 1)[0]).doubts)
     calm = replace(case, hot=0.0, behind=5.0)
     assert not expectation(calm, log(calm, 1)[0]).doubts
 

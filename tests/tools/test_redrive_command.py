@@ -341,7 +341,7 @@ def test_a_copy_that_is_a_dead_letter_again_is_redriven_so_often_only(chain: Cha
     assert rows("SELECT offset, reason FROM spend_dead WHERE offset > 5") == [(6, "missing: amount")]
     chain.resume(NEW, 3)
     folder = ("--partition", "0", "--offset", "6", "--checkpoint", ".windrow/3")
-    assert "it has been too often" in redrive(*folder, "--max-attempts", "1", code=1).stdout
+    assert "it was redriven too often" in redrive(*folder, "--max-attempts", "1", code=1).stdout
     assert "redriven to offset 7, attempt 2" in redrive(*folder).stdout
     assert rows("SELECT copy_of, origin, attempt FROM windrow_redrives ORDER BY 1") == [(1, 1, 1), (6, 1, 2)]
     chain.step(end=True)
@@ -353,11 +353,11 @@ def test_a_copy_that_is_a_dead_letter_again_is_redriven_so_often_only(chain: Cha
     ("words", "said"),
     [
         ((), "choose what to redrive: --reason, --partition"),
-        (("--all", "--reason", "x"), "--all chooses all: leave out --reason"),
-        (("--list", "--all"), "--list shows all: leave out --all"),
-        (("--list", "--dry-run"), "--list shows all: leave out --dry-run"),
-        (("--offset", "1"), "--offset is one of a partition: give --partition too"),
-        (("--key", "amount=1"), "--key 'amount=1' names no field of the key, which has user"),
+        (("--all", "--reason", "x"), "--all selects all dead letters: leave out --reason"),
+        (("--list", "--all"), "--list shows all dead letters: leave out --all"),
+        (("--list", "--dry-run"), "--list shows all dead letters: leave out --dry-run"),
+        (("--offset", "1"), "--offset needs a partition: give --partition, too"),
+        (("--key", "amount=1"), "--key 'amount=1' does not begin with a field of the key (user"),
         (("--all",), "there is no checkpoint in .windrow/spend: a copy counts only for a run that resumed"),
     ],
 )
@@ -370,7 +370,7 @@ def test_the_run_must_have_the_mended_pipeline(chain: Chain) -> None:
     chain.resume(NEW)
     Path("spend.yaml").write_text(OLD)
     said = redrive("--all", "--checkpoint", ".windrow/1", code=2).stderr
-    assert "the run of the checkpoint .windrow/1 decodes by another pipeline than spend.yaml; it differs in" in said
+    assert "the run of the checkpoint .windrow/1 does not decode with the pipeline spend.yaml; it differs in" in said
     assert 'decode.amount: {"type": "decimal(12,2)", "alias": ["sum"]} there, "decimal(12,2)" here' in said
     assert said.splitlines()[-3:] == [
         "then make the changes again, and resume with them:",
@@ -391,7 +391,10 @@ def is_a_graph(_: str) -> str:
     ("edit", "said"),
     [
         (follows_a_file, "the log log is written by the run that follows f.csv: change the file"),
-        (is_a_graph, "pipeline 'spend' has several streams: a record that one of them rejects was counted by others"),
+        (
+            is_a_graph,
+            "pipeline 'spend' has several streams: a record that one of them rejects may have been counted by others",
+        ),
     ],
 )
 def test_pipelines_whose_dead_letters_cannot_be_redriven(chain: Chain, edit: Callable[[str], str], said: str) -> None:

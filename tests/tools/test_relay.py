@@ -377,7 +377,7 @@ def test_records_that_retention_removed(model: Pipeline, sink: PostgresSink, log
     send_and_die(sink, log)
     for file in Path(log.path).iterdir():
         file.write_bytes(b"")
-    with pytest.raises(SourceError, match="what it sent is not known"):
+    with pytest.raises(SourceError, match="it is unknown which rows were sent"):
         empty(sink, log)
 
 

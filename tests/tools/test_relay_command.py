@@ -97,7 +97,7 @@ def test_each_table_has_an_outbox(database: str) -> None:
         (TWO % (NOWHERE, NOWHERE), ["sent", "--table", "x"], "not 'x', but these tables of pipeline 'shop' have an"),
         ((ONE % NOWHERE).replace(", outbox: true", ""), ["sent"], "no sink of pipeline 'spend' has an outbox: set"),
         (ONE % NOWHERE, ["kafka://localhost:1"], "kafka://localhost:1 is not kafka://HOST:PORT/TOPIC"),
-        (ONE % NOWHERE, ["sent", "--option", "a=b"], "--option is for Kafka, and sent is a folder: leave it out"),
+        (ONE % NOWHERE, ["sent", "--option", "a=b"], "--option is for Kafka, but sent is a folder: leave it out"),
         (ONE % NOWHERE, ["kafka://h:1/t", "--option", "a"], "--option 'a' is not NAME=VALUE, such as"),
     ],
 )

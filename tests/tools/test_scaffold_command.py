@@ -79,14 +79,18 @@ def test_pytest_runs_the_stories() -> None:
 def test_nothing_is_replaced(here: Path) -> None:
     Path("README.md").write_text("mine")
     result = CliRunner().invoke(main, ["init"])
-    assert (result.exit_code, result.stderr) == (2, "windrow: README.md is there already: name another FOLDER\n")
+    assert (result.exit_code, result.stderr) == (2, "windrow: README.md already exists: choose another FOLDER\n")
     assert [path.name for path in here.iterdir()] == ["README.md"]
     Path("rows.jsonl").write_text('{"t": "2026-01-01T10:00:00Z"}\n')
     (here / "own" / "data" / "rows").mkdir(parents=True)
     result = CliRunner().invoke(main, ["init", "own", "--from", "rows.jsonl"])
-    assert (result.exit_code, "own/data/rows is there already" in result.stderr) == (2, True)
+    assert (result.exit_code, "own/data/rows already exists" in result.stderr) == (2, True)
     result = CliRunner().invoke(main, ["init", "rows.jsonl"])
-    assert (result.exit_code, "rows.jsonl" in result.stderr, "name another FOLDER" in result.stderr) == (2, True, True)
+    assert (result.exit_code, "rows.jsonl" in result.stderr, "choose another FOLDER" in result.stderr) == (
+        2,
+        True,
+        True,
+    )
     assert Path("README.md").read_text() == "mine"
 
 
@@ -105,7 +109,7 @@ def test_a_pipeline_for_a_file(here: Path, monkeypatch: pytest.MonkeyPatch) -> N
     said = json.loads(windrow("init", "shop", "--from", "orders.2026.jsonl", "--json").stdout)
     assert (said["pipeline"], said["records"], said["whole"], said["dead_letters"]) == ("orders", 4000, True, {})
     few = windrow("init", "few", "--from", "orders.2026.jsonl", "--records", "300").stdout
-    assert "few/data/orders has only the first 300 records of orders.2026.jsonl: --records copies more\n" in few
+    assert "few/data/orders has only the first 300 records of orders.2026.jsonl: copy more with --records\n" in few
     monkeypatch.chdir(here / "shop")
     assert windrow("check", "pipeline.yaml").stdout == "pipeline.yaml: ok\n"
     for words in commands(Path("README.md")):
@@ -123,8 +127,8 @@ def test_a_pipeline_for_a_log_reads_it_where_it_is(here: Path, monkeypatch: pyte
     assert "pipeline.yaml decodes 2,000 of 2,000 records\n" in result.stdout
     monkeypatch.chdir(here / "shop")
     text = Path("pipeline.yaml").read_text()
-    assert "from 2,000 records of more." in text
-    assert "key: [user_id]                              # 50 values, each in one partition" in text
+    assert "from 2,000 records (not all)." in text
+    assert "key: [user_id]                              # 50 values, each in a single partition" in text
     assert yaml.safe_load(text)["source"] == {"log": {"path": "../logs/spend"}}
     assert not Path("data").exists()
     counts = ran()
@@ -163,7 +167,7 @@ def test_a_pipeline_for_a_topic(kafka: Kafka, topic: Callable[..., str]) -> None
     windrow("init", ".", "--from", f"kafka://{kafka.servers}/{name}", "--records", "200")
     text = Path("pipeline.yaml").read_text()
     assert "key: [k]" in text
-    assert "the key of the records in the topic" in text
+    assert "the record key in the topic" in text
     assert yaml.safe_load(text)["source"] == {"kafka": {"servers": kafka.servers, "topic": name}}
     counts = ran()
     assert (counts["events"], counts["dead"]) == (300, 0)

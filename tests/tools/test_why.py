@@ -357,11 +357,11 @@ def test_what_is_not_there_is_said(tmp_path: Path) -> None:
     ran(pipeline)
     with pytest.raises(InputError, match=r"2 rows of 'spend' match(.|\n)*window_start=1970-01-01T00:05:00Z"):
         ask(pipeline, tmp_path, USER)
-    with pytest.raises(InputError, match=r"no row has that key\. To explain a missing row also give .*window_start"):
+    with pytest.raises(InputError, match=r"no row has that key\. To explain a missing row, also give .*window_start"):
         ask(pipeline, tmp_path, Condition("user", "=", "eve"))
-    with pytest.raises(InputError, match="the log no record of it"):
+    with pytest.raises(InputError, match="the log has no record of it"):
         ask(pipeline, tmp_path, Condition("user", "=", "eve"), START)
-    with pytest.raises(InputError, match=r"no window of 'spend' is from 1970-01-01T00:00:00\.000001Z"):
+    with pytest.raises(InputError, match=r"'spend' has no window from 1970-01-01T00:00:00\.000001Z"):
         ask(pipeline, tmp_path, USER, Condition("window_start", "=", 1))
     # why there is no row
     found = ask(pipeline, tmp_path, Condition("user", "=", "late"), START)
@@ -374,12 +374,12 @@ def test_another_log_is_found_out(tmp_path: Path) -> None:
     pipeline_of(tmp_path, line("ann", 1), line("bob", 2), line("bob", 30))
     found = ask(pipeline, tmp_path, USER, START)
     assert found.differences == (
-        "total is 2.00 in the table, and 1.00 by the records of the log",
-        "events is 2 in the table, and 1 by the records of the log",
+        "total is 2.00 in the table, but 1.00 when computed from the log",
+        "events is 2 in the table, but 1 when computed from the log",
     )
     pipeline_of(tmp_path, line("bob", 1), line("bob", 2), line("bob", 30))
     found = ask(pipeline, tmp_path, USER, START)
-    assert found.differences == ("the table has a row, and the log makes none",)
+    assert found.differences == ("the table has a row, but the log gives no row",)
 
 
 def test_the_words_of_an_error_are_the_asker_s(tmp_path: Path) -> None:
@@ -422,7 +422,7 @@ def test_alerts_are_refused(tmp_path: Path) -> None:
     pipeline = RulesPipeline(
         plain.name, plain.source, plain.decode, plain.time, plain.key, rules, plain.sink, plain.key_groups
     )
-    with pytest.raises(InputError, match="rows of 'spend' are not explained: it has alerts, which carry"):
+    with pytest.raises(InputError, match="rows of 'spend' cannot be explained: they are alerts, which carry"):
         explain_row(as_graph(pipeline), "", [], checkpoint=tmp_path)
 
 

@@ -88,7 +88,7 @@ def test_records_that_are_lost_are_missed() -> None:
     Path("payments/partition-0.jsonl").write_text("")
     out = why(*ROW).stdout
     assert "0 records of the log" in out
-    assert "  the table has a row, and the log makes none" in out
+    assert "  the table has a row, but the log gives no row" in out
 
 
 @pytest.mark.parametrize(

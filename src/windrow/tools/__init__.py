@@ -1,1 +1,1 @@
-"""Tools around pipelines and runs: each a library and its command."""
+"""Tools for pipelines and runs, each a library with its command."""

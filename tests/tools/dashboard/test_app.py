@@ -89,14 +89,14 @@ def test_an_answer_is_not_sent_again_while_it_is_true(served: Served) -> None:
 @pytest.mark.parametrize(
     ("path", "status", "says"),
     [
-        ("/api/nothing", 404, "there is no view"),
-        ("/api/overview?run=other", 400, "there is no run 'other' here: name one of user-spend"),
-        ("/api/overview?span=2h", 400, "is unknown; take one of 10m, 1h, all"),
+        ("/api/nothing", 404, "unknown view 'nothing'"),
+        ("/api/overview?run=other", 400, "unknown run 'other': choose one of user-spend"),
+        ("/api/overview?span=2h", 400, "unknown span='2h'; choose one of 10m, 1h, all"),
         ("/api/lateness?delay=soon", 400, "soon"),
         ("/api/lateness?delay=99999999999d", 400, "delay=99999999999d is longer than a hundred years (36500d)"),
         ("/api/dead?partition=x", 400, "is not the number of a partition"),
         ("/api/dead?partition=9999999999999999999", 400, "is not the number of a partition"),
-        ("/api/dead?sink=x", 400, "the pipeline has no sink 'x': it has one sink, so leave this out"),
+        ("/api/dead?sink=x", 400, "the pipeline has no sink 'x': it has a single sink, so leave this out"),
         ("/api/late?sink=other", 400, "the pipeline has no sink 'other'"),
     ],
 )
@@ -120,7 +120,7 @@ def test_a_defect_is_said_as_json_too(recorded: WatchedRun) -> None:
     with serving(recorded) as served:
         with mock.patch("windrow.tools.dashboard.watch.Watch.answer", side_effect=KeyError("column")):
             answer, body = ask(served, "/api/late")
-        said = {"error": {"message": "this is a defect of windrow: KeyError: 'column'"}}
+        said = {"error": {"message": "internal error of windrow: KeyError: 'column'"}}
         assert (answer.status, json.loads(body)) == (500, said)
 
 
@@ -158,7 +158,7 @@ def test_several_runs_are_told_apart(recorded: WatchedRun, tmp_path: Path) -> No
         assert twin(served, "overview", run="user-spend")["totals"]["events"] == EVENTS
         answer, body = ask(served, "/api/dead")
         assert answer.status == 400
-        assert b"name its file on the command line" in body
+        assert b"give its file on the command line" in body
 
 
 # who may ask
@@ -265,9 +265,9 @@ def test_only_the_page_itself_redrives(recorded: WatchedRun, headers: dict[str, 
         ("[]", "not a JSON object"),
         ("{}", "choose a reason or a partition, or all"),
         ('{"all": 1}', "choose a reason or a partition, or all"),
-        ('{"partition": true}', "partition the number of one"),
-        ('{"partition": 99999999999999999999}', "partition the number of one"),
-        ('{"partition": -1}', "partition the number of one"),
+        ('{"partition": true}', "partition the number of a partition"),
+        ('{"partition": 99999999999999999999}', "partition the number of a partition"),
+        ('{"partition": -1}', "partition the number of a partition"),
         ('{"all": true}', "there is no checkpoint in"),
     ],
 )
@@ -398,7 +398,9 @@ def test_that_expired_records_lack_a_computed_key_is_said(tmp_path: Path) -> Non
     with serving(ran(tmp_path, "user: string", '{letter: "user[1]"}', *[user] * 3)) as served:
         found = twin(served, "key", **{"key.letter": "a"})
     assert (found["rows"][0]["letter"], found["late"]) == ("a", [])
-    assert found["late_why_not"].startswith("expired records are kept without letter, so those of a key are not known")
+    assert found["late_why_not"].startswith(
+        "expired records are stored without letter, so they cannot be matched to a key"
+    )
 
 
 def test_a_row_is_explained_by_its_records(served: Served) -> None:

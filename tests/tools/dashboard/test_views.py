@@ -58,7 +58,7 @@ def test_a_run_without_steps_has_all_views(view: Any) -> None:  # noqa: ANN401 -
 @pytest.mark.parametrize(
     ("record", "changes", "expected"),
     [
-        (RUNNING, {"lag": {0: 0}}, [("good", "Running"), ("good", "All records of the log are read")]),
+        (RUNNING, {"lag": {0: 0}}, [("good", "Running"), ("good", "All records of the log have been read")]),
         (
             replace(RUNNING, lag=Lag(NOW, {0: 900}, {0: 400.0})),
             {"lag": {0: 0}},
@@ -92,7 +92,7 @@ def test_a_run_without_steps_has_all_views(view: Any) -> None:  # noqa: ANN401 -
         (
             replace(RUNNING, ended=NOW),
             {"lag": {0: 0}},
-            [("done", "Ended"), ("done", "All records were read that the log had")],
+            [("done", "Ended"), ("done", "All records that the log had were read")],
         ),
         (replace(RUNNING, ended=NOW), {"lag": {0: 2}}, [("done", "Ended"), ("done", "2 records behind, 1.5s")]),
     ],
@@ -108,8 +108,8 @@ def test_whether_it_runs_and_is_up_to_date(
 def test_a_watermark_that_stands_still_while_records_come_is_warned_of() -> None:
     moved = replace(BASE, epoch=0, committed=NOW - 400 * SECOND)
     made = overview(seen([moved, *steps({}, {})]), {})
-    assert answers(made)[0] == ("warn", "Running, but the low watermark stands still")
-    assert "It has not moved for 6m40s although records come; see Watermark." in made["answers"][0]["reasons"]
+    assert answers(made)[0] == ("warn", "Running, but the low watermark does not advance")
+    assert "It has not moved for 6m40s although records arrive; see Watermark." in made["answers"][0]["reasons"]
     before = replace(moved, committed=NOW - 900 * SECOND, low_watermark=1)
     assert watermark(seen([before, moved, *steps({}, {})]), {})["standing_seconds"] == 400
 
@@ -121,7 +121,7 @@ def test_a_watermark_that_stands_still_while_records_come_is_warned_of() -> None
         ({"records": 9999, "dead": 1}, ("good", "99.99 % of the records are counted")),
         ({"records": 990, "expired": 5, "dead": 10}, ("warn", "98.5 % of the records are counted")),
         ({"records": 10_000_000, "expired": 1}, ("good", "99.999 % of the records are counted")),
-        ({"records": 10, "expired": 1, "only_offsets": True}, ("done", "A realtime run counts offsets alone")),
+        ({"records": 10, "expired": 1, "only_offsets": True}, ("done", "A realtime run counts only offsets")),
     ],
 )
 def test_whether_the_numbers_are_right(changes: dict[str, Any], expected: tuple[str, str]) -> None:
@@ -166,7 +166,7 @@ def test_a_span_is_of_the_newest_steps() -> None:
     reports = steps(*[{}] * 100)
     assert len(throughput(seen(reports), {"span": "10m"})["time"]) == 61
     assert len(throughput(seen(reports), {"span": "all"})["time"]) == 100
-    with pytest.raises(InputError, match="is unknown; take one of 10m, 1h, all"):
+    with pytest.raises(InputError, match="; choose one of 10m, 1h, all"):
         throughput(seen(reports), {"span": "2h"})
 
 
@@ -198,8 +198,8 @@ def test_windows_are_open_now_and_fired_and_closed_in_the_span() -> None:
     ("changes", "why"),
     [
         ({"windows": {}}, "the pipeline has no windows"),
-        ({"windows": None}, "an older version of windrow has reported these steps, without windows by key group"),
-        ({"windows": None, "only_offsets": True}, "a realtime run reports offsets alone"),
+        ({"windows": None}, "an older version of windrow reported these steps without the windows of each key group"),
+        ({"windows": None, "only_offsets": True}, "a realtime run reports only offsets"),
     ],
 )
 def test_why_there_are_no_windows(changes: dict[str, Any], why: str) -> None:
@@ -274,7 +274,7 @@ sink: {sqlite: {path: a.db, table: a}}
     assert made["what_if"] is None
     assert "adaptive or in the log" in made["why_not"]
     unknown = seen(steps({}), run=WatchedRun("spend", Path("c")))
-    assert "name the pipeline's file" in lateness(unknown, {})["why_not"]
+    assert "give the pipeline's file" in lateness(unknown, {})["why_not"]
     assert made["counts"] == [1, 2]
     with pytest.raises(InputError, match="adaptive or in the log"):
         what_if(punctuated, read_recorded(as_graph(punctuated), [replace(BASE, lateness={0: Histogram((1,))})]))
@@ -336,4 +336,4 @@ def test_the_time_to_clear_is_the_same_everywhere() -> None:
     made = overview(found, {})
     late = next(one for one in made["answers"] if one["question"] == "Is it up to date?")
     assert made["seconds_until_clear"] == pytest.approx(0.9, rel=0.01)
-    assert late["reasons"] == ["As many are read in 897ms."]
+    assert late["reasons"] == ["That many are read in 897ms."]

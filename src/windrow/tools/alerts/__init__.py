@@ -1,1 +1,1 @@
-"""Alerts: conditions of a run, and their delivery."""
+"""Alert conditions of a run, and alert delivery."""

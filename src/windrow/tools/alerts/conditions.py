@@ -1,9 +1,9 @@
-"""Conditions of alerts, evaluated from the reports of a run's steps, its lag and its faults.
+"""Conditions of alerts, evaluated from a run's step reports, lag and faults.
 
-Nothing here reads a clock: the time is an argument, so alerts are a function of the reports and their times. An alert
-is raised when its condition has held for the span of its limits, and resolved when the condition has not held for that
-span, or for a minute if that is shorter. While it is active its limit is a fifth lower, so a figure near the limit does
-not raise it repeatedly.
+Nothing here reads a clock. The time is an argument, so the alerts are a function of the reports and their times. An
+alert is raised when its condition has held for the configured time span. It is resolved when the condition has not held
+for that span or for a minute, whichever is shorter. While an alert is active its limit is a fifth lower, so that a
+value near the limit does not raise the alert repeatedly.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ _NAMED: Final = 5
 
 @dataclass(frozen=True)
 class Past:
-    """The past of a checkpoint at the start of a process.
+    """What is known about a checkpoint's earlier runs when a process starts.
 
-    `events` and `late` are counts of the week before, `reasons` the kinds of dead letters so far, `saved` the time of
-    the newest savepoint and `began` that of the first run (microseconds, None if unknown), and `active` the alerts that
-    were active when the previous process ended.
+    `events` and `late` are counts for the past week, and `reasons` are the dead-letter reasons seen so far. `saved` is
+    the time of the newest savepoint and `began` the time of the first run (microseconds, None if unknown). `active` are
+    the alerts that were active when the previous process ended.
     """
 
     events: int = 0
@@ -64,7 +64,10 @@ NO_PAST: Final = Past()
 
 @dataclass(frozen=True)
 class _Breach:
-    """A condition that holds since `since`; with `at_once` its alert does not wait, with `is_end` the run has ended."""
+    """A condition that has held since `since`.
+
+    With `at_once` the alert is raised without waiting; with `is_end` the run has ended.
+    """
 
     since: int
     message: str
@@ -75,7 +78,10 @@ class _Breach:
 
 @dataclass(frozen=True)
 class _Faults:
-    """Faults at most a minute apart: the times of the first and the last, and the message and reason of the last."""
+    """A series of faults, each at most a minute after the one before.
+
+    `since` and `last` are the times of the first and the last fault; `message` and `reason` belong to the last.
+    """
 
     since: int
     last: int = 0
@@ -85,7 +91,7 @@ class _Faults:
 
 
 class _Recent:
-    """The steps of the last `span` microseconds, summed up in parts of it."""
+    """The step reports of the last `span` microseconds, summed over `_PARTS` equal intervals of the span."""
 
     def __init__(self, span: int) -> None:
         self.span = span
@@ -96,7 +102,7 @@ class _Recent:
         """The sum of all, with its time: several alerts need the same one."""
 
     def add(self, report: StepReport, at: int) -> None:
-        """Add a step that was committed at a time."""
+        """Add the report of a step that was committed at the time `at`."""
         self._all = None
         self._since = at if self._since is None else self._since
         part = at // self._width
@@ -105,17 +111,17 @@ class _Recent:
         self._sums.append((part, report))
 
     def steps(self, now: int) -> list[StepReport]:
-        """Return the sums, oldest first."""
+        """Return the sums of the intervals, oldest first."""
         while self._sums and (self._sums[0][0] + 1) * self._width <= now - self.span:
             self._sums.popleft()
         return [report for _, report in self._sums]
 
     def total(self, now: int) -> StepReport | None:
-        """Return the sum of all steps; None without steps, and until the whole span has been watched."""
+        """Return the sum of all steps, or None if there are no steps or less than the whole span has been observed."""
         return None if self._since is None or now - self._since < self.span else self.total_so_far(now)
 
     def total_so_far(self, now: int) -> StepReport | None:
-        """Return the sum of all steps, also of an incomplete span; None without steps."""
+        """Return the sum of all steps, even before the whole span has been observed; None if there are no steps."""
         if self._all is None or self._all[0] != now:
             steps = self.steps(now)
             self._all = now, reduce(add, steps) if steps else None
@@ -123,9 +129,10 @@ class _Recent:
 
 
 class AlertEvaluator:
-    """Decides which alerts of a run are raised and resolved; its steps begin at `now`, `every` microseconds apart.
+    """Decides which alerts of a run to raise and resolve.
 
-    `commands` are the command lines in messages.
+    The run's steps begin at `now`, `every` microseconds apart. `commands` supplies the command lines quoted in
+    messages.
     """
 
     def __init__(
@@ -198,12 +205,12 @@ class AlertEvaluator:
         self._last, self._last_at = report, at
 
     def add_lag(self, lag: Lag) -> None:
-        """Add a lag of the run."""
+        """Add a measurement of the run's lag."""
         self._waiting = (self._waiting or lag.asked) if lag.behind else None
         self._note_lag(lag)
 
     def add_fault(self, fault: Fault, now: int) -> None:
-        """Add a fault after which the run continues."""
+        """Add a fault from which the run recovers."""
         known = self._faults
         if known is None or now - known.last >= _QUIET:
             known = _Faults(since=now)
@@ -211,7 +218,7 @@ class AlertEvaluator:
         self._is_retrying = True
 
     def add_ready(self) -> None:
-        """Note that the run takes steps again."""
+        """Note that the run is processing steps again."""
         self._is_retrying = False
 
     def add_end(self, error: BaseException) -> None:
@@ -219,7 +226,7 @@ class AlertEvaluator:
         self._error = error
 
     def evaluate(self, now: int) -> list[Alert]:
-        """Return the alerts that are raised or resolved at a time, which never decreases."""
+        """Return the alerts that are raised or resolved at the time `now`, which must never decrease between calls."""
         found: list[Alert] = []
         for name in m.ALERT_NAMES:
             limit, active = self._limits.get(name), self.active.get(name)
@@ -262,7 +269,7 @@ class AlertEvaluator:
         return _SLACK if name in self.active else 1.0
 
     def _check(self, name: m.AlertName, limit: m.AlertLimit, now: int) -> _Breach | None:
-        """Return the breach of a limit, or None if the condition of the alert does not hold."""
+        """Return the breach, or None if the condition of the alert does not hold."""
         if name in m.COUNTING_ALERTS and (self._last is None or self._last.only_offsets):
             return None
         return self._conditions[name](self, limit, now)
@@ -316,12 +323,12 @@ class AlertEvaluator:
         holders = [partition for partition in status.partitions if partition.held is not None]
         if not holders:
             return None
-        at = "there is no low watermark yet" if low is None else f"the low watermark stands at {_time(low)}"
+        at = "there has been no low watermark" if low is None else f"the low watermark has been at {_time(low)}"
         why = "; ".join(f"partition {holder.partition} holds it back: {holder.held}" for holder in holders[:_NAMED])
         more = f"; so do {len(holders) - _NAMED} more" if len(holders) > _NAMED else ""
         return _Breach(
             since,
-            f"{at} since {_time(since)}, while {counted(records, 'record')} came, so no window fires. {why}{more}. "
+            f"{at} since {_time(since)}, while {counted(records, 'record')} arrived, so no window fires. {why}{more}. "
             f"{self._advice('watermark-stuck')}",
             {"low_watermark": low, "records": records, "partitions": [holder.partition for holder in holders]},
         )
@@ -334,7 +341,7 @@ class AlertEvaluator:
         return _Breach(
             now - limit.span,
             f"of the {counted(total.latency.total, 'record')} since {_time(now - limit.span)}, 99 % took up to "
-            f"{duration(p99)} from the log to the commit; the limit is {m.format_duration(limit.p99)}. "
+            f"{duration(p99)} from log to commit; the limit is {m.format_duration(limit.p99)}. "
             f"{self._advice('latency')}",
             {"p99_seconds": p99 / _SECOND, "records": total.latency.total},
         )
@@ -352,8 +359,8 @@ class AlertEvaluator:
         return _Breach(
             now - limit.span,
             f"{total.late:,} of {counted(total.records, 'record')} since {_time(now - limit.span)} were late "
-            f"({share:.2%}), against {usual:.2%} before; the limit is {most:.2%}: {limit.times:g} times as many, and "
-            f"{limit.share:.2%} at the least. {self._advice('late-spike')}",
+            f"({share:.2%}), compared with {usual:.2%} before; the limit is {most:.2%} ({limit.times:g} times the "
+            f"usual share, but at least {limit.share:.2%}). {self._advice('late-spike')}",
             {"share": share, "usual": usual, "late": total.late, "records": total.records},
         )
 
@@ -367,7 +374,8 @@ class AlertEvaluator:
         return _Breach(
             now - limit.span,
             f"{total.expired:,} of {counted(total.records, 'record')} since {_time(now - limit.span)} have expired "
-            f"({share:.2%}): no result has them; the limit is {limit.share:.2%}. {self._advice('expired-share')}",
+            f"({share:.2%}), so no result includes them; the limit is {limit.share:.2%}. "
+            f"{self._advice('expired-share')}",
             {"share": share, "expired": total.expired, "records": total.records},
         )
 
@@ -387,13 +395,13 @@ class AlertEvaluator:
         if is_large:
             shown = total.dead_reasons
             what = f"{dead:,} {of} are dead letters ({share:.2%}; the limit is {limit.share:.2%}): {_list_top(shown)}"
-            what += f". Not met before: {', '.join(list(new)[:_NAMED])}" if new else ""
+            what += f". New reasons: {', '.join(list(new)[:_NAMED])}" if new else ""
         else:
             shown = met
             what = (
-                f"{counted(sum(met.values()), 'dead letter')} for a reason that this pipeline has not met before: "
-                f"{_list_top(shown)}. All dead letters are {dead:,} {of} ({share:.2%}; the limit is {limit.share:.2%} "
-                f"in {m.format_duration(limit.span)})"
+                f"{counted(sum(met.values()), 'dead letter')} for a reason that is new in this pipeline: "
+                f"{_list_top(shown)}. In total, {dead:,} {of} are dead letters ({share:.2%}; the limit is "
+                f"{limit.share:.2%} in {m.format_duration(limit.span)})"
             )
         return _Breach(
             min(new.values()) if new else now - limit.span,
@@ -407,7 +415,7 @@ class AlertEvaluator:
         if isinstance(self._error, RunError):
             message = first_line(str(self._error))
             return _Breach(
-                now, f"the run has ended: {message}. First fix that, then start it again", at_once=True, is_end=True
+                now, f"the run has ended: {message}. Fix the cause, then start it again", at_once=True, is_end=True
             )
         faults = self._faults
         if faults is None:
@@ -417,8 +425,8 @@ class AlertEvaluator:
             return None
         return _Breach(
             faults.since,
-            f"the run has had {counted(faults.count, 'fault')} since {_time(faults.since)}, and tries again; the last: "
-            f"{faults.message}. {self._advice('sink-errors', fault=self._see_fault(faults.reason))}",
+            f"the run has had {counted(faults.count, 'fault')} since {_time(faults.since)} and is retrying; the last "
+            f"was: {faults.message}. {self._advice('sink-errors', fault=self._see_fault(faults.reason))}",
             {"faults": faults.count, "last": faults.message},
         )
 
@@ -426,13 +434,15 @@ class AlertEvaluator:
         if isinstance(self._error, CheckpointError):
             message = first_line(str(self._error))
             return _Breach(
-                now, f"the run has ended, as its checkpoint cannot be used: {message}", at_once=True, is_end=True
+                now, f"the run has ended because its checkpoint cannot be used: {message}", at_once=True, is_end=True
             )
         saved = self._past.saved
         since = self._past.began if saved is None else saved
         if limit.savepoint is None or since is None or now - since <= limit.savepoint:
             return None
-        which = "no savepoint was taken since the first run, of" if saved is None else "the newest savepoint is of"
+        which = (
+            "no savepoint has been taken since the first run, at" if saved is None else "the newest savepoint is from"
+        )
         takes = self._commands.of(f"savepoint --to {quote(f'{self._graph.name}-{_time(now)[:10]}')} {{c}}")
         return _Breach(
             since + limit.savepoint,
@@ -452,8 +462,9 @@ class AlertEvaluator:
         where = f", most of it in `{part}`" if part is not None else ""
         return _Breach(
             self._slow_since,
-            f"each step since {_time(self._slow_since)} took longer than the {m.format_duration(self._every)} between "
-            f"two of them, the last {last.took:,.1f} s{where}. {self._advice('backpressure')}",
+            f"each step since {_time(self._slow_since)} took longer than the interval of "
+            f"{m.format_duration(self._every)}; the last took {last.took:,.1f} s{where}. "
+            f"{self._advice('backpressure')}",
             {"seconds": last.took, "parts": total.parts, "every_seconds": self._every / _SECOND},
         )
 
@@ -469,8 +480,8 @@ class AlertEvaluator:
         which = f"{', '.join(map(str, named[:_NAMED]))}{more}"
         return _Breach(
             since,
-            f"no records have come from {noun} {which} for {duration(now - since)}, since {_time(since)}, while others "
-            f"continue. {self._advice('partition-idle', producers=producers)}",
+            f"no records have arrived from {noun} {which} for {duration(now - since)}, since {_time(since)}, "
+            f"while others continue. {self._advice('partition-idle', producers=producers)}",
             {"partitions": named, "seconds": (now - since) / _SECOND},
         )
 
@@ -495,10 +506,10 @@ class AlertEvaluator:
         )
 
     def _advice(self, name: m.AlertName, **given: str) -> str:
-        """Return the advice for an alert, with `given` texts and the commands for this run."""
-        parts = f"by `{self._commands.of('doctor --no-restore {c}')}` in which part its steps spend their time"
+        """Return the advice for an alert, filled in with the `given` texts and the commands for this run."""
+        parts = f"with `{self._commands.of('doctor --no-restore {c}')}` in which part its steps spend their time"
         if self._is_realtime:  # it reports only its partitions
-            parts = f"by `{self._status}` whether one partition is behind, or all of them"
+            parts = f"with `{self._status}` whether one partition is behind, or all of them"
         words = {
             "status": self._status,
             "servers": self._servers,
@@ -519,7 +530,7 @@ class AlertEvaluator:
                 assert_never(reason)
 
     def _see_dead(self, kinds: Mapping[str, int], total: StepReport) -> str:
-        """Return the commands that list dead letters, and the guide to redrive if that is possible."""
+        """Return the commands that list dead letters, and point to the redrive guide if they can be redriven."""
         from windrow.tools.redrive.copies import check_redrivable  # noqa: PLC0415 - needs Arrow, unlike evaluation
 
         try:
@@ -527,12 +538,15 @@ class AlertEvaluator:
         except InputError:
             tables = [node.sink.companion("dead") for node in self._sinks_given(kinds, total.dead_by_sink)]
             shown = " and ".join(f"`{self._commands.of(f'show {table} --limit 20')}`" for table in tables[:_NAMED])
-            return f"them by {shown}" + (f" (and {len(tables) - _NAMED} more tables)" if len(tables) > _NAMED else "")
+            return f"them with {shown}" + (f" (and {len(tables) - _NAMED} more tables)" if len(tables) > _NAMED else "")
         lists = self._commands.of("redrive --list")
-        return f"them by `{lists}`; its guide says how they go back into the pipeline once that is fixed"
+        return f"them with `{lists}`; its guide says how to redrive them once the cause is fixed"
 
     def _sinks_given(self, kinds: Mapping[str, int], by_sink: Mapping[str, Mapping[str, int]]) -> list[m.SinkNode]:
-        """Return sinks that together have all dead letters of some kinds; several may have the same record."""
+        """Return sinks whose dead letters together cover all counts in `kinds`.
+
+        Several sinks may hold the same dead letter.
+        """
         missing, found = dict(kinds), []
         for node in sorted(
             self._graph.sinks, key=lambda node: -sum(by_sink.get(node.name, {}).get(kind, 0) for kind in kinds)
@@ -561,12 +575,11 @@ class AlertEvaluator:
 
 
 def _greatest(counts: Mapping[str, int]) -> dict[str, int]:
-    """Return the greatest counts, in descending order."""
+    """Return the largest counts in descending order."""
     return dict(sorted(counts.items(), key=lambda pair: -pair[1])[:_NAMED])
 
 
 def _list_top(counts: Mapping[str, int]) -> str:
-    """Return the greatest counts as text."""
     return ", ".join(f"{kind} ({count:,})" for kind, count in _greatest(counts).items())
 
 

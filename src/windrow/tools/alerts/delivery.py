@@ -1,4 +1,4 @@
-"""Watches a run for alerts and sends them, in threads of its own: they neither delay steps nor end the run."""
+"""Watches a run for alerts and sends them, in separate threads that neither delay its steps nor end the run."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _WEEK: Final = 7 * 86_400_000_000
 
 @contextmanager
 def watch_run(graph: m.Graph, options: RunSettings, record: RunRecord) -> Iterator[Observer]:
-    """Raise the alerts of a live run until the block ends (`windrow.runtime.launch.RunSettings.watch`)."""
+    """Raise the alerts of a live run until the block ends (see `windrow.runtime.launch.RunSettings.watch`)."""
     past = partial(read_past, history_of(options.checkpoint), record)
     with AlertWatch(
         graph, options.every, past, options.on_alert, options.on_warning, commands=options.commands
@@ -58,11 +58,12 @@ def watch_run(graph: m.Graph, options: RunSettings, record: RunRecord) -> Iterat
 
 
 class AlertWatch:
-    """Raises and resolves the alerts of a run by its reports, until the block ends.
+    """Context manager that evaluates a run's reports in a thread and raises and resolves its alerts.
 
     It starts with `begin`, or when the run is ready. `on_alert` is called with each alert that is raised or resolved,
-    before it is sent to the webhook and the command; `on_warning` with the reason if one could not be sent. `past` is
-    called in the thread, at the start; `commands` are the command lines in messages.
+    before the alert is sent to the webhook and the command. `on_warning` is called with the reason if an alert could
+    not be sent. `past` is called once in the thread when it starts. `commands` supplies the command lines quoted in
+    messages.
     """
 
     def __init__(
@@ -109,7 +110,7 @@ class AlertWatch:
             sender.join(max(0.0, until - time.monotonic()))
 
     def begin(self) -> None:
-        """Start: the run takes steps, or resumes from a checkpoint of its own."""
+        """Start evaluating: the run processes steps, or resumes from its own checkpoint."""
         if not self._has_begun.is_set():
             self._has_begun.set()
             self._coming.put(lambda _: None)
@@ -130,7 +131,7 @@ class AlertWatch:
         self._pass(AlertEvaluator.add_ready)
 
     def _pass(self, call: Callable[..., None], *values: object) -> None:
-        """Have a method of the evaluator called in the thread."""
+        """Queue a call of an evaluator method for the thread."""
         if self._has_begun.is_set() and not self._has_failed.is_set():
             self._coming.put(lambda alerts: call(alerts, *values))
 
@@ -148,10 +149,10 @@ class AlertWatch:
                         sender.send(alert)
         except Exception as exc:  # noqa: BLE001 - a defect here must not end the run, and is reported
             self._has_failed.set()
-            self._on_warning(f"alerts are not raised any more: {type(exc).__name__}: {exc}")
+            self._on_warning(f"alerts are no longer raised: {type(exc).__name__}: {exc}")
 
     def _turns(self, evaluator: AlertEvaluator) -> Iterator[None]:
-        """Make the calls that are queued; yield once a second, and at the end."""
+        """Make the queued calls; yield once a second, and at the end."""
         until = time.monotonic() + _EVERY
         while True:
             try:
@@ -167,7 +168,7 @@ class AlertWatch:
 
 
 class _Sender(threading.Thread):
-    """Sends alerts to a receiver, in the order in which they come; `called` names it in messages."""
+    """Thread that sends alerts to one receiver in order; `called` is the receiver's name in messages."""
 
     def __init__(self, called: str, send: Callable[[bytes], None], on_warning: Callable[[str], None]) -> None:
         super().__init__(name="windrow-alerts-sender", daemon=True)
@@ -179,7 +180,7 @@ class _Sender(threading.Thread):
 
     @staticmethod
     def all_of(alerts: m.Alerts, on_warning: Callable[[str], None]) -> list[_Sender]:
-        """Return the senders for the webhook and the command, if there are any."""
+        """Return a sender for each of the webhook and the command that is configured."""
         found = []
         if alerts.webhook is not None:
             found.append(
@@ -191,20 +192,20 @@ class _Sender(threading.Thread):
         return found
 
     def send(self, alert: Alert) -> None:
-        """Have an alert sent; returns at once."""
+        """Queue an alert to be sent, without blocking."""
         try:
             self._coming.put_nowait(alert)
         except queue.Full:
-            self._on_warning(f"the alert {alert.name} is not sent to {self._called}: {_WAITING:,} others wait to be")
+            self._on_warning(f"the alert {alert.name} is not sent to {self._called}: {_WAITING:,} are already waiting")
 
     def end(self) -> None:
-        """Have the thread end after the alert that it is sending."""
+        """Ask the thread to end after the alert that it is sending."""
         self._is_leaving.set()
         with suppress(queue.Full):
             self._coming.put_nowait(None)
 
     def run(self) -> None:
-        """Send alerts until the end."""
+        """Send queued alerts until the thread is asked to end."""
         while (alert := self._coming.get()) is not None:
             body = f"{json.dumps(alert.plain(), default=str)}\n".encode()
             for pause in (*_PAUSES, None):
@@ -226,7 +227,7 @@ class _Sender(threading.Thread):
 
 
 def _unreachable(alerts: m.Alerts) -> Iterator[str]:
-    """Yield the reasons why alerts cannot reach a receiver, as far as they are known before the first alert."""
+    """Yield each reason, known before the first alert, why alerts cannot reach a receiver."""
     if alerts.webhook is not None:
         try:
             resolve_references(alerts.webhook, "alerts.webhook", str)
@@ -240,13 +241,13 @@ def _unreachable(alerts: m.Alerts) -> Iterator[str]:
         else:
             if shutil.which(program) is None:
                 shown = mask_arguments(alerts.command)[0]
-                yield f"no alert will reach the command: there is no program {shown!r} here"
+                yield f"no alert will reach the command: the program {shown!r} was not found"
 
 
 def _post(url: str, body: bytes) -> None:
     """Send a JSON body by POST; raise OSError, HTTPException, ValueError or InputError if that fails.
 
-    No message contains a part of the URL, which may be a secret.
+    Error messages contain no part of the URL, because it may hold a secret.
     """
     url = resolve_references(url, "alerts.webhook", lambda text: quote(text, safe=""))
     try:
@@ -256,10 +257,10 @@ def _post(url: str, body: bytes) -> None:
         is_good = False
     else:
         if parts.scheme not in {"http", "https"}:
-            msg = "it is not a URL that begins with https:// or http://"
+            msg = "its URL does not begin with https:// or http://"
             raise ValueError(msg)
     if not is_good or any(letter.isspace() or not letter.isprintable() for letter in url):
-        msg = "its URL cannot be read: percent-encode odd letters (an @ is %40, a slash %2F)"
+        msg = "its URL is invalid: percent-encode special characters (an @ is %40, a slash %2F)"
         raise ValueError(msg)
     headers = {"Content-Type": "application/json"}
     if parts.username is not None:
@@ -270,14 +271,14 @@ def _post(url: str, body: bytes) -> None:
     with urllib.request.urlopen(request, timeout=_TIMEOUT) as answer:  # noqa: S310 - the scheme was checked
         # a redirect is followed by GET, without the body
         if answer.geturl() != url:
-            msg = "it redirects to another URL: give that one"
+            msg = "it redirects to another URL: use that URL"
             raise ValueError(msg)
 
 
 def _run(command: tuple[str, ...], body: bytes) -> None:
     """Run a command with a JSON body on stdin; raise OSError or InputError if it fails.
 
-    No message contains the value of a reference in the command, which may be a secret.
+    Error messages never contain the values of references in the command, because they may be secret.
     """
     argv = resolve_arguments(command, "alerts.command")
     secrets = referenced_values(command)
@@ -295,7 +296,7 @@ def _run(command: tuple[str, ...], body: bytes) -> None:
 
 
 def read_past(path: Path, record: RunRecord) -> Past:
-    """Read the past of the process of `record` from a history."""
+    """Read from a history what is known about runs before the process of `record`."""
     now, process = now_micros(), (record.machine, record.pid, record.began)
     try:
         runs = [run for run in read_runs(path) if (run.machine, run.pid, run.began) != process]

@@ -1,1 +1,1 @@
-"""Back-tests of rules."""
+"""Back-testing of rules."""

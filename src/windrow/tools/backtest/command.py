@@ -1,4 +1,4 @@
-"""Prints a back-test: tables by rule and by day and the first differences, or the same as JSON."""
+"""Prints a back-test as tables by rule and by day with the first differences, or as JSON."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def show_backtest(found: Backtest) -> None:
             click.echo(f"  only {name}: " + ", ".join(f"{column} {value}" for column, value in alert.items()))
         if total > alerts.num_rows > 0:
             click.echo(f"  ... and {total - alerts.num_rows:,} more")
-    click.echo("the same alerts" if found.is_same else "not the same alerts")
+    click.echo("the alerts are the same" if found.is_same else "the alerts differ")
 
 
 def plain_backtest(found: Backtest) -> dict[str, Any]:

@@ -1,9 +1,9 @@
-"""Back-tests: the alerts of two sets of rules over the same records, compared with each other and with labels.
+"""Back-tests: compare the alerts of two rule sets over the same records with each other and with labels.
 
-The `alert_id` of an alert is a function of the pipeline, the rule, the key and the record for which the rule holds (its
-subject), so common alerts of two sets of rules have the same ids. A label says that a rule should hold for a record:
-`id` is the record's id, `kind` the rule's name. Precision is the share of a rule's alerts that have a label, recall the
-share of its labels that have an alert.
+An alert's `alert_id` is a function of the pipeline, the rule, the key and the record for which the rule holds (its
+subject), so alerts that both rule sets raise have the same id. A label says that a rule should hold for a record: its
+`id` is the record's id and its `kind` the rule's name. Precision is the fraction of a rule's alerts that have a label;
+recall is the fraction of its labels that have an alert.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LABELS = pa.schema([pa.field("id", pa.string(), nullable=False), pa.field("kind"
 
 @dataclass(frozen=True)
 class Side:
-    """The numbers of alerts of a set of rules, of their keys, and of the alerts with a label."""
+    """The number of alerts of one rule set, of distinct keys among them, and of alerts with a label."""
 
     alerts: int
     keys: int
@@ -42,7 +42,11 @@ class Side:
 
 @dataclass(frozen=True)
 class Counts:
-    """The alerts of a rule (None: of all), in each set, in both and in only one; `labels` is None without labels."""
+    """Numbers of alerts of one rule, or of all rules if `rule` is None.
+
+    Both rule sets raise `both` alerts; only one of them raises `only_old` and `only_new`. `labels` is None if no labels
+    were given.
+    """
 
     rule: str | None
     old: Side
@@ -53,17 +57,17 @@ class Counts:
     labels: int | None
 
     def precision(self, side: Side) -> float | None:
-        """Return the share of the alerts that have a label, None without alerts."""
+        """Return the fraction of alerts that have a label, or None if there are no alerts or no labels."""
         return side.labelled / side.alerts if side.labelled is not None and side.alerts else None
 
     def recall(self, side: Side) -> float | None:
-        """Return the share of the labels that have an alert, None without labels."""
+        """Return the fraction of labels that have an alert, or None if there are no labels."""
         return side.labelled / self.labels if side.labelled is not None and self.labels else None
 
 
 @dataclass(frozen=True)
 class Day:
-    """The alerts of a rule on a day of event time (UTC), as an ISO date."""
+    """Numbers of alerts of a rule in both rule sets on a day of event time (`day` is an ISO date in UTC)."""
 
     day: str
     rule: str
@@ -73,9 +77,9 @@ class Day:
 
 @dataclass(frozen=True)
 class Backtest:
-    """The comparison by rule, in the order of names, of all rules, and by day; and the first differences.
+    """The result of a back-test: counts per rule (in order of names), for all rules, and per rule and day.
 
-    `only_old` and `only_new` are the first alerts in the order of event time.
+    `only_old` and `only_new` hold the first alerts, in order of event time, that only one rule set raises.
     """
 
     rules: tuple[Counts, ...]
@@ -86,7 +90,7 @@ class Backtest:
 
     @property
     def is_same(self) -> bool:
-        """Whether both sets of rules raise the same alerts."""
+        """Whether both rule sets raise the same alerts."""
         return not self.all.only_old and not self.all.only_new
 
 
@@ -99,11 +103,11 @@ def back_test(
     *,
     labels: pa.Table | None = None,
 ) -> Backtest | Literal["asked"]:
-    """Run the rules of a pipeline over its log, then other rules, and compare the alerts that were not retracted.
+    """Run a pipeline's rules over its log, then the new rules, and compare the alerts that were not retracted.
 
-    Lists are as they were when the records were read, as far as a run in real time has noted that (`journal`). The
-    tables of the pipeline are not touched. `on_start` is called with the function that asks a run to stop, after which
-    "asked" is returned. Raise a WindrowError if a run fails.
+    Each list has the entries that it had when a real-time run read the records, as far as that run's `journal` recorded
+    them. The pipeline's own tables are not touched. `on_start` is called with a function that asks the run to stop; if
+    it is used, the result is "asked". Raise a WindrowError if a run fails.
     """
     alerts: list[pa.Table] = []
     (now,) = (node.rules for node in graph.rules)
@@ -142,7 +146,7 @@ def _list(rules: m.RuleSet, name: str) -> m.RuleList | None:
 
 
 def _read_alerts(graph: m.Graph) -> pa.Table:
-    """Read the alerts of the table that a graph writes."""
+    """Read the alerts from the table that a graph writes."""
     (spec,) = sink_specs(graph).values()
     (table, *_) = layout(spec).own
     columns = only_columns(
@@ -156,9 +160,9 @@ def _read_alerts(graph: m.Graph) -> pa.Table:
 def compare_alerts(
     old: pa.Table, new: pa.Table, labels: pa.Table | None, *, key: Sequence[str], limit: int = 10
 ) -> Backtest:
-    """Compare two tables of alerts, each with the columns alert_id, rule, subject, event_time, and those of the key.
+    """Compare two tables of alerts with the columns alert_id, rule, subject, event_time, and those of the key.
 
-    `labels` has the columns of `LABELS`; a label that is given twice counts once.
+    `labels` has the schema `LABELS`; duplicate labels count once.
     """
     tables = {"old": old, "new": new, "labels": LABELS.empty_table() if labels is None else labels}
     connection = Connection()
@@ -179,7 +183,7 @@ def compare_alerts(
 def read_labels(path: Path) -> pa.Table:
     """Read labels from a CSV file with the columns id and kind, or from JSON lines (``.jsonl``) with these fields.
 
-    Raise InputError with file and line if the file cannot be read, or a label has no text for one of the two.
+    Raise InputError with file and line if the file cannot be read or a label lacks a text for either of them.
     """
     pairs: list[tuple[str, str]] = []
     try:
@@ -187,7 +191,7 @@ def read_labels(path: Path) -> pa.Table:
             for line, label in _json_lines(path, file) if path.suffix == ".jsonl" else _csv_rows(file):
                 found = tuple(label.get(name) for name in LABELS.names)
                 if not all(isinstance(text, str) and text for text in found):
-                    msg = "a label needs a text for each of id and kind"
+                    msg = "a label needs text for both id and kind"
                     raise InputError(msg, Place(str(path), line))
                 pairs.append(found)  # type: ignore[arg-type]
     except (OSError, UnicodeDecodeError, csv.Error) as exc:
@@ -215,8 +219,8 @@ def _csv_rows(lines: Iterator[str]) -> Iterator[tuple[int, dict[str, Any]]]:
 def _views(key: Sequence[str]) -> str:
     """Return the common table expressions `marked` and `wanted`.
 
-    marked: alert_id, rule, key (a struct), day, in_old, in_new, labelled; a row for each alert, of either table.
-    wanted: rule, labels; a row for each rule that has labels.
+    marked: alert_id, rule, key (a struct), day, in_old, in_new, labelled; one row for each distinct alert of both
+    tables. wanted: rule, labels; one row for each rule that has labels.
     """
     columns = ", ".join(identifier(name) for name in key)
     return f"""
@@ -272,7 +276,7 @@ _ONLY = "SELECT * FROM {} ANTI JOIN {} USING (alert_id) ORDER BY event_time, ale
 
 
 def _counts(row: dict[str, Any], *, judged: bool) -> Counts:
-    """Return the counts of a row; the numbers of a rule that only has labels are null."""
+    """Return the counts in a row; nulls, in the row of a rule that has labels but no alerts, become 0."""
 
     def side(of: str) -> Side:
         alerts, keys, labelled = (row[f"{of}_{name}"] or 0 for name in ("alerts", "keys", "labelled"))

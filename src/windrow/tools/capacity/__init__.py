@@ -1,1 +1,1 @@
-"""Capacity planning: the load of a pipeline, the expected rates and state of its nodes, and the laws."""
+"""Capacity planning: the load of a pipeline, the expected rates and state of its nodes, and resource formulas."""

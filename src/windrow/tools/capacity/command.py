@@ -1,4 +1,4 @@
-"""`windrow capacity`: the resources of a pipeline under a load and their cost, each figure with its law."""
+"""`windrow capacity`: the resources that a pipeline needs under a load and their cost, each with its formula."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _THOUSAND = 1000
 
 
 def _number(text: str, option: str) -> float:
-    """Read 20000, 20k, 1.5m or 1g."""
+    """Parse a number such as 20000, 20k, 1.5m or 1g."""
     match = _NUMBER.fullmatch(text)
     if match is None:
         msg = f"{option}: {text!r} is not a number; write one such as 20000, 20k, 1.5m or 1g"
@@ -47,7 +47,7 @@ def _number(text: str, option: str) -> float:
 def _rate(text: str, option: str) -> float:
     number, slash, unit = text.partition("/")
     if slash and unit not in _PER:
-        msg = f"{option}: {text!r} is not a rate; write records by a unit of time, such as 20000/s, 1.5m/h or 3m/d"
+        msg = f"{option}: {text!r} is not a rate; write records per unit of time, such as 20000/s, 1.5m/h or 3m/d"
         raise InputError(msg)
     return _number(number, option) / _PER[unit or "s"]
 
@@ -80,14 +80,14 @@ def _whole(text: str, option: str) -> int:
 
 
 def _named(texts: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield (name, value) of ``NAME=VALUE``; the name is empty without one."""
+    """Yield a (name, value) pair for each ``NAME=VALUE``; the name is empty if the text is only a value."""
     for text in texts:
         name, sign, value = text.rpartition("=")
         yield (name, value) if sign else ("", text)
 
 
 def _quantiles(text: str) -> dict[float, float]:
-    """Read ``p50=1s,p99=30s,max=1h`` as seconds by share."""
+    """Parse ``p50=1s,p99=30s,max=1h`` into a mapping of quantile (0 to 1) to seconds."""
     found: dict[float, float] = {}
     for part in text.split(","):
         name, _, value = part.strip().partition("=")
@@ -96,37 +96,37 @@ def _quantiles(text: str) -> dict[float, float]:
         except ValueError:
             share = 0.0
         if not 0 < share <= 1 or (name != "max" and not name.startswith("p")):
-            msg = f"--disorder: {part!r} is not a quantile; write such as p99=30s, and max=1h for the farthest of all"
+            msg = f"--disorder: {part!r} is not a quantile; write, for example, p99=30s, or max=1h for the maximum"
             raise InputError(msg)
         found[share] = _seconds(value, "--disorder")
     return found
 
 
 _HELP = {
-    "rate": "Records a second, such as 20000/s or 5m/h; with several sources NAME=RATE for each. May be repeated.",
-    "keys": "Number of keys, such as 1m; of one stream NAME=NUMBER. May be repeated.",
-    "hot": "Share of the most frequent key in all records.  [default: as all others]",
-    "record_bytes": "Bytes of a record; of one source NAME=BYTES. May be repeated.  [default: 100]",
-    "disorder": "How far records are behind the newest of their partition.  [default: in order]",
-    "share": "NAME=SHARE of its input that a stream takes, after conditions. May be repeated.  [default: all]",
-    "partners": "NAME=NUMBER of partners of a left record in a join. May be repeated.  [default: by chance]",
-    "duplicates": "Share of records that are duplicates.  [default: none]",
+    "rate": "Record rate, such as 20000/s or 5m/h; NAME=RATE for each of several sources. May be repeated.",
+    "keys": "Number of keys, such as 1m; NAME=NUMBER for a single stream. May be repeated.",
+    "hot": "Share of all records that have the most frequent key.  [default: the same as other keys]",
+    "record_bytes": "Size of a record in bytes; NAME=BYTES for a single source. May be repeated.  [default: 100]",
+    "disorder": "How far records are behind the newest in their partition.  [default: in order]",
+    "share": "Share of its input that the conditions of stream NAME let through. May be repeated.  [default: all]",
+    "partners": "Number of partners of each left record in join NAME. May be repeated.  [default: by chance]",
+    "duplicates": "Share of records that are duplicates.  [default: 0%]",
     "skew": "How far the slowest partition is behind the others.  [default: 0s]",
-    "text_bytes": "Mean length of texts, such as those of keys.  [default: 10, or as measured]",
-    "log": "Measure the load on the first records of the source's log; other options override it.",
+    "text_bytes": "Mean length of texts, such as keys.  [default: 10, or as measured]",
+    "log": "Measure the load on the first records of the log; other options override what is measured.",
     "sample": "Number of records to read with --log.",
-    "checkpoint": "Checkpoint of the run in whose history the load is measured.  [default: .windrow/NAME]",
-    "every": "Time between the starts of two steps; shorter when 8,000 records wait.",
+    "checkpoint": "Checkpoint of the run whose history the load is taken from.  [default: .windrow/NAME]",
+    "every": "Time between the starts of two steps; shorter when 8,000 records are waiting.",
     "headroom": "Factor by which cores and memory exceed the load.",
     "partitions": (
-        "Number of partitions of the log; of the log of one source NAME=NUMBER. May be repeated.  [default: those of "
+        "Number of partitions of the log; NAME=NUMBER for the log of one source. May be repeated.  [default: those of "
         "the log with --log, else as needed]"
     ),
     "keep_log": "Retention of the log.",
-    "keep_table": "Retention of rows of the tables.",
+    "keep_table": "Retention of rows in the tables.",
     "keep_changelog": "Retention of the changelog and the late output.",
-    "copies": "Number of copies of the log.",
-    "prices": "YAML file with prices; adds the cost a month.",
+    "copies": "Replication factor of the log.",
+    "prices": "YAML file with prices; adds the monthly cost.",
 }
 
 
@@ -158,18 +158,18 @@ def command(*, pipeline: str, as_json: bool, prices: Path | None, **given: Any) 
     """Plan the cores, memory, state, partitions, latency, network and storage that a pipeline needs.
 
     PIPELINE is YAML or SQL, or FILE.py[:VARIABLE] for a pipeline written in Python. The load is stated (--rate,
-    --keys, --record-bytes, --disorder), measured on the log (--log), or taken from the history of a run, where keys and
-    sizes have to be stated. Each figure comes with its law, its inputs, and how far it can be off: within 25 %, or
-    within a factor of 2. The laws and their measurements are in docs/guides/capacity.md.
+    --keys, --record-bytes, --disorder), measured on the log (--log), or taken from the history of a run, in which case
+    --keys and --record-bytes are required. Each figure is shown with its formula, its inputs, and its accuracy: within
+    25 %, or within a factor of 2. The formulas and their measurements are in docs/guides/capacity.md.
 
-    Cores and memory include the headroom. With --prices the cost a month is added: a YAML file with currency,
-    core_hour, memory_gb_hour, storage_gb_month and network_gb.
+    Cores and memory include the headroom. --prices adds the monthly cost, from a YAML file with currency, core_hour,
+    memory_gb_hour, storage_gb_month and network_gb.
     """
     from windrow.tools.capacity.demand import MACHINE  # noqa: PLC0415 - help needs no Arrow
     from windrow.tools.capacity.plan import Wishes, cost, plan  # noqa: PLC0415 - the same
 
     if given["every"] <= 0:
-        msg = "--every: steps cannot have no length; give a duration such as 1s"
+        msg = "--every: the time between steps must be above 0; give a duration such as 1s"
         raise InputError(msg)
     graph = open_pipeline(pipeline).runnable()
     priced = None if prices is None else _read_prices(prices)
@@ -186,7 +186,7 @@ def command(*, pipeline: str, as_json: bool, prices: Path | None, **given: Any) 
     found = plan(graph, load, wishes)
     costs = [] if priced is None else list(cost(found, priced))
     notes += [f"cannot be planned: {reason}" for reason in found.unknown]
-    notes += [f"taken: {doubt}" for doubt in found.doubts]
+    notes += [f"note: {doubt}" for doubt in found.doubts]
     if as_json:
         figures = [asdict(figure) for figure in (*found.figures, *costs)]
         plain = {"load": load.plain(), "headroom": wishes.headroom, "figures": figures, "notes": notes}
@@ -199,12 +199,12 @@ def command(*, pipeline: str, as_json: bool, prices: Path | None, **given: Any) 
 
 
 def _load(graph: m.Graph, given: Mapping[str, Any]) -> tuple[Load, list[str]]:
-    """Return the load by the options, and notes about it."""
+    """Return the load that the options state or that is measured, and notes about it."""
     from windrow.tools.capacity.load import read_sample  # noqa: PLC0415 - help needs no Arrow
 
     notes: list[str] = []
     if given["log"] and given["checkpoint"] is not None:
-        msg = "--log measures on the log, --checkpoint in a history: leave one of them out"
+        msg = "--log measures the log and --checkpoint reads the history of a run: leave one of them out"
         raise InputError(msg)
     if given["log"]:
         measured = read_sample(graph, given["sample"])
@@ -215,25 +215,30 @@ def _load(graph: m.Graph, given: Mapping[str, Any]) -> tuple[Load, list[str]]:
         measured = _recorded_load(graph, given)
     load = _with_options(measured, graph, given)
     empty = [name for name, rate in load.rates.items() if not rate]
-    notes += [f"taken: no records of {name}, as there were none; say --rate {name}=RATE" for name in empty]
+    notes += [
+        f"assumed: {name} has no records, because none were read; override with --rate {name}=RATE" for name in empty
+    ]
     return load, notes
 
 
 def _unstated_load(graph: m.Graph, given: Mapping[str, Any], notes: list[str]) -> Load:
-    """Return a load whose rates, keys and disorder the options state; add notes about those that they do not."""
+    """Return a default load for the options to override; add a note for each value that no option states.
+
+    Raise InputError if the options do not state the keys and the rates of all sources.
+    """
     from windrow.tools.capacity.load import Behind, Keys, Load  # noqa: PLC0415 - help needs no Arrow
 
     if not _states_all_keys(given):
-        msg = "the number of keys is not stated: say --keys, such as --keys 1m, or measure it on the log with --log"
+        msg = "the number of keys is missing: give --keys, such as --keys 1m, or measure it on the log with --log"
         raise InputError(msg)
     if not given["record_bytes"]:
-        notes.append(f"taken: records of {_RECORD_BYTES} bytes; say --record-bytes")
+        notes.append(f"assumed: records of {_RECORD_BYTES} bytes; override with --record-bytes")
     if given["disorder"] is None:
-        notes.append("taken: records in the order of event time, so none are late; say --disorder")
+        notes.append("assumed: records in order of event time, so none are late; override with --disorder")
     names, stated = [source.name for source in graph.sources], {name for name, _ in _named(given["rate"])}
     missing = [name for name in names if name not in stated]
     if missing and len(names) > 1:
-        msg = f"the rate of {', '.join(missing)} is not stated: say --rate {missing[0]}=RATE, such as 20000/s"
+        msg = f"the rate of {', '.join(missing)} is missing: give --rate {missing[0]}=RATE, such as 20000/s"
         raise InputError(msg)
     return Load(
         rates=dict.fromkeys(names, 0.0),
@@ -255,25 +260,25 @@ def _recorded_load(graph: m.Graph, given: Mapping[str, Any]) -> Load:
     try:
         reports = read_history(history_of(checkpoint))
     except InputError as exc:
-        msg = f"no load is known: {exc.message}; state it with --rate and --keys, or give --log, which reads the log"
+        msg = f"the load is unknown: {exc.message}; state it with --rate and --keys, or measure it with --log"
         raise InputError(msg) from exc
     stated = {"--keys": _states_all_keys(given), "--record-bytes": bool(given["record_bytes"])}
     missing = [option for option, is_stated in stated.items() if not is_stated]
     if missing:
-        msg = f"the history of a run does not have this: say {' and '.join(missing)}, or give --log"
+        msg = f"the history of a run does not contain keys and record sizes: give {' and '.join(missing)}, or --log"
         raise InputError(msg)
     return recorded_load(graph, reports, Keys.even(1), float(_RECORD_BYTES))
 
 
 def _with_options(load: Load, graph: m.Graph, given: Mapping[str, Any]) -> Load:
-    """Return the load with the values that the options state."""
+    """Return the load with its values replaced by those that options state."""
     from windrow.tools.capacity.load import Behind  # noqa: PLC0415 - help needs no Arrow
 
     sources = [source.name for source in graph.sources]
     nodes = [node.name for node in graph.computed if node.name]
     rates = {**load.rates, **_by_name(given, "rate", sources, _rate)}
     if not sum(rates.values()):
-        msg = "--rate: 0 records a second are no load to plan for; state a rate such as 20000/s"
+        msg = "--rate: 0 records per second cannot be planned for; give a rate such as 20000/s"
         raise InputError(msg)
     shares = {("", name): share for name, share in _by_name(given, "share", nodes, _share, kind="stream").items()}
     return replace(
@@ -317,7 +322,10 @@ def _by_name(
     kind: str = "source",
     every: bool = False,
 ) -> dict[str, N]:
-    """Return the values of an option by the names of sources or streams; with `every`, no name stands for all."""
+    """Map the names of sources or streams to the values of an option.
+
+    With `every`, a value without a name applies to all of them.
+    """
     option, found = f"--{name.replace('_', '-')}", dict[str, N]()
     for own, text in _named(given[name]):
         value = read(text, option)
@@ -330,13 +338,16 @@ def _known_name(name: str, known: Sequence[str], option: str, kind: str) -> str:
         return known[0]
     if name not in known:
         names = ", ".join(known) or "none has a name"
-        msg = f"{option}: {f'{name!r} is no {kind}' if name else f'name the {kind}'} (NAME=VALUE); there are: {names}"
+        msg = (
+            f"{option}: {f'unknown {kind} {name!r}' if name else f'specify the {kind}'} (NAME=VALUE); "
+            f"available: {names}"
+        )
         raise InputError(msg)
     return name
 
 
 def _sample_notes(load: Load, graph: m.Graph) -> Iterator[str]:
-    """Yield the size of the sample, and the figures for which it is too small."""
+    """Yield a note about the size of the sample, and one for each figure that it is too small to measure."""
     from windrow.tools.capacity.nodes import spans  # noqa: PLC0415 - help needs no Arrow
 
     sample = load.sample
@@ -347,13 +358,13 @@ def _sample_notes(load: Load, graph: m.Graph) -> Iterator[str]:
     least = _ENOUGH / sample.records
     if least > 0.001:  # noqa: PLR2004 - a share of late records that counts
         yield (
-            f"too small: shares of late records below {100 * min(1.0, least):.2g} % cannot be told from "
-            f"{sample.records:,} records; read more (--sample) or state --disorder"
+            f"too small: {sample.records:,} records cannot show shares of late records below "
+            f"{100 * min(1.0, least):.2g} %; read more (--sample) or give --disorder"
         )
     if sample.coverage is not None and sample.coverage < _COVERED:
         yield (
             f"too small: {100 * (1 - sample.coverage):.0f} % of the records of the log have keys that are not in the "
-            "sample, and their number is an estimate from below: read more (--sample) or state --keys"
+            "sample, so the number of keys is a lower estimate; read more (--sample) or give --keys"
         )
     widest = max(
         (
@@ -366,8 +377,8 @@ def _sample_notes(load: Load, graph: m.Graph) -> Iterator[str]:
     )
     if sample.seconds < widest:
         yield (
-            f"too small: the sample spans {span}, less than a window ({short_duration(widest)}): the keys of a whole "
-            "window are an estimate; read more (--sample)"
+            f"too small: the sample spans {span}, less than a window ({short_duration(widest)}), so the number of keys "
+            "in a whole window is an estimate; read more (--sample)"
         )
 
 
@@ -375,7 +386,10 @@ _PRICES = ("core_hour", "memory_gb_hour", "storage_gb_month", "network_gb")
 
 
 def _read_prices(path: Path) -> Prices:
-    """Read a price list; raise InputError if the file cannot be read, PipelineError with the line of an error."""
+    """Read a price list.
+
+    Raise InputError if the file cannot be read, or PipelineError with the line of an invalid entry.
+    """
     from windrow.authoring.pipeline_file import read_file  # noqa: PLC0415 - only with prices
     from windrow.declare.yaml_node import compose  # noqa: PLC0415 - the same
     from windrow.tools.capacity.plan import Prices  # noqa: PLC0415 - help needs no Arrow
@@ -386,7 +400,7 @@ def _read_prices(path: Path) -> Prices:
     items = {key.value: node.under(value, key.value) for key, value in node.node.value}
     unknown = [name for name in items if name not in {"currency", *_PRICES}]
     if unknown:
-        msg = f"{unknown[0]!r} is no price; there are currency, {', '.join(_PRICES)}"
+        msg = f"unknown price {unknown[0]!r}; the prices are currency, {', '.join(_PRICES)}"
         raise items[unknown[0]].error(msg)
     missing = [name for name in _PRICES if name not in items]
     if missing:

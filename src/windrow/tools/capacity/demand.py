@@ -1,7 +1,7 @@
-"""Work of a pipeline under a load, in processor time and bytes.
+"""The work of a pipeline under a load, in processor time and bytes.
 
-The laws are functions over the rates and state that `windrow.tools.capacity.nodes` expects of the pipeline, and over
-`Machine`, the measured cost of work on one core.
+It is computed from the rates and state that `windrow.tools.capacity.nodes` expects of the pipeline, and from `Machine`,
+the measured cost of work on one core.
 """
 
 from __future__ import annotations
@@ -39,24 +39,25 @@ _LATE_BYTES: Final = 120
 
 @dataclass(frozen=True)
 class Machine:
-    """Cost of work on one core: microseconds of processor time, and bytes. `bench/capacity.py` measures them.
+    """The cost of work on one core, in microseconds of processor time and in bytes, as measured by `bench/capacity.py`.
 
-    Records: `record` and `byte` are the time to read and decode a record, and each of its bytes; `take` to bring it to
-    its key group and aggregate it, for each operator, or `lookup` in a lookup, a table or a deduplication; `change` for
-    each row of results; `written` and `blob` for each row and blob of state that a step writes; `sqlite` or `postgres`
-    for each row of a sink's changelog.
+    Records: `record` and `byte` are the time to read and decode a record and each of its bytes. `take` is the time in
+    which an operator brings a record to its key group and aggregates it, and `lookup` the time of a lookup, a table or
+    a deduplication instead. `change` is the time for each result row, `written` and `blob` for each row and blob of
+    state that a step writes, and `sqlite` or `postgres` for each row of a sink's changelog.
 
-    Steps: `step` is the fixed time of a step, to which come `log_task` for each task that reads, `partition` for each
-    partition of the log and, at each level, `task` for each state partition and `group` for each key group. `busy` is
-    the share of a step in which the cores work, `least_step` the seconds of the shortest step.
+    Steps: `step` is the fixed time of a step. A step also takes `log_task` for each task that reads, `partition` for
+    each partition of the log and, at each level, `task` for each state partition and `group` for each key group. `busy`
+    is the fraction of a step during which the cores work, and `least_step` the shortest step in seconds.
 
-    State: `compressed` is its share on disk, `logged` the share of its rows that a step writes, `logged_records` that
-    of records; to these come `logged_blob` bytes for each blob and `store` for each state partition and level. A key
-    group writes `summary` bytes a step and level, `clock` for each partition of the log, `window` for each window and
-    `bucket` for each bucket of sessions. Spark keeps the last `versions` steps, with a snapshot every `snapshots`.
+    State: `compressed` is the compression ratio of state on disk. A step writes the fraction `logged` of the bytes of
+    changed rows (`logged_records` if the rows are records), `logged_blob` bytes for each blob, and `store` bytes for
+    each state partition and level. In each step and level a key group writes `summary` bytes, `clock` for each
+    partition of the log, `window` for each window and `bucket` for each bucket of sessions. Spark keeps the last
+    `versions` steps and writes a snapshot every `snapshots` steps.
 
-    Memory: the `driver` in Python, a `jvm`, the Python `workers` together and `worker` for each core, and `row` for
-    each row of results of a step.
+    Memory: `driver` for the driver's Python process, `jvm` for a Java process, `workers` for all Python workers
+    together plus `worker` for each core, and `row` for each result row of a step.
     """
 
     record: float = 1.3
@@ -97,7 +98,7 @@ MACHINE: Final = Machine()
 
 
 def reading(load: Load, machine: Machine = MACHINE) -> dict[str, float]:
-    """Return the seconds of each second to read and decode the records of each source."""
+    """Map each source to the cores needed to read and decode its records (seconds of processor time per second)."""
     return {
         name: rate * (machine.record + machine.byte * load.record_bytes[name]) / SECOND
         for name, rate in load.rates.items()
@@ -106,10 +107,10 @@ def reading(load: Load, machine: Machine = MACHINE) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Demand:
-    """Work of a pipeline under a load, in steps of `step` seconds on a number of cores.
+    """The work of a pipeline under a load, in steps of `step` seconds on a number of cores.
 
-    `logs` are the partitions of the log of each source, `state_tasks` the state partitions at each level, `nodes` the
-    rates and state of the nodes by the model. Times are seconds of processor time, sizes bytes.
+    `logs` is the number of log partitions of each source, `state_tasks` the number of state partitions at each level,
+    and `nodes` the expected rates and state of the nodes. Times are seconds of processor time; sizes are bytes.
     """
 
     graph: m.Graph
@@ -123,23 +124,23 @@ class Demand:
 
     @staticmethod
     def of(graph: m.Graph, load: Load, step: float, logs: Mapping[str, int], cores: int) -> Demand:
-        """Return the demand with these partitions of each log, and a state partition a core, up to a limit."""
+        """Return the demand with the given log partitions, and with a state partition for each core, up to a limit."""
         limit = graph.key_groups if cores <= _MOST_STATE_PARTITIONS else m.state_partitions(graph.key_groups)
         return Demand(graph, load, step, logs, min(cores, limit), cores, tuple(expected(graph, load, step)))
 
     @property
     def partitions(self) -> int:
-        """The partitions of all logs."""
+        """Number of partitions of all logs."""
         return sum(self.logs.values())
 
     @cached_property
     def operators(self) -> tuple[NodeExpected, ...]:
-        """The nodes without the sinks of records."""
+        """The nodes that are not sinks."""
         return tuple(node for node in self.nodes if not isinstance(node.node, m.SinkNode))
 
     @cached_property
     def sinks(self) -> tuple[tuple[m.SinkNode, NodeExpected], ...]:
-        """The sinks, each with the rates of the node that writes its rows."""
+        """Pairs of a sink and the expected rates of the node that produces its rows."""
         by_name = {node.node.name: node for node in self.nodes}
         return tuple(
             (sink, by_name.get(sink.name) or by_name[self.graph.producer(sink.input).name]) for sink in self.graph.sinks
@@ -147,12 +148,12 @@ class Demand:
 
     @cached_property
     def reads(self) -> dict[str, float]:
-        """The seconds of each second to read each source."""
+        """Processor seconds per second to read and decode each source."""
         return reading(self.load, self.machine)
 
     @cached_property
     def parts(self) -> dict[str, float]:
-        """The seconds of each second that grow with the load, by their purpose."""
+        """Processor seconds per second that grow with the load, for each kind of work."""
         machine, parts = self.machine, dict.fromkeys(_PARTS, 0.0)
         parts["read and decode"] = SECOND * sum(self.reads.values())
         for operator in self.operators:
@@ -169,7 +170,7 @@ class Demand:
 
     @cached_property
     def of_step(self) -> float:
-        """The fixed seconds of a step, whatever it reads."""
+        """Fixed processor seconds of a step, whatever it reads."""
         machine = self.machine
         level = machine.task * self.state_tasks + machine.group * self.graph.key_groups
         read = machine.log_task * self.readers + machine.partition * self.partitions
@@ -177,28 +178,28 @@ class Demand:
 
     @property
     def processors(self) -> float:
-        """The seconds of each second."""
+        """Total processor seconds per second."""
         return sum(self.parts.values()) + self.of_step / self.step
 
     @cached_property
     def in_groups(self) -> float:
-        """The seconds of each second in which key groups work: at most one core for each state partition."""
+        """Processor seconds per second of the work in key groups, which uses at most one core per state partition."""
         return sum(self.parts[name] for name in ("operate", "results", "write state"))
 
     @property
     def readers(self) -> int:
-        """The tasks that read at a time: one for each partition of a log, up to the cores."""
+        """Number of tasks that read at the same time: one for each log partition, limited by the cores."""
         return min(self.partitions, self.cores)
 
     @cached_property
     def slowest_reading(self) -> tuple[float, int]:
-        """The slowest reading, of all sources or of one: its seconds of each second, and its tasks."""
+        """Processor seconds per second and number of tasks of the slowest read, of one source or of all together."""
         by_source = [(work, min(self.logs[name], self.cores)) for name, work in self.reads.items()]
         return max((sum(self.reads.values()), self.readers), *by_source, key=lambda reading: reading[0] / reading[1])
 
     @cached_property
     def step_time(self) -> float:
-        """The seconds that a step takes: by all cores, tasks that read, state partitions, or the driver's sink."""
+        """Seconds that a step takes, limited by all cores, the reading tasks, the state partitions, or the sink."""
         busy, (read, tasks) = self.machine.busy, self.slowest_reading
         shares = (
             self.processors / (self.cores * busy), read / (tasks * busy),
@@ -208,12 +209,16 @@ class Demand:
 
     @property
     def latency(self) -> tuple[float, float]:
-        """The seconds from when the low watermark passes the end of a window to its row: the median and the maximum."""
+        """Median and maximum seconds from when the low watermark passes a window's end until its row is written."""
         wait = max(self.step, self.step_time)
         return wait / 2 + self.step_time, wait + self.step_time
 
     def _row_bytes(self, which: str, *, records: bool) -> float:
-        """Return the bytes of state without its blobs, of `rows` or `written_rows` that are records or not."""
+        """Return the bytes of state rows, without the overhead of their blobs.
+
+        `which` is `rows` or `written_rows`. Only kinds of state whose rows are records are counted if `records` is set,
+        otherwise only the other kinds.
+        """
         total = sum(
             getattr(kind, which) * state_bytes(self.graph, node.node, kind.kind, self.load.text_bytes)
             for node in self.nodes
@@ -224,29 +229,29 @@ class Demand:
 
     @property
     def rows(self) -> float:
-        """The rows of state."""
+        """Number of rows of state."""
         return sum(node.rows for node in self.nodes)
 
     @cached_property
     def blobs(self) -> float:
-        """The blobs that hold the rows of state."""
+        """Number of blobs that hold the rows of state."""
         return float(sum(kind.blobs for node in self.nodes for kind in node.state))
 
     @cached_property
     def state(self) -> float:
-        """The bytes of the blobs of state."""
+        """Size of all blobs of state in bytes."""
         return sum(self._row_bytes("rows", records=are) for are in (False, True)) + self.blobs * BLOB_BYTES
 
     @cached_property
     def writes(self) -> tuple[float, float, float]:
-        """The bytes of rows of results, those of records, and the number of blobs that a step writes."""
+        """State that a step writes: bytes of result rows, bytes of records, and number of blobs."""
         rows, records = (self._row_bytes("written_rows", records=are) for are in (False, True))
         blobs = float(sum(kind.written_blobs for node in self.nodes for kind in node.state))
         return rows * self.step, records * self.step, blobs * self.step
 
     @cached_property
     def notes(self) -> float:
-        """The bytes that the key groups write in each step: the clocks, and windows or buckets of sessions."""
+        """Bytes that the key groups write in each step about clocks, windows and buckets of sessions."""
         machine, levels, groups = self.machine, len(self.graph.levels), self.graph.key_groups
         windows = sum(
             (machine.bucket if kind.kind == "sessions" else machine.window) * kind.blobs
@@ -258,18 +263,18 @@ class Demand:
 
     @property
     def step_bytes(self) -> float:
-        """The bytes that a step writes into the checkpoint."""
+        """Bytes that a step writes into the checkpoint."""
         (rows, records, blobs), machine = self.writes, self.machine
         return machine.logged * rows + machine.logged_records * records + machine.logged_blob * blobs + self.notes
 
     def checkpoint(self, steps: float = math.inf) -> float:
-        """Return the bytes of the checkpoint after a number of steps."""
+        """Return the size of the checkpoint in bytes after a number of steps."""
         kept = min(steps, self.machine.versions)
         return kept * self.step_bytes + kept / self.machine.snapshots * self.state * self.machine.compressed
 
     @cached_property
     def sink_bytes(self) -> dict[str, float]:
-        """The bytes a second of tables, changelogs and late output."""
+        """Bytes per second written to tables, changelogs and late output."""
         found = {"tables": 0.0, "changelogs": 0.0}
         for sink, writer in self.sinks:
             tables, text = layout(sink_spec(self.graph, sink)), self.load.text_bytes
@@ -283,40 +288,43 @@ class Demand:
 
     @property
     def step_rows(self) -> float:
-        """The rows of results of a step."""
+        """Number of result rows of a step."""
         return sum(operator.result_rows for operator in self.operators) * self.step
 
     @property
     def driver(self) -> float:
-        """The bytes of memory of the driver: it holds the results of two steps."""
+        """Memory of the driver in bytes; it holds the results of two steps."""
         return self.machine.driver + self.machine.jvm + 2 * self.machine.row * self.step_rows
 
     @property
     def executors(self) -> float:
-        """The bytes of memory of all executors."""
+        """Memory of all executors in bytes."""
         machine = self.machine
         python = machine.workers + machine.worker * self.cores + machine.row * self.step_rows
         return machine.jvm + python + 2 * self.state
 
     @property
     def is_doubtful(self) -> bool:
-        """Whether something about the rows was assumed."""
+        """Whether the number of rows rests on an assumption."""
         return any(node.doubts or node.unknown or grows(node.node) for node in self.nodes)
 
 
 def state_bytes(graph: m.Graph, node: m.KeyedNode | m.SinkNode, kind: str, text_bytes: float) -> float:
-    """Return the bytes of a row of a kind of state of a node in its blob."""
+    """Return the bytes that a row of one kind of a node's state takes in its blob."""
     return arrow_bytes(state_schema(graph, node, kind), text_bytes)
 
 
 def grows(node: m.KeyedNode | m.SinkNode) -> list[str]:
-    """Return the aggregates of a node whose state grows with the records of a window; `state_bytes` leaves that out."""
+    """Return the names of aggregates whose state grows with the records of a window.
+
+    `state_bytes` does not count this growth.
+    """
     if not isinstance(node, m.WindowNode):
         return []
     return [aggregate.name for aggregate in node.aggregates if isinstance(aggregate.function, _GROWING)]
 
 
 def _row_bytes(sink: m.Sink, table: Table, text_bytes: float) -> float:
-    """Return the bytes of a row of a table in its database, with its part of the primary key's index."""
+    """Return the bytes of a table row in its database, including its entry in the primary key's index."""
     found: float = load_function(sink_connector(sink).row_bytes)(table, text_bytes)
     return found

@@ -1,4 +1,4 @@
-"""Values of the capacity model: rates and state that it expects of the nodes of a pipeline under a load."""
+"""Values of the capacity model: the expected rates and state of the nodes of a pipeline under a load."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from windrow.tools.capacity.load import Behind
 
 @dataclass(frozen=True)
 class StateRows:
-    """State of one kind: its rows, the blobs that hold them, and how many of both are written a second.
+    """State of one kind: its rows, the blobs that hold them, and how many rows and blobs are written per second.
 
-    Rows of results are alike; those of records (`are_records`) are not, so they take more bytes when compressed.
+    Result rows resemble each other. Records (`are_records`) do not, so they compress less well.
     """
 
     kind: str
@@ -25,11 +25,12 @@ class StateRows:
 
 @dataclass(frozen=True)
 class NodeExpected:
-    """Rates of a node, a second: its input and output; and its state.
+    """Expected input, output and state of a node; rates are per second.
 
-    `taken` are records, `pairs` those of a record and a window. `inserts`, `updates` and `deletes` are changes of rows,
-    `changelog` is the number of its rows for them; `late` and `expired` are pairs. `output` are records for downstream
-    nodes. `doubts` say why a figure is only within a factor of 2, `unknown` why the state cannot be planned.
+    `taken` counts input records, and `pairs` the pairs of a record and a window. `inserts`, `updates` and `deletes` are
+    changes of result rows, and `changelog` is the number of changelog rows written for them. `late` and `expired` count
+    pairs. `output` counts records for downstream nodes. `doubts` say why a figure is accurate only within a factor of
+    2, and `unknown` why the state cannot be planned.
     """
 
     node: m.KeyedNode | m.SinkNode
@@ -48,20 +49,20 @@ class NodeExpected:
 
     @property
     def rows(self) -> float:
-        """The rows of state."""
+        """Number of rows of state."""
         return sum(kind.rows for kind in self.state)
 
     @property
     def result_rows(self) -> float:
-        """The rows of results a second."""
+        """Number of result rows per second."""
         return self.inserts + self.updates + self.deletes
 
 
 @dataclass(frozen=True)
 class Input:
-    """Records on their way to a node: how many a second, how far behind, with the delay of their source (seconds).
+    """Records on their way to a node: their rate per second, their disorder, and the delay of their source in seconds.
 
-    `expired` are those a second that the lateness of their source left out; `doubts` are those of the upstream nodes.
+    `expired` is the rate of records that the lateness of their source excludes; `doubts` come from the upstream nodes.
     """
 
     rate: float

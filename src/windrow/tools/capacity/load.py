@@ -1,6 +1,6 @@
-"""Load of a pipeline: its rate of records, their keys, size and disorder.
+"""The load of a pipeline: the rate of its records, their keys, size and disorder.
 
-A load is stated, or measured on a log or on the history of a run. All times are seconds of event time.
+A load is stated by the user, or measured on a log or from the history of a run. All times are seconds of event time.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ _LEAST_TAIL: Final = 1e-6
 class Behind:
     """The distribution of how far records are behind the clock of their partition.
 
-    It is a curve through points: the share `share[i]` of the records is at most `at[i]` seconds behind (from 0,
-    ascending); the last share is 1.
+    It is a piecewise linear curve: a fraction `share[i]` of the records is at most `at[i]` seconds behind. `at` ascends
+    from 0 and the last `share` is 1.
     """
 
     at: tuple[float, ...]
@@ -49,10 +49,10 @@ class Behind:
 
     @staticmethod
     def stated(quantiles: Mapping[float, float]) -> Behind:
-        """Return the curve through quantiles (share to seconds), exponential between them and behind the last.
+        """Return the curve through quantiles (fraction of records to seconds), exponential between and beyond them.
 
-        A single quantile gives an exponential distribution, none the order of event time. The share 1 is the maximum.
-        Raise InputError if a greater share is not farther behind.
+        A single quantile gives an exponential distribution; without quantiles, records are in order of event time. The
+        quantile 1 is the maximum. Raise InputError if a higher quantile is not farther behind than a lower one.
         """
         known = sorted(quantiles.items())
         for (share, seconds), (other, farther) in zip([(0.0, 0.0), *known], known, strict=False):
@@ -79,7 +79,7 @@ class Behind:
 
     @staticmethod
     def counted(at: Sequence[float], counts: Sequence[float]) -> Behind:
-        """Return the curve of counts of records that are at most `at[i]`, and more than `at[i - 1]`, seconds behind."""
+        """Return the curve for counts of records that are more than `at[i - 1]` and at most `at[i]` seconds behind."""
         upto = np.cumsum(np.asarray(counts, dtype=float))
         if not len(upto) or not upto[-1]:
             return Behind((0.0,), (1.0,))
@@ -91,13 +91,13 @@ class Behind:
         return Behind(tuple(points.tolist()), tuple(share.tolist()))
 
     def within(self, seconds: Floats | float) -> Floats:
-        """Return the share of records that are at most `seconds` behind; 0 for times below 0."""
+        """Return the fraction of records that are at most `seconds` behind; 0 for negative times."""
         x = np.asarray(seconds, dtype=float)
         found: Floats = np.where(x < 0, 0.0, np.interp(x, self.at, self.share))
         return found
 
     def integral(self, seconds: Floats | float) -> Floats:
-        """Return the integral of `within` from 0."""
+        """Return the integral of `within` from 0 to `seconds`."""
         at, share = np.array(self.at), np.array(self.share)
         x = np.maximum(np.asarray(seconds, dtype=float), 0.0)
         upto = np.concatenate([[0.0], np.cumsum(np.diff(at) * (share[1:] + share[:-1]) / 2)])
@@ -106,14 +106,14 @@ class Behind:
         return found
 
     def past(self, limit: float, span: float) -> float:
-        """Return the share that is `limit + v` or more behind, for v spread evenly over (0, `span`]."""
+        """Return the fraction of records that are at least `limit + v` behind, averaged over v in (0, `span`]."""
         if not span:
             return float(1 - self.within(limit))
         # rounding could make it negative
         return max(0.0, float(1 - (self.integral(limit + span) - self.integral(limit)) / span))
 
     def quantile(self, share: float) -> float:
-        """Return the distance behind the clock that a share of the records does not exceed."""
+        """Return the number of seconds behind the clock that the fraction `share` of the records does not exceed."""
         return float(np.interp(share, self.share, self.at))
 
     def cut(self, limit: float) -> Behind:
@@ -127,24 +127,28 @@ class Behind:
 
 @dataclass(frozen=True)
 class Keys:
-    """Keys by class: the number of its keys, and the share of all records that each of them has."""
+    """The distribution of records over keys, as classes of equally frequent keys.
+
+    Class i has `numbers[i]` keys, each with the fraction `shares[i]` of all records.
+    """
 
     numbers: tuple[float, ...]
     shares: tuple[float, ...]
 
     @staticmethod
     def even(number: float, hot: float = 0.0) -> Keys:
-        """Return keys with equal shares, except for a single key with the share `hot` if that is not 0."""
+        """Return equally frequent keys; if `hot` is not 0, one key has that fraction of the records instead."""
         if hot and number > 1:
             return Keys((number - 1, 1.0), ((1 - hot) / (number - 1), hot))
         return Keys((number,), (1 / number,))
 
     @staticmethod
     def sampled(counts: npt.NDArray[np.int64]) -> Keys:
-        """Return the keys of a log by the number of records of each key in a sample of it.
+        """Estimate the keys of a log from the number of records of each key in a sample of it.
 
-        The share of unseen keys is that of keys seen once (Good 1953), their number the lower bound by keys seen once
-        and twice (Chao 1984).
+        The fraction of records with unseen keys is estimated by the fraction of records whose key occurs once (Good
+        1953), and the number of unseen keys by a lower bound from the numbers of keys that occur once and twice (Chao
+        1984).
         """
         total = int(counts.sum())
         sizes, numbers = np.unique(counts, return_counts=True)
@@ -158,16 +162,16 @@ class Keys:
 
     @property
     def number(self) -> float:
-        """The number of keys."""
+        """Number of keys."""
         return sum(self.numbers)
 
     @property
     def greatest(self) -> float:
-        """The greatest share of a key."""
+        """Fraction of all records that the most frequent key has."""
         return max(self.shares)
 
     def active(self, records: Floats | float) -> Floats:
-        """Return the expected number of keys with a record, by the expected number of all records (Poisson)."""
+        """Return the expected number of keys with at least one of `records` expected records (Poisson)."""
         total = np.asarray(records, dtype=float)
         found = sum(
             (n * -np.expm1(-share * total) for n, share in zip(self.numbers, self.shares, strict=True)),
@@ -178,7 +182,7 @@ class Keys:
 
 @dataclass(frozen=True)
 class Sample:
-    """The sample on which a load was measured: its number of records, and its seconds of event time."""
+    """The sample on which a load was measured: its number of records, its seconds of event time, and its origin."""
 
     records: int
     seconds: float
@@ -189,13 +193,14 @@ class Sample:
 
 @dataclass(frozen=True)
 class Load:
-    """The input of a pipeline: records a second and bytes a record by source, keys by node, and disorder.
+    """The input of a pipeline: records per second and bytes per record of each source, keys of each node, and disorder.
 
-    `keys` of the node "" are those of nodes without their own. `shares` are the shares of a source's records that reach
-    a node, by (source, node) if measured, by ("", node) if stated, else 1. `partners` is the number of right records
-    for each left record in a join, `accepted` the measured share of its records that a deduplication accepts; without
-    it, keys arrive evenly, and `duplicates` is the share of duplicates among them. `skew` is how far the low watermark
-    is behind the clocks, beside the delay; `text_bytes` is the mean length of a text.
+    `keys[""]` applies to nodes without their own entry. `shares` is the fraction of a source's records that reach a
+    node, under (source, node) if measured or ("", node) if stated; the default is 1. `partners` is the number of right
+    records for each left record of a join. `accepted` is the measured fraction of its records that a deduplication
+    accepts; if it was not measured, keys are assumed to arrive evenly, with the fraction `duplicates` of duplicates.
+    `skew` is how far the low watermark is behind the clocks in addition to the delay. `text_bytes` is the mean length
+    of a text.
     """
 
     rates: Mapping[str, float]
@@ -214,12 +219,12 @@ class Load:
 
     @property
     def rate(self) -> float:
-        """The records a second of all sources."""
+        """Records per second of all sources together."""
         return sum(self.rates.values())
 
     @cached_property
     def mean_bytes(self) -> float:
-        """The mean bytes of a record over all sources."""
+        """Mean record size in bytes over all sources."""
         total = sum(rate * self.record_bytes[name] for name, rate in self.rates.items())
         return total / self.rate if self.rate else 0.0
 
@@ -228,7 +233,7 @@ class Load:
         return self.keys.get(node, self.keys[""])
 
     def plain(self) -> dict[str, Any]:
-        """Return the load as plain JSON."""
+        """Return the load as JSON values."""
         return {
             "records_per_second": dict(self.rates),
             "record_bytes": dict(self.record_bytes),
@@ -247,10 +252,10 @@ class Load:
 
 
 def read_sample(graph: m.Graph, records: int) -> Load:
-    """Measure a load on the first records of each partition of a log; `records` limits their sum.
+    """Measure a load on the first records of each partition of a log, about `records` in total.
 
-    Raise InputError if the log has no good records, or all of them have the same event time, and the errors of the
-    sources.
+    Raise InputError if the log has no good records or all of them have the same event time. Errors of the sources
+    propagate.
     """
     sources = open_sources(graph)
     ends = sources.ends()
@@ -274,9 +279,9 @@ def _first(batches: Iterator[pa.RecordBatch], records: int) -> Iterator[pa.Recor
 
 
 def measure_load(graph: m.Graph, batches: Sequence[pa.RecordBatch], origin: str) -> Load:
-    """Measure a load on raw records (`windrow.engine.schema.RAW`), each partition's in the order of its offsets.
+    """Measure a load on raw records (`windrow.engine.schema.RAW`), those of each partition in offset order.
 
-    Raise InputError as `read_sample` does.
+    Raise InputError if no record is good or all of them have the same event time.
     """
     nodes = {node.name: node for node in graph.computed}
     read, size = Counter[str](), Counter[str]()
@@ -296,9 +301,7 @@ def measure_load(graph: m.Graph, batches: Sequence[pa.RecordBatch], origin: str)
         if key and set(key) <= set(records.column_names):
             parts.setdefault(reader, []).append(records.select([*key, TIME]))
     if not arrived:
-        msg = (
-            f"no record of the sample ({sum(read.values()):,} were read) is good: nothing can be measured; state a load"
-        )
+        msg = f"nothing can be measured: none of the {sum(read.values()):,} records in the sample is good; state a load"
         raise InputError(msg)
     spans = {name: _span(np.concatenate(found)) for name, found in times.items() if found}
     tables = {name: pa.concat_tables(found) for name, found in parts.items()}
@@ -325,19 +328,19 @@ def measure_load(graph: m.Graph, batches: Sequence[pa.RecordBatch], origin: str)
 
 
 def _span(times: npt.NDArray[np.int64]) -> float:
-    """Return the span of event times in seconds, estimated from those between the quantiles 5 % and 95 %.
+    """Return the span of event times in seconds, extrapolated from the range between the 5 % and 95 % quantiles.
 
-    The others may be late by more than the length of the sample.
+    Outside that range, records may be late by more than the length of the sample.
     """
     first, last = np.quantile(times, (0.05, 0.95))
     if first == last:
-        msg = "all records of the sample have one event time, so they have no rate: state it with --rate"
+        msg = "all records of the sample have the same event time, so they have no rate: state it with --rate"
         raise InputError(msg)
     return float(last - first) / 0.9 / SECOND
 
 
 def _measure_keys(tables: Mapping[str, pa.Table]) -> tuple[dict[str, Keys], float, float | None]:
-    """Return the keys by node, the mean length of their texts, and the least coverage (Good 1953)."""
+    """Return the keys of each node, the mean length of their texts, and the lowest coverage of any node (Good 1953)."""
     keys: dict[str, Keys] = {}
     lengths: list[float] = []
     coverages: list[float] = []
@@ -351,9 +354,11 @@ def _measure_keys(tables: Mapping[str, pa.Table]) -> tuple[dict[str, Keys], floa
 
 
 def _measure_accepted(rows: pa.Table, within: int) -> float:
-    """Return the share of records (keys and a time each) without an earlier accepted record of their key `within` it.
+    """Return the fraction of records that a deduplication accepts.
 
-    Unlike the operator it takes them in the order of event time, which changes few of them.
+    `rows` has the key's columns and then a time. A record is accepted if no record of the same key was accepted in the
+    `within` microseconds before it. Records are processed in order of event time, unlike in the operator, which makes
+    little difference.
     """
     key, number = np.zeros(rows.num_rows, np.int64), 0
     for column in rows.columns[:-1]:
@@ -376,14 +381,14 @@ def _measure_accepted(rows: pa.Table, within: int) -> float:
 
 
 def recorded_load(graph: m.Graph, reports: Sequence[StepReport], keys: Keys, record_bytes: float) -> Load:
-    """Measure rates and disorder in the history of a run, which has no keys and sizes.
+    """Measure rates and disorder from the history of a run, which does not contain keys and sizes.
 
-    The rate is by event time, or by the wall clock if the watermark did not move. Raise InputError if the history has
-    no lateness of records.
+    The rate is per second of event time, or of wall-clock time if the watermark did not move. Raise InputError if the
+    history has no lateness of records or only one step.
     """
     lateness = Histogram.sum(histogram for report in reports for histogram in report.lateness.values())
     if not lateness.total:
-        msg = "the history of the run has no lateness of records: give --log, which reads the log itself"
+        msg = "the history of the run does not contain the lateness of records: measure the log with --log"
         raise InputError(msg)
     read = Counter[str]()
     for report in reports[1:]:
@@ -393,7 +398,7 @@ def recorded_load(graph: m.Graph, reports: Sequence[StepReport], keys: Keys, rec
     seconds = (lows[-1] - lows[0]) / SECOND if len(lows) > 1 else 0.0
     seconds = seconds or sum(report.seconds for report in reports[1:])
     if not read or not seconds:
-        msg = "the history has one step only, which has no rate: run it for longer, or give --log, which reads the log"
+        msg = "the history has only one step, so it has no rate: run for longer, or measure the log with --log"
         raise InputError(msg)
     bounds = [bound / SECOND for bound in BOUNDS]
     names = [source.name for source in graph.sources]

@@ -1,14 +1,15 @@
-"""Expected state and changes of each node of a pipeline under a load, whose records arrive at random (Poisson).
+"""The expected state and changes of each node of a pipeline under a load whose records arrive at random (Poisson).
 
 The input of a node (`Input`) is the output of its upstream nodes. Joins, lookups, tables, deduplications and rules keep
 their records in sorted runs.
 
-With the clock T, a window that began `age` = T - start seconds ago has received the records of its span w that are not
-too far behind to have arrived: M(age) = rate * integral of F(age - u) over u from 0 to w, where F(x) is the share of
-records that are at most x behind (`Behind.within`). It has a row for each key with one or more records: A(M), the sum
-of 1 - exp(-share * M) over the keys (`Keys.active`). Windows begin every p seconds and are held until the low watermark
-T - delay - skew has passed the end and the lateness, so the rows are the integral of A(M(age)) / p over the ages that
-are held. A step writes the same integral over the windows that it touches.
+At the clock T, a window of width w that began `age` = T - start seconds ago has received those of its records that are
+not too far behind to have arrived: M(age) = rate * integral of F(age - u) over u from 0 to w, where F(x) is the
+fraction of records that are at most x behind (`Behind.within`). The window has a row for each key with at least one
+record: A(M), the sum of 1 - exp(-share * M) over the keys (`Keys.active`). Windows begin every p seconds and are held
+until the low watermark, T - delay - skew, has passed the window's end plus the lateness, so the number of rows is the
+integral of A(M(age)) / p over the ages at which windows are held. The rows that a step writes are the same integral
+over the windows that the step touches.
 """
 
 from __future__ import annotations
@@ -43,9 +44,9 @@ _SAMPLED: Final = 32
 
 @dataclass(frozen=True)
 class _Ages:
-    """Windows of a `width` that begin `every` so often and are held from the age `first` until `until`; seconds.
+    """Windows of `width` seconds that begin every `every` seconds and are held from the age `first` to `until`.
 
-    At the age `made` a step fires them, or merges them from others; None if it does neither.
+    At the age `made` a step fires them or merges them from other windows; None if it does neither.
     """
 
     width: float
@@ -56,13 +57,13 @@ class _Ages:
 
 
 def expected(graph: m.Graph, load: Load, step: float) -> list[NodeExpected]:
-    """Return the input, state and output of each node with an operator, in steps of `step` seconds."""
+    """Return the expected input, state and output of each node with an operator, in steps of `step` seconds."""
     model = _Model(graph, load, step)
     return [model.of(node) for node in graph.computed]
 
 
 class _Model:
-    """Computes the nodes of a graph, each once."""
+    """Computes the expected values of the nodes of a graph, each once."""
 
     def __init__(self, graph: m.Graph, load: Load, step: float) -> None:
         self._graph = graph
@@ -71,7 +72,6 @@ class _Model:
         self._known: dict[str, NodeExpected] = {}
 
     def of(self, node: m.KeyedNode | m.SinkNode) -> NodeExpected:
-        """Return the rates and state of a node."""
         if node.name not in self._known:
             self._known[node.name] = self._compute(node)
         return self._known[node.name]
@@ -95,7 +95,7 @@ class _Model:
             case m.RulesNode():
                 return self._rules(node, flows[0], keys)
             case m.ProcessNode():
-                unknown = "what a process function keeps is in its code: measure it (windrow state)"
+                unknown = "the state of a process function depends on its code: measure it (windrow state)"
                 return NodeExpected(node, flows[0].rate, updates=flows[0].rate, output=flows[0].rate, unknown=unknown)
             case m.SinkNode():
                 rate = sum(flow.rate for flow in flows)
@@ -103,7 +103,7 @@ class _Model:
             case _:  # a row for each key
                 (flow,) = flows
                 held = self._merged_runs("keys", keys.number, min(flow.rate, keys.number / self._step))
-                doubt = f"{node.name}: its keys are taken to be those of the load (say --keys {node.name}=NUMBER)"
+                doubt = f"{node.name}: its keys are assumed to be the load's (override with --keys {node.name}=NUMBER)"
                 doubts = flow.doubts if node.name in self._load.keys else (*flow.doubts, doubt)
                 output = flow.rate * node.share
                 return NodeExpected(node, flow.rate, 0.0, (held,), output=output, doubts=doubts, expired=flow.expired)
@@ -125,7 +125,10 @@ class _Model:
                 flows = [self._input(name, reader) for name in node.inputs]
                 doubts = tuple(doubt for flow in flows for doubt in flow.doubts)
                 if not any(name == reader for _, name in self._load.shares):
-                    doubts = (*doubts, f"{node.name}: all records are taken to pass it (say --share {reader}=SHARE)")
+                    doubts = (
+                        *doubts,
+                        f"{node.name} is assumed to pass all records (override with --share {reader}=SHARE)",
+                    )
                 return Input(
                     sum(flow.rate for flow in flows), flows[0].behind, flows[0].delay,
                     sum(flow.expired for flow in flows), doubts,
@@ -150,7 +153,7 @@ class _Model:
         pairs = by_chance if each is None else left.rate * each
         if each is None:
             doubts.append(
-                f"{node.name}: records are taken to meet by chance, among its keys (say --partners {node.name}=NUMBER)"
+                f"{node.name}: records are assumed to match by chance (override with --partners {node.name}=NUMBER)"
             )
         state, alone = [], 0.0
         for side, flow, span in zip(("left", "right"), (left, right), join_spans(self._graph, node), strict=True):
@@ -164,7 +167,7 @@ class _Model:
         )  # fmt: skip
 
     def _runs(self, kind: str, flow: Input, kept: float) -> StateRows:
-        """Return records that are kept until the watermark is `kept` past them, in log-structured runs."""
+        """Return the state of records in log-structured runs, kept until the watermark is `kept` seconds past them."""
         until = kept + flow.delay + self._load.skew
         rows = flow.rate * float(flow.behind.integral(until))
         return self._merged_runs(kind, rows * (_RUNS if self._step < until else 1.0), flow.rate)
@@ -180,10 +183,10 @@ class _Model:
             )
         doubts = flow.doubts
         if node.name not in self._load.keys:
-            stated = f"{node.name}: its keys are taken to be those of the load (say --keys {node.name}=NUMBER)"
+            stated = f"{node.name}: its keys are assumed to be the load's (override with --keys {node.name}=NUMBER)"
             doubts = (*doubts, stated)
         if bound is None:
-            unknown = "it keeps every key for ever: give its source a lateness"
+            unknown = "it keeps every key forever: give its source a lateness"
             return NodeExpected(node, flow.rate, output=accepted, unknown=unknown, doubts=doubts)
         state = self._runs("keys", replace(flow, rate=accepted), within + bound / SECOND)
         return NodeExpected(node, flow.rate, 0.0, (state,), output=accepted, doubts=doubts, expired=flow.expired)
@@ -192,12 +195,15 @@ class _Model:
         rate = sum(flow.rate for flow in flows)
         doubts = tuple(doubt for flow in flows for doubt in flow.doubts)
         if isinstance(node, m.TableJoinNode):
-            doubts = (*doubts, f"{node.name}: each row of a table is taken to have one partner")
+            doubts = (*doubts, f"{node.name}: each row of a table is assumed to have one partner")
         state = (self._merged_runs("rows", keys.number * len(flows), rate),)
         return NodeExpected(node, rate, 0.0, state, updates=rate, output=2 * rate, doubts=doubts, changelog=2 * rate)
 
     def _lookup(self, node: m.LookupNode, left: Input, right: Input, keys: Keys) -> NodeExpected:
-        """Compute a lookup: it keeps the last version of each key, those still to be looked up, and waiting records."""
+        """Compute a lookup.
+
+        It keeps the last version of each key, versions that can still be looked up, and waiting records.
+        """
         bound = stream_of(self._graph, node.left).bound
         revise = revise_of(self._graph, node) / SECOND
         doubts = [*left.doubts, *right.doubts]
@@ -205,33 +211,33 @@ class _Model:
         copies = self._graph.key_groups if node.broadcast else 1
         versions = copies * (keys.number + right.rate * kept)
         if bound is None:
-            doubts.append(f"{node.name}: without a lateness of its records every version is kept, so it grows for ever")
+            doubts.append(f"{node.name}: its records have no lateness, so it keeps every version and grows forever")
         state = [self._merged_runs("versions", versions, copies * right.rate)]
         if node.as_of == "event_time":
             state.append(self._runs("left", left, revise))
-            doubts.append(f"{node.name}: versions that arrive after their records revise these, which is not counted")
+            doubts.append(f"{node.name}: revisions by versions that arrive after their records are not counted")
         return NodeExpected(
             node, left.rate + right.rate, 0.0, tuple(state), inserts=left.rate, output=left.rate, doubts=tuple(doubts),
             changelog=left.rate, expired=left.expired + right.expired,
         )  # fmt: skip
 
     def _rules(self, node: m.RulesNode, flow: Input, keys: Keys) -> NodeExpected:
-        """Compute rules: they keep the newest records of each key, and those that can still be evaluated again."""
+        """Compute rules, which keep the newest records of each key and those that may still be evaluated again."""
         recent, low = node.rules.recent, flow.delay + self._load.skew + node.rules.lateness / SECOND
         rows = sum(
             number * (min(recent.last, flow.rate * share * recent.within / SECOND) + flow.rate * share * low)
             for number, share in zip(keys.numbers, keys.shares, strict=True)
         )
         state = self._merged_runs("records", rows, flow.rate)
-        doubts = (*flow.doubts, f"{node.name or 'rules'}: the number of alerts is unknown; none are counted")
+        doubts = (*flow.doubts, f"{node.name or 'rules'}: the number of alerts is unknown, so none are counted")
         return NodeExpected(node, flow.rate, flow.rate, (state,), doubts=doubts, expired=flow.expired)
 
     def _merged_runs(self, kind: str, rows: float, rate: float) -> StateRows:
-        """Return rows in runs, `rate` of them arriving a second: a row is written then, and when its run is merged.
+        """Return the state of `rows` rows in sorted runs if `rate` rows arrive per second.
 
-        A run is merged with the later ones when these have a quarter of its rows or more
-        (`windrow.engine.state.runs`). So the rows of runs grow fivefold, while a row is written again about each time
-        that the number of rows has doubled.
+        A row is written when it arrives and each time its run is merged. A run is merged with the later ones when these
+        have at least a quarter of its rows (`windrow.engine.state.runs`). So run sizes grow fivefold, and a row is
+        written again about each time the number of rows has doubled.
         """
         step, groups = self._step, self._graph.key_groups
         steps = max(1.0, rows / max(rate * step, 1e-9))
@@ -278,11 +284,14 @@ class _Model:
         if isinstance(window, m.Sliced):
             state += self._slices(window, flow, keys, low)
         if emit.early is not None:
-            doubts.append(f"{node.name or 'early'}: early panes depend on when records come within a window")
+            doubts.append(f"{node.name or 'early'}: early panes depend on when records arrive within a window")
         return _expected(node, flow, total, state, doubts)
 
     def _slices(self, window: m.Hopping | m.Cumulate, flow: Input, keys: Keys, low: float) -> Iterator[StateRows]:
-        """Yield the slices of overlapping windows, and the nodes above them: each until its last window has fired."""
+        """Yield the slices of overlapping windows and the tree nodes above them.
+
+        Each is held until the last window that needs it has fired.
+        """
         width, size = window.slice / SECOND, window.size / SECOND
         every = (window.slide if isinstance(window, m.Hopping) else window.size) / SECOND
         slices, step = window.size // window.slice, round(every / width)
@@ -304,9 +313,9 @@ class _Model:
     def _parts(
         self, window: m.Hopping | m.Cumulate, flow: Input, keys: Keys, span: tuple[float, float], fired: float
     ) -> StateRows:
-        """Return the panes of windows that have not fired, of records that are late for some of their windows.
+        """Return the panes of windows that have not fired, for records that are late for some of their windows.
 
-        These are too far behind for the first of their windows: their share 1 - `whole` is in no slice.
+        Such records are too far behind for the first of their windows. Their fraction, 1 - `whole`, is in no slice.
         """
         width, every = span
         whole = 1 - flow.behind.past(
@@ -323,7 +332,7 @@ class _Model:
         return self._integrate("panes", keys, np.maximum(records, 0.0), coming, np.diff(edges) / every)
 
     def _held(self, kind: str, flow: Input, keys: Keys, ages: _Ages) -> StateRows:
-        """Return the rows of windows by their ages.
+        """Return the rows of windows, integrated over their ages.
 
         A step writes the windows that receive records, and those that it fires or merges from others.
         """
@@ -344,7 +353,7 @@ class _Model:
         return self._integrate(kind, keys, arrived(age), coming, np.diff(edges) / ages.every)
 
     def _integrate(self, kind: str, keys: Keys, records: Floats, coming: Floats, weights: Floats) -> StateRows:
-        """Sum windows over their ages, by the records that they have, and those of the last step (`coming`)."""
+        """Sum the state of windows of each age, which hold `records`; `coming` of these arrived in the last step."""
         groups, step = self._graph.key_groups, self._step
         rows, blobs = keys.active(records), groups * -np.expm1(-records / groups)
         touched = -np.expm1(-coming / groups) / step
@@ -359,7 +368,7 @@ class _Model:
     def _late_revisions(
         self, emit: m.Emit, flow: Input, keys: Keys, span: tuple[float, float], late_pairs: float
     ) -> float:
-        """Return the revisions a second by late records."""
+        """Return the number of revisions per second that late records cause."""
         width, every = span
         match emit.late:
             case "each":
@@ -377,7 +386,7 @@ class _Model:
                 assert_never(emit.late)
 
     def _session(self, node: m.WindowNode, window: m.Session, flow: Input, keys: Keys) -> NodeExpected:
-        """Compute sessions of records that arrive at random: a renewal process, where a longer gap ends a session."""
+        """Compute sessions of records that arrive at random: a renewal process in which a longer gap ends a session."""
         gap, lateness, low = window.gap / SECOND, node.emit.lateness / SECOND, flow.delay + self._load.skew
         late = float(1 - flow.behind.within(flow.delay + gap))
         expired = float(1 - flow.behind.within(flow.delay + gap + lateness))
@@ -411,9 +420,9 @@ class _Model:
         rows = StateRows("sessions", held, filled, held * touched_share / step, filled * touched_share / step)
         doubts = list(flow.doubts)
         if waiting > held / 10:
-            doubts.append(f"{node.name or 'window'}: late records wait in long sessions for these to fire; not counted")
+            doubts.append(f"{node.name or 'window'}: late records that wait for long sessions to fire are not counted")
         if window.by is not None:
-            doubts.append(f"{node.name or 'window'}: each record has a gap of its own; the longest is taken for all")
+            doubts.append(f"{node.name or 'window'}: each record has its own gap; the longest is assumed for all")
         if node.emit.early is not None:
             doubts.append(f"{node.name or 'window'}: early panes of sessions are not counted")
         return NodeExpected(
@@ -430,7 +439,7 @@ class _Model:
         touched = -float(np.expm1(-flow.rate * step / self._graph.key_groups))
         groups = float(min(self._graph.key_groups, keys.number))
         state = StateRows("panes", keys.number, groups, keys.number * touched / step, groups * touched / step)
-        doubts = (*flow.doubts, f"{node.name or 'window'}: the global window keeps every key that was ever seen")
+        doubts = (*flow.doubts, f"{node.name or 'window'}: the global window keeps every key forever")
         rows = 2 if node.emit.mode == "retract" else 1
         return NodeExpected(
             node, flow.rate, flow.rate, (state,), updates=updates, output=updates * rows, doubts=doubts,
@@ -438,11 +447,11 @@ class _Model:
         )  # fmt: skip
 
     def _changelog_windows(self, node: m.WindowNode, flow: Input, keys: Keys) -> NodeExpected:
-        """Compute windows over a changelog: they keep its rows, which arrive when the window before them has fired."""
+        """Compute windows over a changelog, which keep its rows; these arrive when the upstream window has fired."""
         stream = stream_of(self._graph, node.input)
         name = node.name
         if isinstance(node.window, m.Session | m.Global):
-            doubts = (*flow.doubts, f"{name}: a window over rows that change is taken to hold a row a key")
+            doubts = (*flow.doubts, f"{name}: a window over a changelog is assumed to hold one row per key")
             return self._global(node, Input(flow.rate, flow.behind, flow.delay, 0.0, doubts), keys)
         kept = (stream.hold + (stream.bound or 0)) / SECOND + flow.delay + self._load.skew
         total, state = dict.fromkeys(_TOTALS, 0.0), []
@@ -457,22 +466,22 @@ class _Model:
             total["inserts"] += float(keys.active(flow.rate * width)) / every
             total["updates"] += flow.rate * width / every * flow.behind.past(flow.delay, width)
         return _expected(
-            node, flow, total, state, [*flow.doubts, f"{name}: its input are rows of other windows, which change"]
+            node, flow, total, state, [*flow.doubts, f"{name}: its input is rows of other windows, which can change"]
         )
 
 
 def delay_of(source: m.SourceNode, load: Load) -> tuple[float, tuple[str, ...]]:
-    """Return the delay of a source in seconds, and doubts about it."""
+    """Return the watermark delay of a source in seconds, and doubts about it."""
     match source.time.watermark:
         case m.Delay(micros):
             return micros / SECOND, ()
         case m.DelayByPartition() as delays:
-            return delays.default / SECOND, (f"{source.name}: the default delay is taken for all partitions",)
+            return delays.default / SECOND, (f"{source.name}: the default delay is assumed for all partitions",)
         case m.Adaptive(target, least, most):
             found = min(max(load.behind.quantile(target), least / SECOND), most / SECOND)
-            return found, (f"{source.name}: its delay adapts; by the load's disorder it is {found:.3g} s",)
+            return found, (f"{source.name}: its adaptive delay is {found:.3g} s, given the load's disorder",)
         case m.Punctuated():
-            return 0.0, (f"{source.name}: its watermark is in the log; it is taken to be at the newest event time",)
+            return 0.0, (f"{source.name}: the watermark in its log is assumed to be at the newest event time",)
 
 
 _TOTALS: Final = ("pairs", "inserts", "updates", "late", "expired")
@@ -497,14 +506,14 @@ _NUMBERS: Final = ("rows", "blobs", "written_rows", "written_blobs")
 
 
 def _sample(numbers: range) -> list[tuple[int, float]]:
-    """Return some of the numbers, evenly spread, each with how many of them it stands for."""
+    """Return evenly spread numbers, each with the count of numbers that it represents."""
     number = min(_SAMPLED, len(numbers))
     weight = len(numbers) / number
     return [(numbers[int((place + 0.5) * weight)], weight) for place in range(number)]
 
 
 def spans(window: m.Tumbling | m.Hopping | m.Cumulate | m.Calendar) -> list[tuple[float, float]]:
-    """Return pairs of a width and how often a window of that width begins, in seconds; at most `_SAMPLED` pairs."""
+    """Return at most `_SAMPLED` pairs of a window width and the interval at which such windows begin, in seconds."""
     match window:
         case m.Tumbling(size):
             return [(size / SECOND, size / SECOND)]
@@ -521,7 +530,10 @@ def spans(window: m.Tumbling | m.Hopping | m.Cumulate | m.Calendar) -> list[tupl
 
 
 def _early(trigger: m.Trigger | None, rate: float, keys: Keys, width: float, windows: float) -> float:
-    """Return the early panes of all windows that begin at once (one a key), beside the first row of each."""
+    """Return the number of early panes, beyond the first row of each window, of all windows that begin together.
+
+    There is one such window for each key.
+    """
     records, classes = rate * width, list(zip(keys.numbers, keys.shares, strict=True))
     match trigger:
         case None | m.When():

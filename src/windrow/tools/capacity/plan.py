@@ -1,6 +1,6 @@
-"""Capacity of a pipeline under a load: cores, memory, state, checkpoint, partitions, latency, network, storage, cost.
+"""The capacity that a pipeline needs under a load: cores, memory, state, partitions, latency, network, cost.
 
-Each figure has its law, as a formula with its inputs. The laws are over the work of `windrow.tools.capacity.demand`.
+Each figure has its law: a formula with its inputs, over the work that `windrow.tools.capacity.demand` computes.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ CLOSE, ABOUT = 0.25, 2.0
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure in its unit, its law, and the inputs of the law by name.
+    """A planned value in its unit, its law (a formula), and the law's inputs by name.
 
-    `within` is its error at most: a share (0.25), or 2 for a factor of 2; None if it is a choice or exact.
+    `within` is the greatest error: a fraction (0.25), or 2 for a factor of 2; None if the value is a choice or exact.
     """
 
     name: str
@@ -50,7 +50,8 @@ class Figure:
 class Wishes:
     """Requirements: seconds between steps, headroom (a factor), and the retention of each kind of data in seconds.
 
-    `partitions` are those of existing logs, by source; `copies` is the number of copies of the log.
+    `partitions` is the number of partitions of each existing log, by source; `copies` is the replication factor of the
+    log.
     """
 
     every: float = 1.0
@@ -64,9 +65,9 @@ class Wishes:
 
 @dataclass(frozen=True)
 class Capacity:
-    """A plan: its figures, and the rates and state of each node.
+    """A plan: its figures, and the expected rates and state of each node.
 
-    `doubts` say what was assumed, `unknown` what cannot be planned.
+    `doubts` say what was assumed, and `unknown` says what cannot be planned.
     """
 
     figures: tuple[Figure, ...]
@@ -80,7 +81,7 @@ class Capacity:
 
 
 def plan(graph: m.Graph, load: Load, wishes: Wishes) -> Capacity:
-    """Plan a pipeline under a load."""
+    """Plan the resources that a pipeline needs under a load."""
     reads = reading(load)
     needed = {name: max(1, math.ceil(wishes.headroom * work)) for name, work in reads.items()}
     cores, existing = 1, {**(load.partitions or {}), **wishes.partitions}
@@ -103,7 +104,7 @@ def plan(graph: m.Graph, load: Load, wishes: Wishes) -> Capacity:
         *_storage(demand, wishes),
     )
     growing = (
-        f"{', '.join(names)}: its state grows with the records of a window; what that adds is left out"
+        f"{', '.join(names)}: its state grows with the records of a window, which is not counted"
         for node in demand.nodes
         if (names := grows(node.node))
     )
@@ -115,29 +116,34 @@ def plan(graph: m.Graph, load: Load, wishes: Wishes) -> Capacity:
 
 
 def _bottlenecks(demand: Demand, needed: Mapping[str, int]) -> Iterator[str]:
-    """Yield the parts of a step that cannot keep up, or cannot use all of the cores."""
+    """Yield a message for each part of a step that cannot keep up, or cannot use all cores."""
     tasks, sink, groups = demand.state_tasks, demand.parts["sink"], demand.graph.key_groups
     logs = demand.logs
     for name, number in needed.items():
         if logs[name] < number:
             yield (
-                f"the log{f' of {name}' if len(logs) > 1 else ''} has {logs[name]} of the {number} partitions that its "
-                "tasks need to keep up: one task reads each; add partitions, or the run falls behind"
+                f"the log{f' of {name}' if len(logs) > 1 else ''} has {logs[name]} of the {number} partitions that are "
+                "needed to keep up, because one task reads each partition; add partitions, or the run falls behind"
             )
     if demand.partitions < demand.cores and all(logs[name] >= number for name, number in needed.items()):
         yield (
-            f"{'all logs have' if len(logs) > 1 else 'the log has'} {counted(demand.partitions, 'partition')}: of "
-            f"{demand.cores} cores, as many read at a time; add some"
+            f"{'all logs have' if len(logs) > 1 else 'the log has'} {counted(demand.partitions, 'partition')}, so only "
+            f"as many of the {demand.cores} cores read at the same time; add partitions"
         )
     if groups < demand.cores:
-        yield f"key_groups: {groups} is the limit: of {demand.cores} cores, {tasks} keep state at a time; take more"
+        yield (
+            f"key_groups: with {groups}, only {tasks} of the {demand.cores} cores work on state at the same "
+            "time; set more"
+        )
     if demand.in_groups > tasks * demand.machine.busy:
         yield (
-            f"key groups use {tasks} of {demand.cores} cores: their {demand.in_groups:.3g} s/s are more than these "
-            "do, so the run falls behind; take more key_groups (up to 16 state partitions), or a longer --every"
+            f"key groups use {tasks} of {demand.cores} cores, too few for their {demand.in_groups:.3g} s/s, "
+            "so the run falls behind; set more key_groups (up to 16 state partitions), or a longer --every"
         )
     if sink > 1:
-        yield f"one sink for all: its {sink:.3g} s/s are more than the driver does, so the run falls behind; divide it"
+        yield (
+            f"the sinks need {sink:.3g} s/s, more than the driver can do, so the run falls behind; divide the pipeline"
+        )
 
 
 def _processors(demand: Demand, wishes: Wishes) -> Iterator[Figure]:
@@ -168,13 +174,13 @@ def _processors(demand: Demand, wishes: Wishes) -> Iterator[Figure]:
     )  # fmt: skip
     yield Figure(
         "records a second at saturation", _saturation(demand), "records/s",
-        "the rate at which processor time is cores x busy, of the same keys, in steps of the greatest length",
+        "the rate at which processor time is cores x busy, with the same keys, in steps of the greatest length",
         {"cores": demand.cores, "busy": machine.busy, "greatest length": max(_LONGEST, demand.step)}, ABOUT,
     )  # fmt: skip
 
 
 def _saturation(demand: Demand) -> float:
-    """Return the records a second that saturate the cores, by bisection; 0 if the steps alone do."""
+    """Return the number of records per second that saturates the cores, by bisection; 0 if the steps alone do."""
     load, able, step = demand.load, demand.cores * demand.machine.busy, max(_LONGEST, demand.step)
     least, most = 0.0, able * SECOND / demand.machine.record
     while load.rate and most - least > most / 100:
@@ -200,7 +206,7 @@ def _parallelism(demand: Demand, wishes: Wishes, enough: Mapping[str, int]) -> I
         )  # fmt: skip
     groups = next((group for group in _GROUPS if group >= 2 * cores), _GROUPS[-1])
     yield Figure(
-        "key groups", groups, "key_groups", f"the least of {', '.join(map(str, _GROUPS))} that is 2 x cores or more",
+        "key groups", groups, "key_groups", f"the least of {', '.join(map(str, _GROUPS))} that is at least 2 x cores",
         {"cores": cores, "key_groups now": graph.key_groups}, None,
     )  # fmt: skip
     yield Figure(
@@ -209,7 +215,7 @@ def _parallelism(demand: Demand, wishes: Wishes, enough: Mapping[str, int]) -> I
     )  # fmt: skip
     yield Figure(
         "state partitions", demand.state_tasks, "tasks",
-        "at each level the cores, up to key_groups; on more than 16 the greatest divisor of 5040 up to 16",
+        "at each level, the cores up to key_groups; with more than 16 cores, the greatest divisor of 5040 up to 16",
         {"cores": cores, "key_groups": graph.key_groups, "levels": len(graph.levels)}, None,
     )  # fmt: skip
     hottest = max(
@@ -217,7 +223,7 @@ def _parallelism(demand: Demand, wishes: Wishes, enough: Mapping[str, int]) -> I
     )
     yield Figure(
         "hottest key", hottest * machine.take / SECOND, "cores",
-        "records a second of the key with most x take; one task has them all, so above 1 / headroom it needs salt",
+        "records a second of the busiest key x take; one task processes them all, so above 1 / headroom it needs salt",
         {"records a second": hottest, "take": machine.take / SECOND},
     )  # fmt: skip
 
@@ -259,7 +265,7 @@ def _state(demand: Demand) -> Iterator[Figure]:
     }
     yield Figure(
         "changes", sum(writer.changelog for _, writer in demand.sinks), "rows/s",
-        "rows of the changelogs: inserts + updates (each 2 rows where the mode is retract) + deletes", rows, within,
+        "rows of the changelogs: inserts + updates (each 2 rows if the mode is retract) + deletes", rows, within,
     )  # fmt: skip
     for name, meaning in (("late", "revise a window that has fired"), ("expired", "are in no result")):
         value = sum(getattr(node, name) for node in demand.nodes)
@@ -267,7 +273,7 @@ def _state(demand: Demand) -> Iterator[Figure]:
 
 
 def _demand(graph: m.Graph, load: Load, every: float, logs: Mapping[str, int], cores: int) -> Demand:
-    """Return the demand with the shortest steps that begin at this rate and end before the next step begins."""
+    """Return the demand with the shortest steps that start at this rate and end before the next step is due."""
     *shorter, longest = Trigger(round(every * SECOND)).intervals(load.rate)
     for step in shorter:
         demand = Demand.of(graph, load, step, logs, cores)
@@ -285,7 +291,7 @@ def _memory(demand: Demand, wishes: Wishes) -> Iterator[Figure]:
     )  # fmt: skip
     yield Figure(
         "executor memory", wishes.headroom * demand.executors, "bytes",
-        "headroom x (jvm + workers + worker x cores + row x rows of a step + 2 x state), of all executors together",
+        "headroom x (jvm + workers + worker x cores + row x rows of a step + 2 x state), for all executors together",
         {**both, "workers": machine.workers, "worker": machine.worker, "cores": demand.cores, "state": demand.state},
         ABOUT,
     )  # fmt: skip
@@ -298,7 +304,7 @@ def _latency(demand: Demand) -> Iterator[Figure]:
     yield Figure(
         "step time", took, "s",
         "every x the greatest of processor time / (cores x busy), read and decode / (tasks that read x busy) of all "
-        "sources or one, key groups / (state partitions x busy) and sink; least_step at least",
+        "sources or one, key groups / (state partitions x busy) and sink; but at least least_step",
         {"processor time": demand.processors, "every": step, "cores": demand.cores, "busy": machine.busy,
          "read and decode": read, "tasks that read": tasks,
          "key groups": demand.in_groups, "state partitions": demand.state_tasks, "sink": demand.parts["sink"],
@@ -307,9 +313,10 @@ def _latency(demand: Demand) -> Iterator[Figure]:
     (half, most), inputs = demand.latency, {"delay": delay, "every": step, "step time": took}
     yield Figure(
         "latency, half", delay + half, "s",
-        "delay + skew + every / 2 + step time: from the end of a window to its row, of half of them", inputs, ABOUT,
+        "delay + skew + every / 2 + step time: the median time from the end of a window until its row is written",
+        inputs, ABOUT,
     )  # fmt: skip
-    yield Figure("latency, most", delay + most, "s", "delay + skew + every + step time, of nearly all", inputs, ABOUT)
+    yield Figure("latency, most", delay + most, "s", "delay + skew + every + step time: nearly all rows", inputs, ABOUT)
 
 
 def _network(demand: Demand) -> Iterator[Figure]:
@@ -362,7 +369,7 @@ def _storage(demand: Demand, wishes: Wishes) -> Iterator[Figure]:
 
 @dataclass(frozen=True)
 class Prices:
-    """Prices of a core and a GiB of memory an hour, of a GiB of storage a month, and of a GiB of network."""
+    """Prices per core-hour, per GiB of memory and hour, per GiB of storage and month, and per GiB of network."""
 
     currency: str
     core_hour: float
@@ -372,7 +379,7 @@ class Prices:
 
 
 def cost(found: Capacity, prices: Prices) -> Iterator[Figure]:
-    """Yield the monthly cost (730 hours) of each figure, then the total."""
+    """Yield the monthly cost (730 hours) of cores, memory, storage and network, then the total."""
     memory = (found.value("driver memory") + found.value("executor memory")) / GIB
     stored = sum(found.value(f"{name} storage") for name in ("log", "table", "changelog"))
     stored = (stored + found.value("checkpoint")) / GIB

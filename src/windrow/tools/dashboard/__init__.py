@@ -1,1 +1,1 @@
-"""A page that shows runs: their history, summarized once for all viewers, and their tables."""
+"""Web dashboard of runs: their history, summarized once for all viewers, and their tables."""

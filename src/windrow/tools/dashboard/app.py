@@ -1,9 +1,9 @@
-"""The dashboard over HTTP: a page, a JSON twin of each of its views, and server-sent events of new versions.
+"""The dashboard over HTTP: a page, a JSON endpoint for each of its views, and server-sent events of new versions.
 
-Without a token the page is only for this machine, and only reads: a request must name a loopback host, so that a site
-that resolves its own name to 127.0.0.1 cannot read it (DNS rebinding). With a token each request needs it, in the
-header ``Authorization: Bearer`` or as the session that the form at ``/login`` begins. Redrive of dead letters, the only
-request that writes, needs a token, and is refused to other sites.
+Without a token the page is read-only and only for this machine. A request must then name a loopback host, so that a
+site that resolves its own name to 127.0.0.1 cannot read the page (DNS rebinding). With a token each request needs it,
+in the header ``Authorization: Bearer`` or as the session that the form at ``/login`` begins. Redriving dead letters is
+the only request that writes. It needs a token and is refused if another site sends it.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _HEADERS: Final = {
 
 
 def _from_tables(name: str) -> Callable[..., dict[str, Any]]:
-    """Return a function of `windrow.tools.dashboard.tables`, which is imported when it is first called."""
+    """Return a function that imports `windrow.tools.dashboard.tables` on its first call and calls `name` in it."""
 
     def call(*values: object) -> dict[str, Any]:
         from windrow.tools.dashboard import tables  # noqa: PLC0415 - Arrow only where tables are shown
@@ -81,7 +81,7 @@ _OPEN: Final = ("/login", "/static/")
 
 
 def create_app(runs: Sequence[WatchedRun], token: str | None = None) -> Starlette:
-    """Return the application for runs with different names."""
+    """Return the application for `runs`, whose names must be distinct."""
     pages = _Pages({run.name: Watch(run, _VIEWS) for run in runs}, token)
     app = Starlette(
         routes=[
@@ -113,23 +113,23 @@ class _Pages:
         self._process = secrets.token_hex(4)
 
     def knows(self, request: Request) -> bool:
-        """Return whether a request has the token, or a session that began with it."""
+        """Return True if a request carries the token, or the cookie of a session that began with it."""
         kind, _, given = request.headers.get("authorization", "").partition(" ")
         return (kind.lower() == "bearer" and self.is_token(given.strip())) or _same(
             request.cookies.get(_cookie(request), ""), self.session
         )
 
     def is_token(self, given: str) -> bool:
-        """Return whether a text is the token."""
+        """Return True if a token is set and `given` equals it."""
         return self.token is not None and _same(given, self.token)
 
     async def page(self, request: Request) -> Response:
-        """Return the page."""
+        """Answer with the HTML page."""
         del request
         return FileResponse(STATIC / "index.html", headers={"Cache-Control": "no-cache"})
 
     async def login(self, request: Request) -> Response:
-        """Return the form for the token, or begin a session."""
+        """Answer with the login form, or begin a session if the posted token is right."""
         if request.method == "GET":
             return FileResponse(STATIC / "login.html", headers={"Cache-Control": "no-cache"})
         given = parse_qs((await _body(request)).decode(errors="replace")).get("token", [""])[0]
@@ -138,13 +138,13 @@ class _Pages:
         return self.begin(RedirectResponse("/", 303), request)
 
     def begin(self, response: Response, request: Request) -> Response:
-        """Set the cookie of the session."""
+        """Set the session cookie."""
         is_secure = request.url.scheme == "https"
         response.set_cookie(_cookie(request), self.session, httponly=True, samesite="strict", secure=is_secure)
         return response
 
     async def runs(self, request: Request) -> Response:
-        """Return the runs, and whether dead letters can be redriven from here."""
+        """Return the runs, and whether dead letters can be redriven from this page."""
         del request
         seen = [await run_sync(watch.look) for watch in self._watches.values()]
         return JSONResponse(
@@ -165,11 +165,11 @@ class _Pages:
         )
 
     async def view(self, request: Request) -> Response:
-        """Return the JSON twin of a view; the same bytes for all clients until the history changes."""
+        """Return a view as JSON; all clients get the same bytes until the history changes."""
         watch = self._watch(request)
         name = request.path_params["view"]
         if name not in _VIEWS:
-            return _refusal(404, f"there is no view {name!r}")
+            return _refusal(404, f"unknown view {name!r}")
         query = {key: value for key, value in request.query_params.items() if key != "run"}
         leaving = asyncio.create_task(_wait_until_left(request))
         try:
@@ -184,7 +184,7 @@ class _Pages:
         return Response(body, media_type="application/json", headers=headers)
 
     async def events(self, request: Request) -> Response:
-        """Send the version of a run's views whenever it has changed."""
+        """Send the version of a run's views each time it changes."""
         # without time to end, the stream would be cancelled, and the answer incomplete
         return EventSourceResponse(self._versions(self._watch(request)), ping=15, shutdown_grace_period=_LOOK)
 
@@ -199,9 +199,9 @@ class _Pages:
                 await asyncio.wait_for(self.stopping.wait(), _LOOK)
 
     async def redrive(self, request: Request) -> Response:
-        """Redrive dead letters, or return what their outcomes would be."""
+        """Redrive dead letters, or on a dry run return the outcomes that they would have."""
         if self.token is None:
-            return _refusal(403, "this page only reads: start it with --token to redrive from it")
+            return _refusal(403, "this page is read-only: start it with --token to redrive from it")
         if request.headers.get("content-type", "").partition(";")[0] != "application/json":
             return _refusal(415, "send JSON")
         watch = self._watch(request)
@@ -217,13 +217,13 @@ class _Pages:
         name = request.query_params.get("run") or next(iter(self._watches))
         watch = self._watches.get(name)
         if watch is None:
-            msg = f"there is no run {name!r} here: name one of {', '.join(self._watches)}"
+            msg = f"unknown run {name!r}: choose one of {', '.join(self._watches)}"
             raise InputError(msg)
         return watch
 
 
 class _Guard:
-    """Refuses requests that are not allowed, and adds headers that limit the browser to the needs of the page."""
+    """Refuses requests that are not allowed, and adds headers that restrict the browser to what the page needs."""
 
     def __init__(self, app: ASGIApp, pages: _Pages) -> None:
         self._app = app
@@ -243,13 +243,13 @@ class _Guard:
         await (self._app if response is None else response)(scope, receive, answer)
 
     def _refuse(self, request: Request) -> Response | None:
-        """Return the refusal of a request, None if it is allowed."""
+        """Return the response that refuses a request, or None if the request is allowed."""
         pages = self._pages
         if request.method not in {"GET", "HEAD", "POST"}:
-            return _refusal(405, "only GET, HEAD and POST are answered")
+            return _refusal(405, "only GET, HEAD and POST are supported")
         if pages.token is None:
             if _name(request.headers.get("host", "")) not in LOOPBACK:
-                return _refusal(421, "this page is for this machine alone: ask for 127.0.0.1 or localhost")
+                return _refusal(421, "this page can only be opened on this machine, as 127.0.0.1 or localhost")
         elif not request.url.path.startswith(_OPEN):
             if request.url.path == "/" and pages.is_token(request.query_params.get("token", "")):
                 # remove the token from the address
@@ -265,7 +265,7 @@ class _Guard:
 
 
 def _refuse_foreign(request: Request) -> Response | None:
-    """Return the refusal of a request by a page of another site, None for our own page and other clients."""
+    """Return a refusal if a page of another site made the request, otherwise None."""
     origin, host = request.headers.get("origin"), request.headers.get("host", "")
     site = request.headers.get("sec-fetch-site", "same-origin")
     if (origin is not None and origin.partition("://")[2] != host) or site not in {"same-origin", "none"}:
@@ -274,20 +274,23 @@ def _refuse_foreign(request: Request) -> Response | None:
 
 
 async def _wait_until_left(request: Request) -> None:
-    """Return once the client has left."""
+    """Return once the client has disconnected."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
 
 def _name(host: str) -> str:
-    """Return the name in a Host header, without the port."""
+    """Return the host name in a Host header, without the port."""
     if host.startswith("["):
         return host[1:].partition("]")[0]
     return host.partition(":")[0].lower()
 
 
 def _cookie(request: Request) -> str:
-    """Return the name of the session's cookie: browsers send a host's cookies to all of its ports."""
+    """Return the name of the session cookie, which contains the port.
+
+    Browsers send a host's cookies to all of its ports.
+    """
     return f"windrow_session_{request.url.port or 'default'}"
 
 
@@ -311,21 +314,24 @@ def _refusal(code: int, message: str) -> Response:
 
 
 async def _error(request: Request, exc: Exception) -> Response:
-    """Answer a WindrowError: InputError is the client's fault, others are those of a file or a server."""
+    """Answer a WindrowError with status 400 for an InputError and 503 for any other.
+
+    An InputError is the client's mistake; other errors come from a file or a server.
+    """
     del request
     return _refusal(400 if isinstance(exc, InputError) else 503, str(exc))
 
 
 async def _defect(request: Request, exc: Exception) -> Response:
-    """Answer a defect, so that the page can show it; the server prints it with its traceback."""
+    """Answer an unexpected exception so that the page can show it; the server prints the traceback."""
     del request
-    return _refusal(500, f"this is a defect of windrow: {type(exc).__name__}: {exc}")
+    return _refusal(500, f"internal error of windrow: {type(exc).__name__}: {exc}")
 
 
 def listen(host: str, port: int) -> socket.socket:
     """Return a listening socket; raise InputError if the address cannot be used."""
     if port > _LAST_PORT:
-        msg = f"--listen {host}:{port} cannot be listened on: ports end at {_LAST_PORT}"
+        msg = f"--listen {host}:{port} cannot be listened on: the highest port is {_LAST_PORT}"
         raise InputError(msg)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
@@ -336,20 +342,20 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 class _Server(uvicorn.Server):
-    """Ends open answers when it stops."""
+    """A server that ends open responses when it stops."""
 
     def __init__(self, config: uvicorn.Config, stopping: asyncio.Event) -> None:
         super().__init__(config)
         self._stopping = stopping
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Close the sockets, and wait for the answers."""
+        """End open event streams, close the sockets, and wait for the responses."""
         self._stopping.set()
         await super().shutdown(sockets)
 
 
 def server(app: Starlette) -> uvicorn.Server:
-    """Return a server, whose `run(sockets=...)` answers requests until Ctrl-C or SIGTERM."""
+    """Return a server whose `run(sockets=...)` answers requests until Ctrl-C or SIGTERM."""
     config = uvicorn.Config(
         app, log_level="warning", access_log=False, lifespan="off", ws="none", server_header=False,
         timeout_graceful_shutdown=_STOPPING,
@@ -358,7 +364,7 @@ def server(app: Starlette) -> uvicorn.Server:
 
 
 def address_of(listening: socket.socket) -> str:
-    """Return the URL of a socket on this machine."""
+    """Return the URL at which a listening socket is reached from this machine."""
     host, port = listening.getsockname()[:2]
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - compared, not listened on
     return f"http://{f'[{host}]' if ':' in host else host}:{port}/"

@@ -1,4 +1,4 @@
-"""`windrow dashboard`: a page that shows runs."""
+"""`windrow dashboard`: a web page that shows runs."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 _SHORTEST = 16
 _HELP = {
-    "listen": "Address to listen on; for another one than loopback --token is needed.",
+    "listen": "Address to listen on; --token is required unless it is a loopback address.",
     "checkpoint": "Checkpoint directory of the run, or its URL, for a single PIPELINE.  [default: .windrow/NAME]",
-    "token": "Secret of at least 16 characters that each request needs; with it dead letters can be redriven.",
+    "token": "Secret of at least 16 characters that each request must carry; it also permits redriving dead letters.",
     "open": "Open the page in the browser.",
 }
 
@@ -53,15 +53,15 @@ def command(
     open_: bool,
     as_json: bool,
 ) -> int:
-    """Show runs on a page: whether they run, what holds them back, and what other settings would do.
+    """Show runs on a web page: whether they make progress, what holds them back, and what other settings would do.
 
-    Each PIPELINE is YAML or SQL, or FILE.py[:VARIABLE] for a pipeline written in Python; without one the runs with a
-    checkpoint in .windrow are shown, without what needs their pipelines: settings, graph and tables. The page reads
-    the history beside the checkpoint, on the machine where the run is, and the tables of the sink; the process that
-    runs is asked nothing, and may have ended. Each view is also there as JSON, at /api/VIEW.
+    Each PIPELINE is YAML or SQL, or FILE.py[:VARIABLE] for a pipeline written in Python. Without a PIPELINE the page
+    shows all runs with a checkpoint in .windrow, but not what needs a pipeline: settings, graph and tables. The page
+    reads the history beside the checkpoint, on the machine of the run, and the tables of the sink. It does not contact
+    the running process, which may have ended. Each view is also available as JSON at /api/VIEW.
 
-    Without --token it is for this machine alone, and only reads. With it each request needs the token, which the page
-    asks for. It is sent as it is: put a proxy with TLS before the page, or reach it by ssh -L.
+    Without --token the page is read-only and only for this machine. With it each request needs the token, for which the
+    page asks. The token is sent unencrypted: put a proxy with TLS in front of the page, or use it through ssh -L.
 
     Needs the packages of windrow[dashboard].
     """
@@ -75,7 +75,7 @@ def command(
         if as_json:
             click.echo(json.dumps({"address": address, "runs": names}, ensure_ascii=False))
         else:
-            click.echo(f"{', '.join(names)}: {address} (Ctrl-C ends it)")
+            click.echo(f"{', '.join(names)}: {address} (stop with Ctrl-C)")
         if open_:
             webbrowser.open(address)
         dashboard.server(app).run(sockets=[socket])
@@ -83,7 +83,7 @@ def command(
 
 
 def _dashboard() -> ModuleType:
-    """Return `windrow.tools.dashboard.app`; raise SetupError if the packages that it needs are missing."""
+    """Return the module `windrow.tools.dashboard.app`; raise SetupError if packages that it needs are missing."""
     with needs_extra("dashboard", "the dashboard"):
         from windrow.tools.dashboard import app  # noqa: PLC0415 - an extra, and help needs none of it
     return app
@@ -91,7 +91,7 @@ def _dashboard() -> ModuleType:
 
 @contextmanager
 def dashboard_beside(graph: m.Graph, file: Path, checkpoint: Path) -> Iterator[str]:
-    """Serve the page of a run on a free port of this machine, in a thread, until the block ends; yield its address."""
+    """Serve the dashboard of a run in a thread, on a free port of this machine, until the block ends; yield its URL."""
     from windrow.tools.dashboard.watch import WatchedRun  # noqa: PLC0415 - as above
 
     dashboard = _dashboard()
@@ -108,12 +108,12 @@ def dashboard_beside(graph: m.Graph, file: Path, checkpoint: Path) -> Iterator[s
 
 
 def _check_token(token: str | None, host: str) -> None:
-    """Raise InputError if the token is too short, or missing although others can reach the page."""
+    """Raise InputError if the token is too short, or if it is missing and other machines can reach the page."""
     if token is not None and len(token) < _SHORTEST:
-        msg = f"--token has {len(token)} characters: take at least {_SHORTEST}, such as `openssl rand -hex 16` prints"
+        msg = f"--token has {len(token)} characters: use at least {_SHORTEST}, for example from `openssl rand -hex 16`"
         raise InputError(msg)
     if token is None and not _is_loopback(host):
-        msg = f"--listen {host} is reached by others, who would read records: give a --token, or listen on 127.0.0.1"
+        msg = f"--listen {host} lets other machines read records: give a --token, or listen on 127.0.0.1"
         raise InputError(msg)
 
 
@@ -125,31 +125,29 @@ def _is_loopback(host: str) -> bool:
 
 
 def _runs(pipelines: tuple[str, ...], checkpoint: Folder | None) -> list[WatchedRun]:
-    """Return the runs on the command line; raise InputError if there are none, or two have the same name."""
+    """Return the runs that the command line selects; raise InputError if there are none or two have the same name."""
     from windrow.tools.dashboard.watch import WatchedRun  # noqa: PLC0415 - help needs none of it
 
     if checkpoint is not None and len(pipelines) > 1:
-        msg = f"--checkpoint is that of one run, and {len(pipelines)} pipelines are named: leave it out, or name one"
+        msg = f"--checkpoint is for a single run, but {len(pipelines)} pipelines are given: leave it out, or give one"
         raise InputError(msg)
     if checkpoint is not None and not pipelines:
         return [WatchedRun(Path(str(checkpoint)).name, checkpoint)]
     if not pipelines:
         paths = sorted(Path(".windrow").glob(f"*/{FILES[0]}"))
         if not paths:
-            msg = "no run has left a checkpoint in .windrow here: name the pipeline or its --checkpoint"
+            msg = "there is no checkpoint in .windrow here: give the pipeline or its --checkpoint"
             raise InputError(msg)
         return [WatchedRun(path.parent.name, path.parent) for path in paths]
     runs = []
     for file in pipelines:
         opened = [pipeline.runnable() for pipeline in open_pipelines(file)]
         if checkpoint is not None and len(opened) > 1:
-            msg = (
-                f"--checkpoint is that of one run, and {file} has {len(opened)} pipelines: name one of them with --only"
-            )
+            msg = f"--checkpoint is for a single run, but {file} has {len(opened)} pipelines: choose one with --only"
             raise InputError(msg)
         runs += [WatchedRun(graph.name, checkpoint or default_checkpoint(graph.name), graph, file) for graph in opened]
     name, count = Counter(run.name for run in runs).most_common(1)[0]
     if count > 1:
-        msg = f"two of the pipelines are called {name!r}, so they have one checkpoint: name one of them"
+        msg = f"two of the pipelines are called {name!r}, so they would share a checkpoint: give only one of them"
         raise InputError(msg)
     return runs

@@ -1,7 +1,7 @@
-"""Views of the tables that a run writes: revisions, dead letters and late output; and the redrive of dead letters.
+"""Views of the tables that a run writes (revisions, dead letters, late output), and redriving of dead letters.
 
-They are read in snapshots of the sink's database, which lock nothing; `why` also reads the log. Only `redrive_letters`
-writes.
+Tables are read in snapshots of the sink's database, which take no locks. `why` also reads the log. Only
+`redrive_letters` writes.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _NEWEST: Final = ("log_time", "offset", "partition")
 
 
 def revisions(seen: Seen, query: Query) -> dict[str, Any]:
-    """Return rows that were replaced or retracted, the newest first, with their values before and after."""
+    """Return the rows that were replaced or retracted, newest first, with their values before and after."""
     sinks, name, database, tables = _sink(seen.run, query)
     # delete < insert < update_after < update_before
     rows = _newest(database, tables.changes, ("epoch", "seq"), [Condition("op", ">", "insert")], limit=2 * _ROWS)
@@ -63,7 +63,10 @@ def revisions(seen: Seen, query: Query) -> dict[str, Any]:
 
 
 def _pair_changes(rows: list[dict[str, Any]], key: list[str], values: list[str]) -> list[dict[str, Any]]:
-    """Return the changes of rows, each with the row that it replaced, if retracted; `rows` are newest first."""
+    """Return the changes of rows, each with the values it replaced if the changelog has them.
+
+    `rows` must be newest first.
+    """
     waiting: dict[tuple[Any, ...], dict[str, Any]] = {}
     changes: list[dict[str, Any]] = []
     for row in rows:
@@ -92,7 +95,10 @@ def _pair_changes(rows: list[dict[str, Any]], key: list[str], values: list[str])
 
 
 def dead(seen: Seen, query: Query) -> dict[str, Any]:
-    """Return dead letters by reason, and the newest, filtered by `reason` (a prefix) and `partition`."""
+    """Return the number of dead letters for each reason, and the newest ones that match `reason` and `partition`.
+
+    `reason` is a prefix.
+    """
     sinks, name, database, tables = _sink(seen.run, query)
     where = _of_partition(query)
     reasons = _reasons(database, tables.dead, where)
@@ -111,7 +117,10 @@ def dead(seen: Seen, query: Query) -> dict[str, Any]:
 
 
 def _reasons(database: Database, table: Table, where: list[Condition]) -> Counter[str]:
-    """Count dead letters by the first word of their reason, batch by batch as there can be many."""
+    """Count dead letters by the part of their reason before the first colon.
+
+    They are counted batch by batch, because there can be many.
+    """
     found: Counter[str] = Counter()
     for batch in _batches(database, table, ("offset",), where, columns=("partition", "offset", "reason")):
         words = pc.list_element(pc.split_pattern(batch.column("reason"), ":", max_splits=1), 0)
@@ -121,7 +130,7 @@ def _reasons(database: Database, table: Table, where: list[Condition]) -> Counte
 
 
 def _redrive_command(run: WatchedRun, query: Query) -> dict[str, str | None]:
-    """Return the command that redrives the chosen dead letters, or why they cannot be redriven."""
+    """Return the command that redrives the selected dead letters, or the reason why they cannot be redriven."""
     from windrow.tools.redrive.copies import check_redrivable  # noqa: PLC0415 - the decoder only where it is needed
 
     try:
@@ -138,7 +147,7 @@ def _redrive_command(run: WatchedRun, query: Query) -> dict[str, str | None]:
 
 
 def late(seen: Seen, query: Query) -> dict[str, Any]:
-    """Return the newest expired records: rows of the late output, filtered by `partition`."""
+    """Return the newest rows of the late output (expired records), filtered by `partition`."""
     sinks, name, database, tables = _sink(seen.run, query)
     where = _of_partition(query)
     with database.snapshot() as snapshot:
@@ -150,7 +159,7 @@ def late(seen: Seen, query: Query) -> dict[str, Any]:
 def history_of_key(seen: Seen, query: Query) -> dict[str, Any]:
     """Return the history of a key: its rows, their changes in order, and its expired records.
 
-    The query has a value for each of the `fields`, and may have the `window_start` of a window in ISO 8601.
+    The query has a value ``key.NAME`` for each of the key's `fields`, and optionally the `window_start` in ISO 8601.
     """
     sinks, name, database, tables = _sink(seen.run, query)
     fields = _key_fields(seen.run, name)
@@ -171,8 +180,8 @@ def history_of_key(seen: Seen, query: Query) -> dict[str, Any]:
     late_rows = list(_newest(database, tables.late, ("offset", "partition"), [], limit=_LATE))
     records = [json.loads(row["record"]) for row in late_rows]
     if missing := [field for field in values if any(field not in record for record in records)]:
-        why_not = f"expired records are kept without {', '.join(missing)}, so those of a key are not known here"
-        return view | {"late_why_not": f"{why_not}; Late records has all, and Why? those of a row"}
+        why_not = f"expired records are stored without {', '.join(missing)}, so they cannot be matched to a key"
+        return view | {"late_why_not": f"{why_not}; see all of them in Late records, or those of a row in Why?"}
     expired = [
         row
         for row, record in zip(late_rows, records, strict=True)
@@ -183,7 +192,7 @@ def history_of_key(seen: Seen, query: Query) -> dict[str, Any]:
 
 
 def _is_value(field: pa.Field, found: Any, value: Value) -> bool:  # noqa: ANN401 - JSON
-    """Return whether a value in the JSON of a record equals a value of a column."""
+    """Return True if a value in the JSON of a record equals a value of a column."""
     if found is None:
         return False
     try:
@@ -193,11 +202,11 @@ def _is_value(field: pa.Field, found: Any, value: Value) -> bool:  # noqa: ANN40
 
 
 def why(seen: Seen, query: Query, is_stopped: Callable[[], bool]) -> dict[str, Any]:
-    """Return the explanation of a row, by a replay of the log: it can take as long as reading the log.
+    """Explain a row by a replay of the log, which can take as long as reading the whole log.
 
-    The query names the row as that of `history_of_key` does, and by its `window_end` and `revision` if rows differ
-    only in these; without a value for each of the `fields` nothing is explained. Raise InputError while another row is
-    being explained.
+    The query selects the row as in `history_of_key`, and by `window_end` and `revision` if several rows differ only in
+    these. The explanation is None if the query lacks a value for one of the key's `fields`. Raise InputError while
+    another row is being explained.
     """
     from windrow.tools.why.explain import explain_row  # noqa: PLC0415 - the same
 
@@ -227,22 +236,23 @@ def why(seen: Seen, query: Query, is_stopped: Callable[[], bool]) -> dict[str, A
 
 
 def _key_fields(run: WatchedRun, sink: str) -> list[pa.Field]:
-    """Return the key fields of a sink's rows, or of their places; none if they have no key."""
+    """Return the key fields of a sink's rows, or of their places; empty if they have no key."""
     rows = sink_specs(_pipeline(run))[sink].rows
     return key_fields(rows.key) if rows.has_panes else row_key(rows)
 
 
 def redrive_letters(run: WatchedRun, asked: Mapping[str, Any]) -> dict[str, Any]:
-    """Redrive the dead letters of a `reason` and `partition`, or `all`; with `dry_run` only return their outcomes.
+    """Redrive the dead letters that `asked` selects by `reason` and `partition`, or `all`.
 
-    Raise InputError if nothing is chosen, and the errors of `windrow.tools.redrive.copies.redrive`.
+    Unless `dry_run` is false, only return the outcomes that they would have. Raise InputError if nothing is selected;
+    errors of `windrow.tools.redrive.copies.redrive` propagate.
     """
     from windrow.tools.redrive.copies import Choice, redrive  # noqa: PLC0415 - the same
 
     reason, partition = asked.get("reason") or "", asked.get("partition")
     is_partition = partition is None or (type(partition) is int and 0 <= partition < m.MAX_PARTITIONS)
     if not isinstance(reason, str) or not is_partition:
-        msg = "reason is a text, and partition the number of one"
+        msg = "reason must be a text, and partition the number of a partition"
         raise InputError(msg)
     if not reason and partition is None and asked.get("all") is not True:
         msg = "choose a reason or a partition, or all"
@@ -260,17 +270,17 @@ def redrive_letters(run: WatchedRun, asked: Mapping[str, Any]) -> dict[str, Any]
 
 def _pipeline(run: WatchedRun) -> m.Graph:
     if run.pipeline is None:
-        msg = f"the pipeline of {run.name} is not known, so its tables are not: name its file on the command line"
+        msg = f"the pipeline of {run.name} is unknown, and so are its tables: give its file on the command line"
         raise InputError(msg)
     return run.pipeline
 
 
 def _sink(run: WatchedRun, query: Query) -> tuple[list[str], str, Database, Layout]:
-    """Return the names of all sinks, and the name, database and tables of the sink in the query."""
+    """Return the names of all sinks, and the name, database and tables of the sink that the query selects."""
     specs = sink_specs(_pipeline(run))
     name = query.get("sink") or next(iter(specs))
     if name not in specs:
-        named = f"name one of {', '.join(specs)}" if any(specs) else "it has one sink, so leave this out"
+        named = f"choose one of {', '.join(specs)}" if any(specs) else "it has a single sink, so leave this out"
         msg = f"the pipeline has no sink {name!r}: {named}"
         raise InputError(msg)
     spec = specs[name]
@@ -289,7 +299,7 @@ def _newest(
     limit: int | None,
     reason: str = "",
 ) -> Generator[dict[str, Any]]:
-    """Yield rows as JSON values in descending order; with `reason` those whose reason begins with it."""
+    """Yield rows as JSON values in descending order, only those whose reason begins with `reason` if it is given."""
     for batch in _batches(database, table, order, where, limit=limit):
         chosen = batch.filter(pc.starts_with(batch.column("reason"), reason)) if reason else batch
         for row in plain_rows(chosen):
@@ -305,7 +315,7 @@ def _batches(
     limit: int | None = None,
     columns: tuple[str, ...] = (),
 ) -> Generator[pa.Table]:
-    """Yield rows of a snapshot in descending order, as they are read; with all columns or `columns`."""
+    """Yield batches of rows from a snapshot in descending order, with all columns or only `columns`."""
     with database.snapshot() as snapshot:
         shown = present(snapshot, database, table)
         by = [name for name in order if name in shown.columns]

@@ -1,7 +1,7 @@
-"""Views of a run as plain JSON, from its history alone: pure functions of `Seen`.
+"""Views of a run as plain JSON, computed from its history alone: pure functions of `Seen`.
 
-Times are microseconds since the epoch in UTC and durations seconds, unless a name says otherwise. The data of all
-charts and tables is computed here: the page only draws it.
+Times are microseconds since the epoch in UTC and durations are seconds, unless a name says otherwise. The data of all
+charts and tables is computed here, and the page only draws it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _QUANTILES: Final = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999}
 
 
 def overview(seen: Seen, query: Query) -> dict[str, Any]:
-    """Return whether the run is stuck, late or incomplete, with the figures."""
+    """Return whether the run is stuck, behind or incomplete, with the figures."""
     status, total = seen.status, seen.total
     plain = status.plain()
     plain.pop("partitions")
@@ -62,7 +62,7 @@ def overview(seen: Seen, query: Query) -> dict[str, Any]:
 
 
 def _answer(question: str, level: str, headline: str, *reasons: str, summary: str | None = None) -> dict[str, Any]:
-    """Return an answer: `level` is good, warn, bad or done, `summary` the headline without numbers."""
+    """Return an answer to show; `level` is good, warn, bad or done, and `summary` is the headline without numbers."""
     answer = {"question": question, "level": level, "headline": headline, "summary": summary or headline}
     return answer | {"reasons": list(reasons)}
 
@@ -80,15 +80,15 @@ def _stuck(seen: Seen) -> dict[str, Any]:
         reasons.append(f"The last fault was {ago} ago: {first_line(record.fault)}")
     still = _standing(seen)
     if level == "good" and still is not None and still * _MICROS >= default_limit("watermark-stuck", "span"):
-        level, headline = "warn", "Running, but the low watermark stands still"
-        reasons.append(f"It has not moved for {short_duration(still)} although records come; see Watermark.")
+        level, headline = "warn", "Running, but the low watermark does not advance"
+        reasons.append(f"It has not moved for {short_duration(still)} although records arrive; see Watermark.")
     if last is not None:
-        reasons.append(f"Epoch {last.epoch:,} is the last that was committed.")
+        reasons.append(f"The last committed epoch is {last.epoch:,}.")
     return _answer(question, level, headline, *reasons)
 
 
 def _standing(seen: Seen) -> float | None:
-    """Return the seconds for which the low watermark has not moved although records came."""
+    """Return the seconds for which the low watermark has not moved although records arrived, or None."""
     status, since = seen.status, standing_since(seen.recent)
     if since is None or status.recent is None or status.recent.only_offsets or not status.recent.events:
         return None
@@ -101,8 +101,8 @@ def _late(status: RunStatus) -> dict[str, Any]:
     if lag is None:
         return _answer(question, "done", "The lag is not known")
     if not lag.behind:
-        over = ("done", "All records were read that the log had", "Nothing reads newer ones now.")
-        return _answer(question, *(over if status.state in OVER else ("good", "All records of the log are read")))
+        over = ("done", "All records that the log had were read", "No run is reading newer records.")
+        return _answer(question, *(over if status.state in OVER else ("good", "All records of the log have been read")))
     headline = f"{counted(lag.behind, 'record')} behind"
     if lag.longest:
         headline += f", {short_duration(lag.longest)}"
@@ -111,17 +111,17 @@ def _late(status: RunStatus) -> dict[str, Any]:
 
 
 def _behind(status: RunStatus, lag: Lag) -> tuple[str, str, str]:
-    """Return the level, the reason and the summary of a lag above 0."""
+    """Return the level, the reason and the summary for a lag above 0."""
     trend = status.lag_trend
     if status.state in OVER or status.state == "stalled":
-        return "done" if status.state == "ended" else "bad", "Nothing reads them now.", "behind"
+        return "done" if status.state == "ended" else "bad", "No run is reading them.", "behind"
     if status.is_up_to_date and status.until_clear is not None:
-        return "good", f"As many are read in {short_duration(status.until_clear)}.", "up to date"
+        return "good", f"That many are read in {short_duration(status.until_clear)}.", "up to date"
     if trend is not None and trend >= 1:
         level = "bad" if (lag.longest or 0.0) * _MICROS > default_limit("lag", "time") else "warn"
         return level, f"The lag grows by {trend:,.0f} records/s: the results come later.", "falling behind"
     if status.until_clear is not None and trend is not None:
-        clear = f"none is left in {short_duration(status.until_clear)} at this rate."
+        clear = f"at this rate it is 0 in {short_duration(status.until_clear)}."
         return "warn", f"The lag shrinks by {-trend:,.0f} records/s; {clear}", "catching up"
     return "good", "The lag neither grows nor shrinks.", "behind"
 
@@ -129,7 +129,7 @@ def _behind(status: RunStatus, lag: Lag) -> tuple[str, str, str]:
 def _right(seen: Seen) -> dict[str, Any]:
     question, last, counts = "Are the numbers right?", seen.status.last, seen.counts
     if last is None or counts is None or last.only_offsets:
-        return _answer(question, "done", "Not known yet" if last is None else "A realtime run counts offsets alone")
+        return _answer(question, "done", "Not known yet" if last is None else "A realtime run counts only offsets")
     events, expired, dead = counts["events"], counts["expired"], counts["dead"] + counts["rejected"]
     missing, revisions = expired + dead, counts["revisions"]
     revised = f"{counted(revisions, 'row')} revised by late records." if revisions else "No row was revised."
@@ -145,7 +145,7 @@ def _right(seen: Seen) -> dict[str, Any]:
 
 
 def _holders(status: RunStatus) -> list[dict[str, Any]]:
-    """Return the partitions that hold the low watermark of an active run back."""
+    """Return the partitions that hold back the low watermark of an active run."""
     if status.state in OVER:
         return []
     return [
@@ -156,7 +156,7 @@ def _holders(status: RunStatus) -> list[dict[str, Any]]:
 
 
 def _known_counts(seen: Seen) -> dict[str, int | None] | None:
-    """Return the counts of all steps; a run that only counts offsets has no other counts."""
+    """Return the counts of all steps, with None for counts that a run that counts only offsets does not have."""
     counts, last = seen.counts, seen.status.last
     if counts is None or last is None or not last.only_offsets:
         return None if counts is None else dict(counts)
@@ -170,7 +170,7 @@ def _quantiles(histogram: Histogram) -> dict[str, float]:
 
 
 def _over_time(series: Sequence[StepReport]) -> dict[str, list[Any]]:
-    """Return columns with a row for each sum of steps, and where the lines break."""
+    """Return columns for charts, with an entry for each sum of steps, and the points where lines break."""
     known = [step for step in series if step.committed is not None]
 
     def counts(*names: str) -> dict[str, list[Any]]:
@@ -195,7 +195,7 @@ def _rate(count: float, step: StepReport) -> float | None:
 
 
 def _times(series: Sequence[StepReport]) -> dict[str, list[int]]:
-    """Return the times of commits, and the numbers of the steps before which no run ran for a while."""
+    """Return the commit times, and the indexes of steps that follow a period in which nothing ran."""
     times = [(step.committed or 0, (step.committed or 0) - round(step.seconds * _MICROS)) for step in series]
     return {
         "time": [committed for committed, _ in times],
@@ -204,7 +204,7 @@ def _times(series: Sequence[StepReport]) -> dict[str, list[int]]:
 
 
 def watermark(seen: Seen, query: Query) -> dict[str, Any]:
-    """Return the low watermark, and each partition with its watermark, idle mark and lag."""
+    """Return the low watermark, and the watermark, idleness and lag of each partition."""
     del query
     status, last = seen.status, seen.status.last
     low = None if last is None else last.low_watermark
@@ -235,12 +235,12 @@ def watermark(seen: Seen, query: Query) -> dict[str, Any]:
 
 
 def _ahead(time: int | None, other: int | None) -> float | None:
-    """Return the seconds from another time to a time."""
+    """Return how many seconds `time` is after `other`, or None if either is unknown."""
     return None if time is None or other is None else (time - other) / _MICROS
 
 
 def event_time(seen: Seen, query: Query) -> dict[str, Any]:
-    """Return the watermarks of partitions and the low watermark over processing time, and the rows of the steps."""
+    """Return partition watermarks and the low watermark over processing time, and the rows written by each step."""
     series = [step for step in seen.over(_span(query)) if step.committed is not None]
     names, left_out = _lines(seen.status)
     return {
@@ -262,10 +262,10 @@ def event_time(seen: Seen, query: Query) -> dict[str, Any]:
 
 
 def _samples(series: Sequence[StepReport]) -> dict[str, Any]:
-    """Return a uniform sample of the records by arrival and event time, and the low watermark over the arrival.
+    """Return a uniform sample of records with their arrival and event time, and the low watermark at each arrival time.
 
-    Arrival is the log timestamp, or the commit of the step if the log has none. `ahead_seconds` is how far a record
-    was ahead of the low watermark when its step began.
+    The arrival of a record is its log timestamp, or the commit time of its step if the log has no timestamps.
+    `ahead_seconds` is how far a record was ahead of the low watermark when its step began.
     """
     before = [None, *(step.low_watermark for step in series)]
     rows = [(step, low, sample) for step, low in zip(series, before, strict=False) for sample in step.samples]
@@ -295,16 +295,19 @@ def _samples(series: Sequence[StepReport]) -> dict[str, Any]:
 
 
 def _lines(status: RunStatus) -> tuple[list[PartitionName], int]:
-    """Return the partitions with a line of their own, those with the most lag, and the number of the others."""
+    """Return the partitions that get their own line in a chart, and the number of remaining partitions.
+
+    Partitions that hold back the low watermark come first, then those with the most lag.
+    """
     first = sorted(status.partitions, key=lambda partition: (partition.held is None, -(partition.lag or 0)))[:_LINES]
     names = [partition.partition for partition in status.partitions if partition in first]
     return names, len(status.partitions) - len(names)
 
 
 def lateness(seen: Seen, query: Query) -> dict[str, Any]:
-    """Return how far records were behind the clock of their partition, and the effect of other settings.
+    """Return how far records were behind the clock of their partition, and what other settings would change.
 
-    `delay` and `lateness` of the query are durations such as 10m; the defaults are the pipeline's own.
+    `delay` and `lateness` in the query are durations such as 10m and default to the pipeline's own.
     """
     counts = Histogram() if seen.total is None else Histogram.sum(seen.total.lateness.values())
     return {
@@ -332,9 +335,9 @@ def _what_if(seen: Seen, query: Query) -> dict[str, Any]:
             msg = f"{name}={query[name]} is longer than a hundred years (36500d)"
             raise InputError(msg)
     if run.pipeline is None or seen.total is None:
-        return {"what_if": None, "why_not": "name the pipeline's file on the command line to try other settings"}
+        return {"what_if": None, "why_not": "give the pipeline's file on the command line to try other settings"}
     if not seen.total.lateness:
-        return {"what_if": None, "why_not": "no lateness of records is recorded yet"}
+        return {"what_if": None, "why_not": "the lateness of records has not been recorded yet"}
     try:
         disorder = read_recorded(run.pipeline, [seen.total])
         now, then = what_if(run.pipeline, disorder), what_if(run.pipeline, disorder, **chosen)
@@ -363,7 +366,10 @@ def _what_if(seen: Seen, query: Query) -> dict[str, Any]:
 
 
 def throughput(seen: Seen, query: Query) -> dict[str, Any]:
-    """Return events a second and lag over time, by partition; partitions without a line of their own are summed up."""
+    """Return events per second and lag over time for each partition.
+
+    Partitions without their own line are summed.
+    """
     series = [step for step in seen.over(_span(query)) if step.committed is not None]
     names, left_out = _lines(seen.status)
 
@@ -383,16 +389,16 @@ def throughput(seen: Seen, query: Query) -> dict[str, Any]:
 
 
 def windows(seen: Seen, query: Query) -> dict[str, Any]:
-    """Return the windows of each node by key group: open now, and fired and closed in the span."""
+    """Return the number of windows of each node and key group: open now, and fired and closed within the span."""
     series = seen.over(_span(query))
     found: dict[str, WindowCounts] | None = WINDOWS.sum([step.windows for step in series])
     why_not = None
     if seen.total is None:
         why_not = "no step has been committed yet"
     elif seen.total.only_offsets:
-        why_not = "a realtime run reports offsets alone"
+        why_not = "a realtime run reports only offsets"
     elif found is None:
-        why_not = "an older version of windrow has reported these steps, without windows by key group"
+        why_not = "an older version of windrow reported these steps without the windows of each key group"
     elif not found:
         why_not = "the pipeline has no windows"
     return {
@@ -409,7 +415,7 @@ def _windows_of_node(known: m.Graph | None, name: str, counts: WindowCounts) -> 
         view["kind"] = type(node.window).__name__.lower()
         match node.window:
             case m.Session():
-                view["note"] = "each session is a window of one key; one that grows after it fired fires again"
+                view["note"] = "each session is a window of one key; if it grows after it has fired, it fires again"
             case m.Global():
                 view["note"] = "the global window stays open; early panes are inserts and revisions"
             case _:
@@ -423,7 +429,7 @@ def _windows_of_node(known: m.Graph | None, name: str, counts: WindowCounts) -> 
 
 
 def steps(seen: Seen, query: Query) -> dict[str, Any]:
-    """Return the last steps, with the seconds of their parts."""
+    """Return the last steps with the seconds that each part took."""
     del query
     return {
         "steps": [
@@ -448,7 +454,7 @@ def graph(seen: Seen, query: Query) -> dict[str, Any]:
     del query
     known = seen.run.pipeline
     if known is None:
-        why_not = "name the pipeline's file on the command line to see its graph"
+        why_not = "give the pipeline's file on the command line to see its graph"
         return {"nodes": [], "edges": [], "work": [], "why_not": why_not}
     shown = mask_secrets(known)
     # in a short form the keyed node and the sink have no name
@@ -495,7 +501,7 @@ def _work(node: m.Node) -> str:
 
 
 def _shares(step: StepReport | None) -> dict[str, float]:
-    """Return the shares of the time of tasks and the sink, by work."""
+    """Return the fraction of the tasks' and the sink's time that each kind of work took."""
     if step is None:
         return {}
     spent = {
@@ -508,7 +514,7 @@ def _shares(step: StepReport | None) -> dict[str, float]:
 
 
 def _facts(seen: Seen, shown: m.Graph, node: m.Node) -> list[dict[str, Any]]:
-    """Return figures of a node by name; `unit` is their format."""
+    """Return the figures of a node, each with its name, value and format (`unit`)."""
     status, last = seen.status, seen.status.last
     if last is None:
         return []
@@ -538,16 +544,16 @@ def _facts(seen: Seen, shown: m.Graph, node: m.Node) -> list[dict[str, Any]]:
 
 
 def _span(query: Query) -> float | None:
-    """Return the span of a view in seconds, None for all; raise InputError for an unknown span."""
+    """Return the time span of a view in seconds, or None for all; raise InputError for an unknown span."""
     span = query.get("span", "all")
     if span not in _SPANS:
-        msg = f"span={span!r} is unknown; take one of {', '.join(_SPANS)}"
+        msg = f"unknown span={span!r}; choose one of {', '.join(_SPANS)}"
         raise InputError(msg)
     return _SPANS[span]
 
 
 def _percent(share: float) -> str:
-    """Format a share, rounded down, so that 100 % means all."""
+    """Format a fraction as a percentage, rounded down so that 100 % means all."""
     return f"{int(share * 100_000) / 1000:g} %"
 
 

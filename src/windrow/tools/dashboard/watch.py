@@ -1,7 +1,7 @@
-"""The history of a run as it grows, read beside its checkpoint, and the views of it.
+"""The growing history of a run, read beside its checkpoint, and the cached views of it.
 
-The process that runs is not queried. The file is read at most once a second, and only while somebody looks; each view
-is computed once for each change of the history, for all who ask for it.
+The running process is not queried. The history file is read at most once a second, and only while someone is viewing
+it. Each view is computed once for each change of the history and shared by all clients.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _never() -> bool:
 
 @dataclass(frozen=True)
 class WatchedRun:
-    """A run by its name, its checkpoint, and its pipeline if that is known; `file` is its name on the command line."""
+    """A run to watch: its name, its checkpoint, and its pipeline if known; `file` is its name on the command line."""
 
     name: str
     checkpoint: Folder
@@ -63,17 +63,17 @@ class WatchedRun:
 
 
 def first_commit(steps: Iterable[StepReport]) -> int | None:
-    """Return when the first of some steps was committed, in microseconds; None if unknown."""
+    """Return the first known commit time of `steps` in microseconds, or None if there is none."""
     return next((step.committed for step in steps if step.committed is not None), None)
 
 
 @dataclass(frozen=True)
 class Seen:
-    """A run as it was last read: its status, the newest steps as they are, and all as at most `2 * POINTS` sums.
+    """A run as it was last read: its status, its newest steps, and all steps as at most `2 * POINTS` sums.
 
-    `alerts` are the active ones of the history and the newest others. `absent` is the reason if there is no history.
-    `now` is the wall clock in microseconds. `older` are the records of all processes if only a part of the history was
-    read, else empty.
+    `alerts` are the active alerts of the history, then the newest resolved ones. `absent` is the reason why there is no
+    history, or None. `now` is the wall clock in microseconds. `older` are the records of all processes if only part of
+    the history was read, else it is empty.
     """
 
     run: WatchedRun
@@ -88,17 +88,17 @@ class Seen:
 
     @property
     def first(self) -> int | None:
-        """When the first step that was read was committed (microseconds)."""
+        """Commit time of the first step that was read (microseconds)."""
         return first_commit(self.series)
 
     @property
     def partial(self) -> dict[str, Any] | None:
-        """The times from which sums and counts are known, if only a part of the history was read, else None."""
+        """Times from which sums and counts are known if only part of the history was read, else None."""
         return {"since": self.first, "counts_since": self.counts_since} if self.older else None
 
     @cached_property
     def counts(self) -> Mapping[str, int] | None:
-        """The counts of all steps by name; None if there was none."""
+        """Counts of all steps by name, or None if there are no steps."""
         if self.total is None:
             return None
         known = [record.totals for record in self.older if record.totals is not None]
@@ -109,18 +109,18 @@ class Seen:
 
     @property
     def counts_since(self) -> int | None:
-        """When the first step that is counted was committed, or its process began."""
+        """Time from which `counts` are known: the first step's commit, or the start of the first process."""
         counts, total = self.counts, self.total
         is_all = counts is not None and total is not None and counts["events"] > total.events
         return self.older[0].began if is_all else self.first
 
     @cached_property
     def total(self) -> StepReport | None:
-        """The sum of all steps; None if there was none."""
+        """The sum of all steps, or None if there are none."""
         return reduce(add, self.series) if self.series else None
 
     def over(self, seconds: float | None) -> list[StepReport]:
-        """Return the steps of the last seconds before the newest step, or all, as at most `2 * POINTS` sums."""
+        """Return the steps of the last `seconds` before the newest step, or all steps, as at most `2 * POINTS` sums."""
         if seconds is None or not self.recent or self.recent[-1].committed is None:
             return list(self.series)
         since = self.recent[-1].committed - seconds * 1_000_000
@@ -134,7 +134,7 @@ class Seen:
 
 
 class Series:
-    """At most `2 * POINTS` sums, each of the same number of consecutive steps."""
+    """At most `2 * POINTS` sums, each over the same number of consecutive steps."""
 
     def __init__(self) -> None:
         self.sums: list[StepReport] = []
@@ -156,7 +156,7 @@ class Series:
 
 @dataclass
 class _Known:
-    """The reports of a file so far, and the place of the newest."""
+    """The reports read from a history file so far, and the position of the newest."""
 
     place: tuple[int, int, int | None] | None = None
     recent: deque[StepReport] = field(default_factory=lambda: deque(maxlen=_RECENT))
@@ -166,7 +166,7 @@ class _Known:
 
 @dataclass(frozen=True)
 class LongView:
-    """A view that can take long; the last argument of `make` returns true once nobody waits for it."""
+    """A view that can take long to compute; the last argument of `make` returns True once no client waits for it."""
 
     make: Callable[[Seen, Query, Callable[[], bool]], dict[str, Any]]
 
@@ -177,14 +177,17 @@ View = Callable[[Seen, Query], dict[str, Any]] | LongView
 
 @dataclass
 class _Answer:
-    """An answer, finished or not; for each client that waits, a function that returns true once it has left."""
+    """A finished or pending answer.
+
+    `waiting` has a function for each waiting client, which returns True once the client has disconnected.
+    """
 
     made: Future[bytes] = field(default_factory=Future)
     waiting: list[Callable[[], bool]] = field(default_factory=list)
 
 
 class Watch:
-    """Reads a run, and answers its `views` as JSON; safe to be called by several threads."""
+    """Reads a run and answers its `views` as JSON; thread-safe."""
 
     def __init__(self, run: WatchedRun, views: Mapping[str, View], clock: Callable[[], int] = now_micros) -> None:
         self.run = run
@@ -195,11 +198,11 @@ class Watch:
         self._looked = -_PAUSE
         self._known = _Known()
         self._mark: object = None
-        self._seen = Seen(run, 0, clock(), RunStatus.of(None, [], clock()), absent="it was not read yet")
+        self._seen = Seen(run, 0, clock(), RunStatus.of(None, [], clock()), absent="it has not been read yet")
         self._answers: dict[_Question, _Answer] = {}
 
     def look(self) -> Seen:
-        """Return the run as it is now; read the file if a second has passed since the last time."""
+        """Return the current state of the run, after reading the file if it was last read more than a second ago."""
         with self._lock:
             if time.monotonic() - self._looked >= _PAUSE:
                 self._read()
@@ -207,10 +210,10 @@ class Watch:
             return self._seen
 
     def answer(self, view: str, query: Query, is_left: Callable[[], bool] = _never) -> tuple[int, bytes]:
-        """Return a view as JSON, with its version; raise KeyError if there is no such view, and the view's errors.
+        """Return the version of a view and the view as JSON.
 
-        Raise StoppedError soon after `is_left` returns true; a long view is stopped once all clients that wait for it
-        have left.
+        Raise KeyError if there is no such view, and StoppedError soon after `is_left` returns True. Errors of the view
+        propagate. A long view is stopped once all clients that wait for it have disconnected.
         """
         make = self._views[view]
         seen = self.look()
@@ -232,8 +235,6 @@ class Watch:
         return seen.version, answer.made.result()
 
     def _make(self, make: View, seen: Seen, query: Query, question: _Question, answer: _Answer) -> None:
-        """Compute an answer."""
-
         def is_stopped() -> bool:
             with self._lock:
                 is_stopped = all(is_left() for is_left in answer.waiting)
@@ -287,6 +288,6 @@ class Watch:
 
 
 def _alerts(path: Path) -> tuple[Mapping[str, Any], ...]:
-    """Return the active alerts of a history, then the newest others, newest first."""
+    """Return the active alerts of a history, then the resolved ones, each newest first."""
     found = [alert.plain() for alert in reversed(last_alerts(path))]
     return tuple(sorted(found, key=lambda alert: alert["resolved"] is not None)[:_SHOWN])

@@ -1,7 +1,8 @@
-"""Review of a pipeline, its run, checkpoint, tables and log, by rules.
+"""Rule-based review of a pipeline, its run, checkpoint, tables and log.
 
-A rule is a function from the facts to its findings; `RULES` holds them in the order in which they are reported. The
-first line of its docstring is its title and its question, the next paragraph says which findings are serious or advice.
+A rule is a function that takes the gathered facts and yields findings. `RULES` holds the rules in the order in which
+they are reported. The first line of a rule's docstring is its title and the question it answers. The next paragraph
+says which findings are serious and which are advice.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ __all__ = ["RULES", "Examined", "Finding", "Rule", "review"]
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule by its function."""
+    """A rule, defined by its function and that function's docstring."""
 
     check: Callable[[Examined], Iterable[Finding]]
 
     @property
     def name(self) -> str:
-        """The name of the rule: that of its function, in kebab case."""
+        """The name of the rule: the name of its function in kebab case."""
         return self.check.__name__.replace("_", "-")
 
     @property
@@ -40,7 +41,7 @@ class Rule:
         return " ".join(self._doc[0].partition(": ")[2].split()).rstrip(".")
 
     def when(self, severity: Literal["Serious", "Advice"]) -> str:
-        """Return when its findings have this severity; empty if they never do."""
+        """Return the condition for findings of this severity, or an empty text if the rule has none."""
         match = re.search(rf"{severity}: (.+?)(?= Advice: |$)", " ".join(self._doc[1].split()))
         return "" if match is None else match[1].rstrip(".")
 
@@ -62,5 +63,5 @@ RULES: Final = tuple(map(Rule, (*_RESULTS, *_STATE, *_RUNNING)))
 
 
 def review(examined: Examined) -> list[Finding]:
-    """Return the findings of the rules, in their order."""
+    """Return the findings of all rules, in the order of `RULES`."""
     return [replace(finding, rule=rule.name, title=rule.title) for rule in RULES for finding in rule.check(examined)]

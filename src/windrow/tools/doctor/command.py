@@ -1,4 +1,4 @@
-"""`windrow doctor`: a review of a pipeline, its run, checkpoint, tables and log by rules."""
+"""`windrow doctor`: a rule-based review of a pipeline, its run, checkpoint, tables and log."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 _HELP = {
     "checkpoint": "Checkpoint directory of the run, or its URL.  [default: .windrow/NAME]",
-    "no_restore": "Leave out the trial restore of a copy of the checkpoint, for which Spark is started.",
+    "no_restore": "Skip the trial restore of a copy of the checkpoint, which starts Spark.",
 }
 _WIDEST, _NARROWEST = 120, 40
-_HEADS: Final = {"serious": "serious", "advice": "advice", "fine": "fine", "unknown": "not looked at"}
+_HEADS: Final = {"serious": "serious", "advice": "advice", "fine": "fine", "unknown": "not checked"}
 
 
 @click.command("doctor")
@@ -36,11 +36,11 @@ _HEADS: Final = {"serious": "serious", "advice": "advice", "fine": "fine", "unkn
 @click.option("--no-restore", is_flag=True, help=_HELP["no_restore"])
 @json_option
 def command(*, pipeline: str, checkpoint: Folder | None, no_restore: bool, as_json: bool) -> int:
-    """Review a pipeline, its run, checkpoint, tables and log, with findings that are serious, advice or fine.
+    """Review a pipeline, its run, checkpoint, tables and log, and report findings as serious, advice or fine.
 
     PIPELINE is YAML or SQL, or FILE.py[:VARIABLE] for a pipeline written in Python. Each finding says what was found,
-    why it matters and what to do. Rules that could not look (no run yet, a broker that cannot be reached) have neither
-    passed nor failed, and are listed at the end. Nothing is changed, and the pipeline can run meanwhile.
+    why it matters and what to do. Rules that could not be checked (no run yet, a broker that cannot be reached) have
+    neither passed nor failed and are listed at the end. Nothing is changed, and the pipeline can keep running.
 
     The exit code is 1 if a finding is serious.
     """
@@ -53,7 +53,7 @@ def command(*, pipeline: str, checkpoint: Folder | None, no_restore: bool, as_js
 
     def before_restore(_: object) -> None:
         if not as_json:
-            echo_error("restoring a copy of the checkpoint, for which Spark is started (--no-restore leaves it out)")
+            echo_error("restoring a copy of the checkpoint, which starts Spark (--no-restore skips this)")
 
     commands = command_lines(pipeline, checkpoint or "")
     examined = examine(commands, valid, folder, restore=None if no_restore else before_restore)
@@ -113,7 +113,10 @@ def _lines(opened: OpenedPipeline, examined: Examined, findings: Sequence[Findin
 
 
 def _finding_lines(finding: Finding, place: Place | None, width: int) -> Iterator[str]:
-    """Write a finding with its reason and its remedies; a command stays on one line, so that it can be copied."""
+    """Yield the lines of a finding, its reason and its remedies.
+
+    Commands stay on one line, so that they can be copied.
+    """
     yield from _wrap(f"{finding.title}{f' ({place})' if place else ''}: {finding.found}", "  ", "    ", width)
     yield from _wrap(f"why: {finding.why}", "    ", "         ", width)
     for number, text in enumerate(finding.to_do):

@@ -1,7 +1,7 @@
-"""Connection checks: the logs, registries, tables, checkpoint, Java and Spark that a run of a pipeline needs.
+"""Connection checks: the logs, registries, tables, checkpoint, Java and Spark that a pipeline needs in order to run.
 
-Nothing is created, written or locked, and Spark is not started. A finding is `serious` if a run would fail, `advice` if
-a run would start with results that are hardly intended.
+Nothing is created, written or locked, and Spark is not started. A finding is `serious` if a run would fail, and
+`advice` if a run would start but its results are unlikely to be the intended ones.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ _PORTS: Final = {"http": 80, "https": 443}
 
 
 def connect(graph: m.Graph, checkpoint: Folder, host: HostName, spark: SparkOptions) -> Iterator[Finding]:
-    """Yield the findings in the order in which a run needs its connections; the `title` names the connection.
+    """Yield findings in the order in which a run opens its connections; the `title` names the connection.
 
-    A run on the host memory or batch has no checkpoint, and on the memory host it needs neither Java nor Spark.
+    A run on the memory or batch host has no checkpoint. On the memory host it needs neither Java nor Spark.
     """
     for node in graph.sources:
         title = "source" if graph.is_short else f"source {node.name}"
@@ -66,7 +66,7 @@ def connect(graph: m.Graph, checkpoint: Folder, host: HostName, spark: SparkOpti
 
 
 def _about(title: str, look: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
-    """Yield findings with the title, unless they have their own; an error of windrow is a serious finding."""
+    """Yield findings, with `title` where they have none; turn a WindrowError or OSError into a serious finding."""
     try:
         for finding in look():
             yield replace(finding, title=finding.title or title)
@@ -90,7 +90,7 @@ def _source(graph: m.Graph, node: m.SourceNode) -> Iterator[Finding]:
         return
     size = f"{counted(facts.partitions, 'partition')}"
     if facts.records is None:
-        yield fine(f"{place}: {size}; its records were not counted, as there are many")
+        yield fine(f"{place}: {size}; its records were not counted, because there are many")
     elif not facts.records:
         yield advice(f"{place}: {size} without records", "a run has nothing to read yet")
     else:
@@ -98,7 +98,7 @@ def _source(graph: m.Graph, node: m.SourceNode) -> Iterator[Finding]:
 
 
 def _newest(node: m.SourceNode, what: str) -> Iterator[Finding]:
-    """Read the newest record of each partition, which shows that records may be read, and decode it."""
+    """Read and decode the newest record of each partition, which shows that the run is permitted to read records."""
     from windrow.connectors.open_sources import open_source  # noqa: PLC0415 - the same
     from windrow.engine.columns import to_micros  # noqa: PLC0415 - Arrow only where there is a log
     from windrow.engine.decode.decoder import Decoder  # noqa: PLC0415 - the same
@@ -119,7 +119,7 @@ def _newest(node: m.SourceNode, what: str) -> Iterator[Finding]:
     if dead:
         yield advice(
             f"the newest record is a dead letter: {dead[0]}" + (f" (and {len(dead) - 1} more)" if dead[1:] else ""),
-            "the fields of the pipeline may not be those of the records",
+            "the fields of the pipeline may not match those of the records",
             "compare `decode` with a record of the log",
         )
 
@@ -132,7 +132,7 @@ def _reach(registry: m.Registry) -> Iterator[Finding]:
 
 
 def _checkpoint(folder: Folder, graph: m.Graph) -> tuple[Finding, Run | None, Follows | None]:
-    """Return the finding about the checkpoint, its run, and the run that this follows."""
+    """Return a finding about the checkpoint, the run that wrote it, and the run that this one continues."""
     from windrow.runtime.stream.checkpoint import Checkpoint  # noqa: PLC0415 - Arrow only where there may be one
 
     try:
@@ -147,14 +147,14 @@ def _checkpoint(folder: Folder, graph: m.Graph) -> tuple[Finding, Run | None, Fo
         there = next(parent for parent in (folder.absolute(), *folder.absolute().parents) if parent.exists())
         if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
             what = f"{folder} cannot be written: {there} is not a folder that this user can write to"
-            return serious(what, "", "name another folder with --checkpoint, or change its permissions"), None, None
+            return serious(what, "", "choose another folder with --checkpoint, or change its permissions"), None, None
         free = disk(folder).free
         where = f"{folder} can be written, {short_bytes(free)} are free"
         has_room = free >= LEAST_FREE
     if known is None:
-        stands = "no run has left one there"
+        stands = "no run has left a checkpoint there"
     elif known.committed is None:
-        stands = "its run has committed no step"
+        stands = "its run has not committed a step"
     else:
         stands = f"its run has committed the epochs 0 to {known.committed}"
     found = f"{where}; {stands}"
@@ -170,7 +170,7 @@ def _sinks(graph: m.Graph, run: Run | None, follows: Follows | None) -> Iterator
         from windrow.runtime.realtime.topics import missing_topics  # noqa: PLC0415 - librdkafka only where it is needed
 
         missing = missing_topics(graph)
-        yield fine(f"the run will create {', '.join(missing)}" if missing else "all topics are there")
+        yield fine(f"the run will create {', '.join(missing)}" if missing else "all topics exist")
         return
     models = {node.name: node.sink for node in graph.sinks}
     for names, sink in open_sinks(graph):
@@ -182,7 +182,7 @@ def _sinks(graph: m.Graph, run: Run | None, follows: Follows | None) -> Iterator
 
 def _tables(sink: Sink, what: str, run: Run, follows: Follows | None) -> Iterator[Finding]:
     sink.preflight(run, follows)
-    yield fine(f"{what} can be written, and no other run has them")
+    yield fine(f"{what} can be written, and no other run owns them")
 
 
 def _java(machine: Machine) -> Iterator[Finding]:
@@ -193,7 +193,7 @@ def _java(machine: Machine) -> Iterator[Finding]:
 def _spark(machine: Machine) -> Iterator[Finding]:
     unmet = [requirement for requirement in machine.unmet if requirement.startswith("pyspark ")]
     if unmet:
-        yield serious(f"installed, but not as required: {unmet[0]}", "", "pip install windrow")
+        yield serious(f"installed in an unsupported version: {unmet[0]}", "", "pip install windrow")
     else:
         yield fine(f"pyspark {machine.versions['pyspark']} (not started)")
 
@@ -205,7 +205,7 @@ def _master(spark: SparkOptions) -> Iterator[Finding]:
         return
     scheme, _, rest = master.partition("://")
     if scheme == "yarn":
-        yield unknown("yarn: its address is in the configuration of Hadoop")
+        yield unknown("yarn: its address is in the Hadoop configuration")
         return
     if scheme == "k8s":
         url = urlsplit(rest if "://" in rest else f"https://{rest}")
@@ -215,7 +215,7 @@ def _master(spark: SparkOptions) -> Iterator[Finding]:
         places = [(match[1], int(match[2])) for match in found if match is not None]
     for host, port in places:
         with suppress(OSError), socket.create_connection((host, port), timeout=_REACH):
-            yield fine(f"{master} takes connections")
+            yield fine(f"{master} accepts connections")
             return
-    what = f"nothing takes connections at {master}"
+    what = f"nothing accepts connections at {master}"
     yield serious(what, "", "start the cluster, or correct --master; --master 'local[*]' needs none")

@@ -1,7 +1,7 @@
-"""Examination of a pipeline: gathers the facts that the rules judge, each once, and changes nothing.
+"""Gathers, each once, the facts about a pipeline that the doctor's rules judge; it changes nothing.
 
-The pipeline can run meanwhile: the history, the tables and the ends of the log are read, and a trial restore reads a
-copy of the checkpoint in a temporary folder.
+The pipeline can keep running: the history, the tables and the ends of the log are only read, and a trial restore reads
+a copy of the checkpoint in a temporary folder.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ def examine(
 ) -> Examined:
     """Gather the facts about a pipeline and the run of a checkpoint.
 
-    `commands` are those for the pipeline. `restore` is called before a copy of the checkpoint is restored; without it
-    nothing is restored.
+    `commands` supplies command lines for the pipeline. `restore` is called before a copy of the checkpoint is restored;
+    if it is None, nothing is restored.
     """
     now = now_micros()
     run = _run(history_of(checkpoint), now, graph)
@@ -101,7 +101,7 @@ def _run(path: Path, now: int, graph: m.Graph) -> facts.RunFacts | Unknown:
         processes = read_runs(path)
         steps = read_history(path, last=_STEPS)
     except InputError as exc:
-        nothing = "no run has written a history here (with --host memory or batch none does)"
+        nothing = "no run has written a history here (a run with --host memory or batch writes none)"
         return Unknown(str(exc) if path.is_file() else nothing)
     record = processes[-1] if processes else None
     status = RunStatus.of(record, steps[-STEPS:], now, graph)
@@ -118,7 +118,7 @@ def _run(path: Path, now: int, graph: m.Graph) -> facts.RunFacts | Unknown:
 
 
 def _command_line(record: RunRecord | None) -> tuple[str, ...] | None:
-    """Return the words of a process's command line, or None if it is unknown or not on this machine."""
+    """Return the command line of a process as words, or None if it is unknown or the process is on another machine."""
     if record is None or record.machine != socket.gethostname():
         return None
     try:
@@ -136,7 +136,7 @@ def _disorder(graph: m.Graph, path: Path, run: facts.RunFacts | Unknown) -> Diso
     try:
         return read_recorded(graph, [total])
     except InputError:
-        return Unknown(f"{path} has no lateness of records of these partitions")
+        return Unknown(f"{path} does not contain the lateness of records in these partitions")
 
 
 def _checkpoint(
@@ -169,7 +169,10 @@ def _checkpoint(
 
 
 def _damage(known: Checkpoint, tries: int) -> str | None:
-    """Return the damage of a checkpoint's files, or None; a run may remove some while they are read."""
+    """Return a description of the damage to a checkpoint's files, or None.
+
+    The files are read up to `tries` times, because a run may remove some of them meanwhile.
+    """
     from windrow.runtime.stream.integrity import refuse_damaged, refuse_damaged_tables  # noqa: PLC0415 - as above
 
     try:
@@ -199,7 +202,7 @@ def _restored(
     if known is None or isinstance(found, Unknown) or found.damage is not None:
         return Unknown("no checkpoint can be read")
     if found.differs is not None or found.epoch is None or restore is None:
-        why = "--no-restore was given" if found.differs is None else "the pipeline is another one"
+        why = "--no-restore was given" if found.differs is None else "the pipeline has changed"
         return Unknown("no step was committed" if found.epoch is None else why)
     room = shutil.disk_usage(tempfile.gettempdir()).free
     if 2 * found.size > room:
@@ -213,7 +216,7 @@ def _restored(
 
 
 def restore_copy(graph: m.Graph, known: Checkpoint, to: Path) -> Restored | Damaged | Unknown:
-    """Copy a checkpoint into a folder and read its states; raise CheckpointError if it is damaged."""
+    """Copy a checkpoint into a folder and read its state; raise CheckpointError if it is damaged."""
     from windrow.engine.state.inspect import inspect_state  # noqa: PLC0415 - Spark only where it is needed
     from windrow.runtime.settings import SparkOptions  # noqa: PLC0415 - the same
     from windrow.runtime.spark.session import spark_session  # noqa: PLC0415 - the same
@@ -239,7 +242,7 @@ def restore_copy(graph: m.Graph, known: Checkpoint, to: Path) -> Restored | Dama
 
 
 def _copy(source: Folder, target: Path) -> None:
-    """Copy a file or a folder, except for files that exist already or are removed meanwhile."""
+    """Copy a file or folder, skipping files that exist in the target or that are removed meanwhile."""
     if source.is_dir():
         for path in source.iterdir():
             if not path.name.startswith(".") or path.name.endswith(".crc"):
@@ -253,7 +256,7 @@ def _copy(source: Folder, target: Path) -> None:
 
 
 def _savepoints(checkpoint: Folder) -> dict[str, Restored | Damaged]:
-    """Read the newest savepoints beside a checkpoint, which are named by it and their epochs."""
+    """Read the newest savepoints beside a checkpoint whose name is the checkpoint's followed by an epoch."""
     if is_remote(checkpoint):
         return {}
     parent = Path(str(checkpoint.parent))
@@ -277,7 +280,7 @@ def _read_savepoint(folder: Path) -> Restored | Damaged:
 
 
 def _tables(graph: m.Graph, node: m.SinkNode) -> facts.TableFacts | Unknown:
-    """Read the owner of the tables of a sink, and count their rows."""
+    """Read which run owns the tables of a sink, and count losses, dead letters and redrives."""
     if not isinstance(node.sink, m.PostgresSink) and not Path(getattr(node.sink, "path", "")).exists():
         return Unknown(f"there is no database {getattr(node.sink, 'path', '')} yet: no run has written it")
     from windrow.connectors.database import Condition  # noqa: PLC0415 - Arrow only where there is a database
@@ -300,7 +303,7 @@ def _tables(graph: m.Graph, node: m.SinkNode) -> facts.TableFacts | Unknown:
 
 
 def log_facts(node: m.SourceNode) -> facts.LogFacts | Unknown:
-    """Ask a source for its partitions, records and retention."""
+    """Query a source for its partitions, records and retention."""
     from windrow.connectors.open_sources import open_source  # noqa: PLC0415 - as a thread of its own loads it
 
     source = node.source
@@ -328,7 +331,10 @@ def log_facts(node: m.SourceNode) -> facts.LogFacts | Unknown:
 
 
 def _unreached(servers: str) -> str | None:
-    """Return an error if no broker accepts a connection, else None: a client would try for seconds."""
+    """Return an error message if no broker accepts a connection, else None.
+
+    A Kafka client would retry for seconds instead.
+    """
     for server in servers.split(","):
         host, _, port = server.strip().rpartition(":")
         with suppress(OSError, ValueError), socket.create_connection((host.strip("[]"), int(port)), timeout=_REACH):
@@ -354,14 +360,14 @@ def _lost(
     found: facts.CheckpointFacts | Unknown,
     logs: Mapping[str, facts.LogFacts | Unknown],
 ) -> tuple[Loss, ...] | Unknown:
-    """Return the records that the run would read next and the log does not have."""
+    """Return the records that the run would read next but that the log no longer has."""
     why = next((fact.why for fact in (*logs.values(), found) if isinstance(fact, Unknown)), None)
     if graph.mode == "realtime":
-        why = "a realtime run looks for losses by itself, as it opens a partition and each second"
+        why = "a realtime run checks for losses itself, when it opens a partition and then every second"
     elif known is not None and not isinstance(found, Unknown) and (found.damage or found.differs):
-        why = "the checkpoint, which says where the run stands, cannot be used"
+        why = "the checkpoint, which holds the position of the run, cannot be used"
     if known is None or why is not None:
-        return Unknown(why or "there is no checkpoint, which says where the run stands")
+        return Unknown(why or "there is no checkpoint, so the position of the run is unknown")
     from windrow.connectors.open_sources import open_sources  # noqa: PLC0415 - the same
     from windrow.runtime.stream.offsets import OffsetLog  # noqa: PLC0415 - as above
 
@@ -375,7 +381,7 @@ def _lost(
 
 
 def _leaks(graph: m.Graph, checkpoint: Folder, run: facts.RunFacts | Unknown) -> Iterator[str]:
-    """Yield files of the run that have the value of a reference."""
+    """Yield the run's files that contain the value of a secret reference."""
     secrets: set[bytes] = set()
     for reference in secret_references(graph):
         with suppress(InputError):  # it does not exist on this machine
@@ -394,18 +400,18 @@ def _leaks(graph: m.Graph, checkpoint: Folder, run: facts.RunFacts | Unknown) ->
 
 
 def secret_references(graph: m.Graph) -> list[str]:
-    """Return the references in a pipeline in the place of a secret, and not of a user's name or a host."""
+    """Return the references that stand for secrets in a pipeline, but not those for user names or hosts."""
     return [reference for setting in secret_settings(graph) for reference in setting.references]
 
 
 def _readable(graph: m.Graph, checkpoint: Folder) -> Iterator[str]:
-    """Yield files of secrets that all can read, and a checkpoint that all can write."""
+    """Yield a message for each secret file that is readable by everyone, and for a checkpoint writable by everyone."""
     for reference in secret_references(graph):
         path = Path(reference.removeprefix("${file:").removesuffix("}"))
         if reference.startswith("${file:") and path.is_file() and path.stat().st_mode & 0o004:
-            yield f"the secret {path} can be read by all (mode {path.stat().st_mode & 0o777:o})"
+            yield f"the secret {path} is readable by everyone (mode {path.stat().st_mode & 0o777:o})"
     if isinstance(checkpoint, Path) and checkpoint.is_dir() and checkpoint.stat().st_mode & 0o002:
-        yield f"the checkpoint {checkpoint} can be written by all (mode {checkpoint.stat().st_mode & 0o777:o})"
+        yield f"the checkpoint {checkpoint} is writable by everyone (mode {checkpoint.stat().st_mode & 0o777:o})"
 
 
 def machine_facts() -> facts.Machine:
@@ -430,7 +436,7 @@ def _installed(name: str) -> str | None:
 
 
 def unmet_requirements(texts: Iterable[str], installed: Callable[[str], str | None]) -> list[str]:
-    """Return the requirements that the installed versions do not meet, without those of extras."""
+    """Return the requirements that the installed versions do not meet; those of extras are skipped."""
     found = []
     for text in texts:
         requirement, _, marker = text.partition(";")
@@ -453,7 +459,7 @@ def _meets(version: str, bound: str) -> bool:
 
 
 def _memory() -> int | None:
-    """Return the bytes of memory that this machine, or its container, has."""
+    """Return the memory of this machine or its container in bytes, or None if it is unknown."""
     with suppress(OSError, ValueError):
         limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
         if limit != "max":
@@ -469,7 +475,7 @@ TEMPORARY: Final = (Path(tempfile.gettempdir()).resolve(), Path("/tmp"))  # noqa
 
 
 def disk(folder: Path) -> facts.Disk:
-    """Return the disk of a folder, which need not exist yet."""
+    """Return the disk that holds a folder, which need not exist yet."""
     existing = next(parent for parent in (folder.absolute(), *folder.absolute().parents) if parent.exists())
     usage, kind, real = shutil.disk_usage(existing), _file_system(existing), existing.resolve()
     is_temporary = kind in _IN_MEMORY or any(real.is_relative_to(parent) for parent in TEMPORARY)
@@ -477,7 +483,7 @@ def disk(folder: Path) -> facts.Disk:
 
 
 def _file_system(folder: Path) -> str:
-    """Return the kind of the file system that a folder is on, such as ``ext4``."""
+    """Return the type of the file system that holds a folder, such as ``ext4``."""
     best, kind = -1, platform.system()
     with suppress(OSError):
         for line in Path("/proc/self/mounts").read_text().splitlines():

@@ -1,4 +1,4 @@
-"""Facts about a pipeline, its run, checkpoint, tables, logs and machine, which the rules judge."""
+"""Facts about a pipeline, its run, checkpoint, tables, logs and machine, which the doctor's rules judge."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ Severity = Literal["serious", "advice", "fine", "unknown"]
 
 @dataclass(frozen=True)
 class Finding:
-    """A finding of a rule, `why` it matters, and the commands or settings `to_do` about it.
+    """A finding of a rule: what was `found`, `why` it matters, and the commands or settings `to_do` about it.
 
-    `where` is a path in the pipeline, such as ``time.delay``, empty if the finding is about no part of it.
+    `where` is the path of a setting in the pipeline, such as ``time.delay``, or empty.
     """
 
     severity: Severity
@@ -47,12 +47,12 @@ def _finding(severity: Severity, found: str, why: str = "", to_do: tuple[str, ..
 
 
 def serious(found: str, why: str, *to_do: str, where: str = "") -> Finding:
-    """Return a finding to correct before anything relies on the results."""
+    """Return a finding that should be corrected before anyone relies on the results."""
     return _finding("serious", found, why, to_do, where)
 
 
 def advice(found: str, why: str, *to_do: str, where: str = "") -> Finding:
-    """Return a finding to consider."""
+    """Return a finding that is worth considering."""
     return _finding("advice", found, why, to_do, where)
 
 
@@ -62,13 +62,13 @@ def fine(found: str) -> Finding:
 
 
 def unknown(found: str, *to_do: str) -> Finding:
-    """Return that a rule could not look, and how it can."""
+    """Return a finding that a rule could not be checked, and what would make it possible."""
     return _finding("unknown", found, to_do=to_do)
 
 
 @dataclass(frozen=True)
 class Unknown:
-    """A fact that is not known, and why."""
+    """Stands for a fact that is not known, and says why."""
 
     why: str
 
@@ -81,9 +81,9 @@ LEAST_FREE: Final = 1_000_000_000
 
 @dataclass(frozen=True)
 class Disk:
-    """A folder on a disk: the kind of its file system, and its bytes; `is_temporary` if a restart can empty it.
+    """The disk that holds a folder: the type of its file system, and its free and total bytes.
 
-    `device` is the same for folders on the same disk.
+    `is_temporary` is True if a restart can empty the folder. `device` is equal for folders on the same disk.
     """
 
     path: str
@@ -96,9 +96,9 @@ class Disk:
 
 @dataclass(frozen=True)
 class Machine:
-    """This machine: cores, memory (bytes, None if it is not known), and versions by name; None is not installed.
+    """This machine: cores, memory in bytes (None if unknown), and versions by name (None if not installed).
 
-    `unmet` are windrow's requirements that the installed packages do not meet. `temporary` is the folder for temporary
+    `unmet` lists windrow's requirements that the installed packages do not meet. `temporary` is the disk for temporary
     files.
     """
 
@@ -111,11 +111,10 @@ class Machine:
 
 @dataclass(frozen=True)
 class RunFacts:
-    """The history of a run: its status, the last processes, and the sum of all its steps (None: no step).
+    """The history of a run: its status, its last processes, and the sum of all its steps (None if there are none).
 
-    `options` are the words of the command line, if the process runs on this machine. `state_bytes` are the known sizes
-    of the state after its steps, oldest first. `stands` is how long the low watermark has not moved (microseconds, or
-    None if unknown).
+    `options` are the words of the command line if the process runs on this machine. `state_bytes` are known state sizes
+    after steps, oldest first. `stands` is how long the low watermark has not moved (microseconds, None if unknown).
     """
 
     status: RunStatus
@@ -127,12 +126,12 @@ class RunFacts:
 
     @property
     def is_going(self) -> bool:
-        """Whether a process is known to run."""
+        """Whether a process is known to be running."""
         return self.status.state in GOING
 
     @property
     def counts(self) -> StepReport | Unknown:
-        """The sum of all steps, if its host counts records."""
+        """The sum of all steps, or Unknown if there are none or the run counts only offsets."""
         if self.total is None:
             return Unknown("no step was committed")
         return Unknown("a realtime run reports offsets only") if self.total.only_offsets else self.total
@@ -140,9 +139,10 @@ class RunFacts:
 
 @dataclass(frozen=True)
 class CheckpointFacts:
-    """A checkpoint: its run and last epoch (None before the first step), its bytes, and its damage, or None.
+    """A checkpoint: its run, last epoch (None before the first step), size in bytes, and damage (or None).
 
-    `differs` are the differences from the pipeline that wrote the checkpoint. The run is None if it cannot be read.
+    `differs` describes how the pipeline differs from the one that wrote the checkpoint, or is None. `run` is None if
+    the checkpoint cannot be read.
     """
 
     run: Run | None
@@ -155,7 +155,7 @@ class CheckpointFacts:
 
 @dataclass(frozen=True)
 class Restored:
-    """The states of a checkpoint or savepoint: epoch, bytes, keys and open windows, and the seconds to read them."""
+    """The state of a checkpoint or savepoint: epoch, bytes, keys, open windows, and the seconds it took to read."""
 
     epoch: int
     bytes: int
@@ -173,9 +173,10 @@ class Damaged:
 
 @dataclass(frozen=True)
 class TableFacts:
-    """Tables of a sink: the run that owns them, its last epoch, and their differences from the pipeline (`misfits`).
+    """The tables of a sink: the run that owns them, its last epoch, and where they do not fit the pipeline (`misfits`).
 
-    `lost` is the number of losses in the clock journal, `dead` of dead letters, `redriven` of those that were redriven.
+    `lost` is the number of losses in the clock journal, `dead` the number of dead letters, and `redriven` the number of
+    dead letters that were redriven.
     """
 
     owner: Run | None
@@ -189,9 +190,9 @@ class TableFacts:
 
 @dataclass(frozen=True)
 class Retention:
-    """The retention of a topic: microseconds and bytes a partition, None if there is no limit; whether it is compacted.
+    """The retention of a topic in microseconds and in bytes per partition; None means that there is no limit.
 
-    `is_appended` if log timestamps are the broker's, not the producers'.
+    `is_appended` is True if log timestamps come from the broker and not from the producers.
     """
 
     time: int | None
@@ -202,9 +203,9 @@ class Retention:
 
 @dataclass(frozen=True)
 class LogFacts:
-    """A source's log: its number of partitions and of records (None: they were not counted), and its retention.
+    """The log of a source: its number of partitions, number of records (None if not counted), and retention.
 
-    Without a retention only `windrow log` deletes records, and has done so if it `is_cut`.
+    If `retention` is None, only `windrow log` deletes records; `is_cut` is True if it has done so.
     """
 
     partitions: int
@@ -215,11 +216,12 @@ class LogFacts:
 
 @dataclass(frozen=True)
 class Examined:
-    """All facts of an examination at `now` (microseconds).
+    """All facts gathered about a pipeline at the time `now` (microseconds).
 
-    `warnings` are those of `windrow check` with their paths, `savepoints` those beside the checkpoint by name, `logs`
-    by the name of the source, `tables` by that of the sink. `lost` are the records that the next run would miss.
-    `leaks` are files that hold a secret, `readable` says which secrets and folders others can read or write.
+    `warnings` are the warnings of `windrow check` as (path, message) pairs. `savepoints` maps the paths of savepoints
+    beside the checkpoint to what was read from them. `logs` and `tables` are keyed by the names of sources and sinks.
+    `lost` are records that the next run would miss. `leaks` are files that contain a secret, and `readable` says which
+    secrets and folders other users can read or write.
     """
 
     graph: m.Graph
@@ -240,11 +242,11 @@ class Examined:
     readable: tuple[str, ...] = ()
 
     def command(self, words: str) -> str:
-        """Return a command line for this pipeline: ``windrow COMMAND FILE OPTIONS``; ``{c}`` is the checkpoint."""
+        """Return the command line ``windrow COMMAND FILE OPTIONS``, in which ``{c}`` stands for the checkpoint."""
         return self.commands.of(words)
 
     def setting(self, path: str, value: str) -> str:
-        """Return a setting as a line of YAML; with an existing run most settings need a savepoint."""
+        """Return a setting as a line of YAML, with a note if a run must resume from a savepoint to adopt it."""
         *sections, name = path.split(".")
         text = f"{name}: {value}"
         for section in reversed(sections):
@@ -259,17 +261,17 @@ class Examined:
 
     @property
     def total(self) -> StepReport | Unknown:
-        """The sum of all steps of the run, if its host counts records."""
+        """The sum of all steps of the run, or Unknown if there are none or the run counts only offsets."""
         return self.run if isinstance(self.run, Unknown) else self.run.counts
 
     def path(self, source: str, setting: str) -> str:
-        """Return the path of a setting of a source in a pipeline file."""
+        """Return the path of a source's setting in the pipeline file."""
         return setting if self.graph.is_short else f"sources.{source}.{setting}"
 
 
 @dataclass(frozen=True)
 class SecretSetting:
-    """A setting that may have a secret in it: an option by its `name`, or a `url`, `webhook` or `command`."""
+    """A setting that may contain a secret: the option `name`, or a `url`, `webhook` or `command`."""
 
     path: str
     name: str
@@ -277,7 +279,7 @@ class SecretSetting:
 
     @property
     def has_secret(self) -> bool:
-        """Whether it has a secret in plain text."""
+        """Whether the setting contains a secret in plain text."""
         match self.name:
             case "url":
                 return mask_url(self.text) != self.text
@@ -290,7 +292,7 @@ class SecretSetting:
 
     @property
     def references(self) -> list[str]:
-        """The references in the place of a secret, and not of a user's name or a host."""
+        """The references that stand for a secret, but not those for a user name or a host."""
         match self.name:
             case "url":
                 known = references_in(self.text)
@@ -312,7 +314,7 @@ _JAAS_PASSWORD: Final = re.compile(r'password\s*=\s*"([^"]*)"')
 
 
 def secret_settings(graph: m.Graph) -> Iterator[SecretSetting]:
-    """Yield the settings of a pipeline that may have a secret, with their paths in its file."""
+    """Yield the settings of a pipeline that may contain a secret."""
     for node in graph.sources:
         log, source = node.source.records, node.source
         where = f"{'' if graph.is_short else f'sources.{node.name}.'}source.{source.section}"

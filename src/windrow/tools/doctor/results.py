@@ -24,7 +24,7 @@ _GENEROUS: Final = 6
 def warnings(x: Examined) -> Iterator[Finding]:
     """Warnings: the warnings of `windrow check`.
 
-    Advice: each of them.
+    Advice: each warning.
     """
     others = [warning for warning in x.warnings if warning[0] != "key_groups"]  # the rule of parallelism knows more
     for where, message in others:
@@ -36,31 +36,31 @@ def warnings(x: Examined) -> Iterator[Finding]:
 def guarantee(x: Examined) -> Iterator[Finding]:
     """Delivery guarantee: which outputs are exactly once.
 
-    Advice: tables in several databases, which are not committed at once.
+    Advice: the tables are in several databases, which are not committed together.
     """
     sinks = [node.sink for node in x.graph.sinks]
     names = ", ".join(sink.table for sink in sinks)
     if x.is_realtime:
         yield fine(
-            f"changes are exactly once in {names} for consumers with isolation.level=read_committed; others can see a "
-            "change twice after a crash"
+            f"changes are exactly once in {names} for consumers with isolation.level=read_committed; other consumers "
+            "can see a change twice after a crash"
         )
     else:
         yield fine(
-            f"exactly once: {names}, and beside it {'the changelog, ' if any(sink.changelog for sink in sinks) else ''}"
+            f"exactly once: {names}, {'the changelog, ' if any(sink.changelog for sink in sinks) else ''}"
             "the late output, the dead letters and the clock journal; a step and its epoch are one transaction"
-            f"{', of each table in Delta' if not all(sink.is_one_transaction for sink in sinks) else ''}"
+            f"{' (in Delta, one for each table)' if not all(sink.is_one_transaction for sink in sinks) else ''}"
         )
         if (databases := len({sink.database for sink in sinks})) > 1:
             yield advice(
-                f"the tables are in {databases} databases, each with a transaction of its own",
-                "a reader of several can see a step in one and not yet in another; each for itself is exactly once",
+                f"the tables are in {databases} databases, each with its own transaction",
+                "a reader can see a step in one database but not yet in another; each database is exactly once",
                 "write tables that are read together into one database",
                 where="sinks",
             )
     has_ticks = any(map(m.needs_ticks, x.graph.keyed))
     repeats = [
-        *(["panes and timers by processing time, whose rows are marked `early`"] if has_ticks else []),
+        *(["panes and timers in processing time, whose rows are marked `early`"] if has_ticks else []),
         *(["which partitions were idle"] if any(source.time.idle for source in x.graph.sources) else []),
     ]
     if repeats and not x.is_realtime:
@@ -70,9 +70,9 @@ def guarantee(x: Examined) -> Iterator[Finding]:
 
 
 def tables(x: Examined) -> Iterator[Finding]:
-    """Tables: whether they are this run's, at its epoch, with the columns and the primary key for idempotent writes.
+    """Tables: whether they belong to this run, at its epoch, and have the right columns and primary key.
 
-    Serious: tables of another run, at another epoch than the checkpoint, or that do not fit the pipeline.
+    Serious: tables belong to another run, are at another epoch than the checkpoint, or do not fit the pipeline.
     """
     for node in x.graph.sinks:
         name = node.sink.table
@@ -86,17 +86,17 @@ def tables(x: Examined) -> Iterator[Finding]:
 
 
 def _table(x: Examined, name: str, table: TableFacts) -> Iterator[Finding]:
-    fresh = x.command("run --fresh {c}") + "    # drops the tables, and reads the log anew"
+    fresh = x.command("run --fresh {c}") + "    # drops the tables and reads the log again"
     if table.misfits:
         yield serious(
             f"{name}: {table.misfits[0]}" + (f" (and {len(table.misfits) - 1} more)" if len(table.misfits) > 1 else ""),
-            "the next run is refused; a step that is repeated must find the rows that it replaces by their key",
-            "alter the table as the message of the run says", fresh,
+            "the next run is refused, because a repeated step must find the rows that it replaces by their key",
+            "alter the table as the error message of the run says", fresh,
         )  # fmt: skip
         return
     known = x.checkpoint
     if not isinstance(known, Unknown) and known.run is None:
-        yield unknown(f"{name}: the checkpoint, by which its run is known, cannot be read")
+        yield unknown(f"{name}: the checkpoint, which identifies its run, cannot be read")
         return
     if isinstance(known, Unknown):
         if table.owner is None:
@@ -104,7 +104,7 @@ def _table(x: Examined, name: str, table: TableFacts) -> Iterator[Finding]:
         else:
             yield unknown(
                 f"{name} is at epoch {table.epoch} of a run whose checkpoint is not here",
-                "name the --checkpoint if it ran as a stream; a run with --host memory or batch has none",
+                "give its --checkpoint if it ran on the stream host; a run with --host memory or batch has none",
             )
         return
     stands = "has no step" if table.epoch is None else f"is at epoch {table.epoch}"
@@ -115,18 +115,19 @@ def _table(x: Examined, name: str, table: TableFacts) -> Iterator[Finding]:
         whose = "nobody" if table.owner is None else "another run"
         yield serious(
             f"{name} belongs to {whose}, not to the run of the checkpoint, which is at epoch {known.epoch}",
-            "the next run with this checkpoint is refused, as rows would be missing or doubled",
-            "name the --checkpoint of the run that owns the table, or restore the table of the same time", fresh,
+            "the next run with this checkpoint is refused, because rows would be missing or duplicated",
+            "give the --checkpoint of the run that owns the table, or restore the table from the same time", fresh,
         )  # fmt: skip
     elif known.epoch is not None and abs((-1 if table.epoch is None else table.epoch) - known.epoch) > _APART:
         yield serious(
-            f"{name} {stands}, and the checkpoint is at epoch {known.epoch}",
-            "one of them was restored from another time: the next run is refused, as rows would be missing or doubled",
-            "restore the other one of the same time", fresh,
+            f"{name} {stands}, but the checkpoint is at epoch {known.epoch}",
+            "one of them was restored from another time; the next run is refused, because rows would be missing or "
+            "duplicated",
+            "restore the other from the same time", fresh,
         )  # fmt: skip
     else:
         key = ", ".join(table.key) or "none"
-        yield fine(f"{name} is this run's, at epoch {table.epoch}; its primary key is {key}")
+        yield fine(f"{name} belongs to this run, at epoch {table.epoch}; its primary key is {key}")
 
 
 _APART: Final = 2
@@ -134,9 +135,9 @@ _APART: Final = 2
 
 
 def late_policy(x: Examined) -> Iterator[Finding]:
-    """Late records: whether they change their row, or are in the late output.
+    """Late records: whether they change their row or only go to the late output.
 
-    Advice: no lateness at all, where the history has expired records.
+    Advice: the lateness is 0 and the history has expired records.
     """
     expired = 0 if isinstance(x.total, Unknown) else x.total.expired
     for node in x.graph.keyed:
@@ -154,23 +155,23 @@ def late_policy(x: Examined) -> Iterator[Finding]:
         if lateness == 0 and expired:
             yield advice(
                 f"{what}the lateness is 0s, and {counted(expired, 'verdict')} in the history are expired",
-                f"a record behind the watermark changes no row; it is in {output} alone",
-                x.setting(path, "1h"), x.command(f"show {output}") + "    # if you mean to add them yourself",
+                f"a record behind the watermark changes no row and goes only to {output}",
+                x.setting(path, "1h"), x.command(f"show {output}") + "    # to add them yourself",
                 where=path,
             )  # fmt: skip
         elif lateness == 0:
-            yield fine(f"{what}late records are in no row, and each is in {output} (lateness 0s)")
+            yield fine(f"{what}late records change no row and go to {output} (lateness 0s)")
         else:
             yield fine(
-                f"{what}records up to {m.format_duration(lateness)} late change their row; later ones are in {output}"
+                f"{what}records up to {m.format_duration(lateness)} late change their row; later records go to {output}"
             )
 
 
 def delay(x: Examined) -> Iterator[Finding]:
     """Delay: whether it covers the disorder of the records in the history.
 
-    Serious: 1 % of the records and more are farther behind than delay and lateness together. Advice: farther behind
-    than the delay, or a delay that is many times longer than 99.9 % of them need.
+    Serious: at least 1 % of the records are farther behind than delay and lateness together. Advice: at least 1 % are
+    farther behind than the delay, or the delay is many times longer than 99.9 % of the records need.
     """
     fitting = [source for source in x.graph.sources if isinstance(source.time.watermark, m.Delay | m.DelayByPartition)]
     if not fitting:
@@ -197,22 +198,22 @@ def delay(x: Examined) -> Iterator[Finding]:
             f"farther behind the clock; 99 % are at most {duration(high)} behind, 99.9 % at most {duration(most)}"
         )
         if high > choice.now + lateness:
-            why = f"with a lateness of {m.format_duration(lateness)}, 1 % of the records and more can be in no row"
+            why = f"with a lateness of {m.format_duration(lateness)}, at least 1 % of the records can be in no row"
             yield serious(found, why, tunes, where=choice.path)
         elif high > choice.now:
-            why = "rows that someone has read change: more than 1 % of the records can be late"
+            why = "more than 1 % of the records can be late and change rows that someone has already read"
             yield advice(found, why, tunes, where=choice.path)
         elif choice.now >= MINUTE and most * _GENEROUS <= choice.now:
-            why = f"each row is written at least {m.format_duration(choice.now)} after its window, mostly for nothing"
+            why = f"each row is written at least {m.format_duration(choice.now)} after its window, mostly needlessly"
             yield advice(found, why, x.command("tune --quantile 99.9 {c}"), where=choice.path)
         else:
             yield fine(found)
 
 
 def verdicts(x: Examined) -> Iterator[Finding]:
-    """Share out of order: the shares of records out of order, late and expired.
+    """Share out of order: which shares of the records are out of order, late and expired.
 
-    Serious: 1 % expired and more. Advice: 0.1 % and more.
+    Serious: at least 1 % are expired. Advice: at least 0.1 % are expired.
     """
     total = x.total
     if isinstance(total, Unknown):
@@ -229,7 +230,7 @@ def verdicts(x: Examined) -> Iterator[Finding]:
         f"{order}verdicts: {total.late:,} late ({percent(total.late / total.records)} of {total.records:,} records), "
         f"{total.expired:,} expired ({percent(share)})"
     )
-    why = "expired records are in no row, and in the late output"
+    why = "expired records are in no row, only in the late output"
     outputs = [node.sink.companion("late") for node in x.graph.sinks]
     to_do = (x.command("tune --expired 0.01% {c}"), *(x.command(f"show {name}") for name in outputs[:1]))
     if share >= _SERIOUS:
@@ -243,7 +244,7 @@ def verdicts(x: Examined) -> Iterator[Finding]:
 def dead_letters(x: Examined) -> Iterator[Finding]:
     """Dead letters: the share of records that could not be read, and whether they were redriven.
 
-    Serious: 1 % of the records and more. Advice: any that were not redriven.
+    Serious: at least 1 % of the records. Advice: any dead letters that were not redriven.
     """
     known = [facts for facts in x.tables.values() if isinstance(facts, TableFacts)]
     redriven, table = sum(facts.redriven for facts in known), x.graph.sinks[0].sink.companion("dead")
@@ -272,26 +273,26 @@ def dead_letters(x: Examined) -> Iterator[Finding]:
 
 
 def lost_records(x: Examined) -> Iterator[Finding]:
-    """Lost records: whether the log still has the next records of the run, and losses before.
+    """Lost records: whether the log still has the run's next records, and whether records were lost before.
 
-    Serious: the log does not have the next records. Advice: losses in the clock journal.
+    Serious: the log does not have the next records. Advice: the clock journal has losses.
     """
     if isinstance(x.lost, Unknown):
         yield unknown(x.lost.why)
     elif x.lost:
         yield serious(
-            f"the log does not have what the run reads next: {listed(x.lost)}",
-            "the next run stops with an error, rather than leave records out in silence",
+            f"the log does not have the records that the run reads next: {listed(x.lost)}",
+            "the next run stops with an error rather than silently skip records",
             *restoring(x.lost),
-            x.command("run --on-data-loss continue {c}") + "    # the journal then says what is missing",
+            x.command("run --on-data-loss continue {c}") + "    # the journal then lists what is missing",
         )
     past = sum(table.lost for table in x.tables.values() if isinstance(table, TableFacts))
     if past:
         journal = f"{x.graph.sinks[0].sink.table}_clocks"
         yield advice(
-            f"records were lost {counted(past, 'time')} before, by the clock journal",
+            f"records were lost {counted(past, 'time')} before, according to the clock journal",
             "windows of those times lack them, and a replay cannot read them",
             x.command(f"show {journal} --order epoch:desc"),
         )
     if not x.lost and not past:
-        yield fine("none: the log has every record that the run reads next, and the journal has no loss")
+        yield fine("none: the log has all records that the run reads next, and the clock journal has no losses")

@@ -1,4 +1,4 @@
-"""Rules about running: faults, backpressure, the watermark, who watches, the log's retention, clocks and secrets."""
+"""Rules about running: faults, backpressure, watermark, monitoring, log retention, clocks, secrets and versions."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ _SKEW: Final = 1.0
 
 
 def run_state(x: Examined) -> Iterator[Finding]:
-    """Run and faults: the state of the run, and the faults before.
+    """Run and faults: the state of the run, and its earlier faults.
 
     Serious: the run failed, was killed, makes no progress, or was lost. Advice: it is retrying, had a fault in the last
-    day, or three of the last ten processes did not end in order.
+    day, or at least three of the last ten processes failed or were killed.
     """
     if isinstance(x.run, Unknown):
         yield unknown(x.run.why)
         return
     status, record = x.run.status, x.run.status.record
     if record is None:
-        yield unknown("an older version of windrow ran it, and left only its steps")
+        yield unknown("the run used an older version of windrow, which recorded only its steps")
         return
     again = x.command("run {c}")
     shows = x.command("status {c}")
@@ -44,7 +44,7 @@ def run_state(x: Examined) -> Iterator[Finding]:
             yield serious(f"the run failed: {error}", "nothing is computed until it runs again", again)
         case "killed":
             text = f"the process {record.pid} ended without a report; last seen {duration(x.now - record.seen)} ago"
-            yield serious(text, "nothing is computed until it runs again; no step is half written", again)
+            yield serious(text, "nothing is computed until it runs again; no step was left half-written", again)
         case "lost":
             text = (
                 f"nothing was heard of the process {record.pid} on {record.machine} for {duration(x.now - record.seen)}"
@@ -52,29 +52,29 @@ def run_state(x: Examined) -> Iterator[Finding]:
             yield serious(text, "it may have ended, so nothing is computed", shows)
         case "stalled":
             since = duration(x.now - (record.waiting or x.now))
-            yield serious(f"records have waited for {since}, and no step was committed", "results stand still", shows)
+            yield serious(f"records have waited for {since} without a committed step", "results do not change", shows)
         case "retrying":
-            yield advice(f"the run retries after a fault: {fault}", "it gives up after a while", shows)
+            yield advice(f"the run is retrying after a fault: {fault}", "it gives up after a while", shows)
         case state:
-            yield fine(f"{'it ended' if state == 'ended' else 'it runs'}, without a fault that it did not get over")
+            yield fine(f"{'it ended' if state == 'ended' else 'it is running'}, and it has recovered from all faults")
     if record.fault is not None and status.state != "retrying" and x.now - (record.fault_at or 0) < DAY:
         ago = duration(x.now - (record.fault_at or x.now))
         text = f"the last fault was {ago} ago: {fault}"
-        yield advice(text, "a fault that a run recovers from once a day can take longer the next time", shows)
+        yield advice(text, "the run recovered from it, but the next such fault can take longer", shows)
     past = x.run.processes[:-1][-_LAST:]
     wrong = [record for record in past if record.error is not None or record.ended is None]
     if len(wrong) >= _OFTEN:
         failed = sum(record.error is not None for record in wrong)
-        text = f"of the last {len(past)} processes {failed} failed and {len(wrong) - failed} were killed"
+        text = f"of the last {len(past)} processes, {failed} failed and {len(wrong) - failed} were killed"
         last = next((record.error for record in reversed(wrong) if record.error), None)
         text += "" if last is None else f"; the last error: {first_line(last)}"
-        yield advice(text, "each start takes its time, in which records wait", shows)
+        yield advice(text, "each start takes time, during which records wait", shows)
 
 
 def backpressure(x: Examined) -> Iterator[Finding]:
     """Backpressure: whether the lag grows, and the share of the time spent in steps.
 
-    Serious: the lag grows, and is more than 5 minutes. Advice: it grows, or steps take more than 80 % of the time.
+    Serious: the lag grows and is more than 5 minutes. Advice: the lag grows, or steps take more than 80 % of the time.
     """
     if isinstance(x.run, Unknown):
         yield unknown(x.run.why)
@@ -116,20 +116,21 @@ def backpressure(x: Examined) -> Iterator[Finding]:
 def _faster(x: Examined, part: str | None) -> tuple[str, ...]:
     match part:
         case "commit" | "wait":
-            return ("steps wait for the database: put it nearer, or write fewer rows (`late: batch`)",)
+            return ("steps wait for the database: move it closer, or write fewer rows (`late: batch`)",)
         case "plan" | "sync":
-            return ("longer steps have less of that: " + x.command("run --every 5s {c}"),)
+            return ("use longer steps: " + x.command("run --every 5s {c}"),)
         case _:
             return (f"more cores (at most {x.graph.key_groups} can work on state), or fewer aggregates",)
 
 
 def watermark(x: Examined) -> Iterator[Finding]:
-    """Watermark: whether it moves, and is protected from a partition without records.
+    """Watermark: whether it advances, and whether a partition without records could hold it back.
 
-    Serious: it has stood still for 5 minutes while records are read. Advice: several partitions, and no `time.idle`.
+    Serious: it has not moved for 5 minutes while records are read. Advice: there are several partitions and no
+    `time.idle`.
     """
     if x.is_realtime:
-        yield fine("each partition has its own watermark, and waits for no other")
+        yield fine("each partition has its own watermark and does not wait for others")
         return
     for node in x.graph.sources:
         log = x.logs.get(node.name)
@@ -140,21 +141,21 @@ def watermark(x: Examined) -> Iterator[Finding]:
             has = f"{partitions} partitions" if partitions > 1 else "several sources"
             yield advice(
                 f"{where} has no `idle`, and there are {has}",
-                "in a live run a partition without records holds the low watermark back, so no window fires "
+                "in a live run, a partition without records holds back the low watermark, so no window fires "
                 "(a run with --until-end does not wait)",
                 x.setting(f"{where}.idle", "1m"),
                 where=where,
             )
         elif not partitions and node.time.idle is None:
             yield unknown(
-                f"{where} has no `idle`, and the number of partitions is not known: in a live run one without records "
-                "holds the low watermark back",
+                f"{where} has no `idle`, and the number of partitions is unknown: in a live run, a partition without "
+                "records holds back the low watermark",
                 x.setting(f"{where}.idle", "1m"),
             )
         elif node.time.idle is not None:
             yield fine(f"{where}.idle protects the low watermark from a partition without records")
         else:
-            yield fine(f"{where}: there is one partition, so it waits for no other")
+            yield fine(f"{where}: there is only one partition, so it does not wait for others")
     yield from _standing(x)
 
 
@@ -181,42 +182,42 @@ def _standing(x: Examined) -> Iterator[Finding]:
             x.command("status --watch {c}"),
         )
     elif low is None:
-        yield unknown(f"no low watermark yet; {held}")
+        yield unknown(f"there is no low watermark yet; {held}")
     elif behind is not None:
-        moves = "moves" if stands < RECENT else f"has not moved for {duration(stands)}"
+        moves = "advances" if stands < RECENT else f"has not moved for {duration(stands)}"
         yield fine(f"the low watermark {moves}, {duration(max(0.0, behind) * MICROS)} behind the clock; {held}")
 
 
 def watched(x: Examined) -> Iterator[Finding]:
     """Watching: whether alerts or metrics would report that the run makes no progress.
 
-    Advice: a live run whose alerts go nowhere, and whose metrics nobody can scrape.
+    Advice: a live run sends its alerts nowhere, and serves no metrics.
     """
     goes = [name for name in ("webhook", "command") if getattr(x.graph.alerts, name)]
     options = () if isinstance(x.run, Unknown) else x.run.options
     if goes:
         yield fine(f"alerts go to a {' and a '.join(goes)}")
     elif options is None:
-        yield unknown("no run is active here, so it cannot be seen whether its metrics are scraped")
+        yield unknown("no run is active here, so it is unknown whether its metrics are scraped")
     elif "--until-end" in options:
         yield fine("the run ends by itself, with an exit code")
     elif any(word.startswith("--listen") for word in options):
-        yield fine("the run answers /metrics and /healthz (--listen); whether they are scraped cannot be seen here")
+        yield fine("the run serves /metrics and /healthz (--listen); whether they are scraped is unknown here")
     elif isinstance(x.run, Unknown):
-        yield unknown("no run is active, so it cannot be seen whether its metrics are scraped")
+        yield unknown("no run is active, so it is unknown whether its metrics are scraped")
     else:
         yield advice(
-            "the run answers no /metrics, and its alerts go nowhere",
-            "a run that stands still says nothing: its tables only stop changing",
+            "the run does not serve /metrics, and its alerts go nowhere",
+            "nobody is told when a run stalls: its tables just stop changing",
             x.command("run --listen :9464 {c}") + "    # and scrape it",
         )
 
 
 def retention(x: Examined) -> Iterator[Finding]:
-    """Retention: how long the log keeps records, against downtime, lag, and replays.
+    """Retention: how long the log keeps records, compared with downtime, lag and replays.
 
-    Serious: the run is behind by half of it. Advice: an outage of a day would lose records, the number of bytes is
-    limited, or the topic is compacted.
+    Serious: the oldest unread record is older than half of the retention. Advice: an outage of a day would lose
+    records, the number of bytes is limited, or the topic is compacted.
     """
     for node in x.graph.sources:
         name = node.source.label
@@ -228,9 +229,9 @@ def retention(x: Examined) -> Iterator[Finding]:
             case LogFacts(partitions, records, None, is_cut):
                 held = counted(partitions, "partition") if records is None else counted(records, "record")
                 if is_cut:
-                    yield fine(f"{name}: {held} in files; what `windrow log` has removed cannot be replayed")
+                    yield fine(f"{name}: {held} in files; records that `windrow log` removed cannot be replayed")
                 else:
-                    yield fine(f"{name}: {held} in files, from which nothing is deleted: all of it can be replayed")
+                    yield fine(f"{name}: {held} in files; nothing is deleted, so all of it can be replayed")
             case LogFacts(_, _, facts.Retention() as kept):
                 yield from _retention(x, name, kept)
 
@@ -239,14 +240,14 @@ def _retention(x: Examined, name: str, kept: facts.Retention) -> Iterator[Findin
     if kept.is_compacted:
         yield advice(
             f"{name} is compacted",
-            "a replay reads only the last record of each key, so sums over all of them come out smaller",
+            "a replay reads only the last record of each key, so sums come out smaller",
             f"kafka-configs --alter --entity-type topics --entity-name {name} --add-config cleanup.policy=delete",
         )
     longer = f"kafka-configs --alter --entity-type topics --entity-name {name} --add-config retention.ms=604800000"
     if kept.bytes is not None:
         yield advice(
-            f"{name} keeps {short_bytes(kept.bytes)} of each partition, however old that is",
-            "a peak of records shortens the time that the run may be away",
+            f"{name} keeps {short_bytes(kept.bytes)} of each partition, whatever its age",
+            "a peak in traffic shortens the outage that loses no records",
             f"kafka-configs --alter --entity-type topics --entity-name {name} --delete-config retention.bytes",
         )
     if kept.time is None:
@@ -257,16 +258,16 @@ def _retention(x: Examined, name: str, kept: facts.Retention) -> Iterator[Findin
     text = f"{name} keeps records for {duration(kept.time)}"
     if away is not None and away > kept.time / 2:
         text = f"{text}, and the run has read nothing of the last {duration(away)}"
-        yield serious(text, "then records that it has not read are deleted", x.command("run {c}"), longer)
+        yield serious(text, "unread records will be deleted", x.command("run {c}"), longer)
     elif kept.time < DAY:
-        why = "an outage of that length loses records, and a replay reaches back no farther"
+        why = "a longer outage loses records, and a replay cannot go back farther"
         yield advice(text, why, longer)
     else:
-        yield fine(f"{text}: so long may a run be away, and so far back does a replay reach")
+        yield fine(f"{text}: a shorter outage loses no records, and a replay can go back this far")
 
 
 def _away(x: Examined) -> float | None:
-    """Return the age of the oldest unread record of the log in microseconds, or None if unknown."""
+    """Return the age of the oldest unread record in the log in microseconds, or None if unknown."""
     if isinstance(x.run, Unknown) or x.run.status.lag is None:
         return None
     lag = x.run.status.lag
@@ -275,7 +276,7 @@ def _away(x: Examined) -> float | None:
 
 
 def clocks(x: Examined) -> Iterator[Finding]:
-    """Clocks: this machine's against the timestamps of the log.
+    """Clocks: whether this machine's clock agrees with the timestamps of the log.
 
     Advice: records were logged later than they were committed here.
     """
@@ -284,23 +285,23 @@ def clocks(x: Examined) -> Iterator[Finding]:
         yield unknown(last.why)
         return
     if last.committed is None or not last.log_times:
-        yield unknown("no log timestamps are known: a run keeps those of Kafka alone")
+        yield unknown("no log timestamps are known, because a run keeps only those of Kafka")
         return
     partition, newest = max(last.log_times.items(), key=lambda pair: pair[1])
     ahead = (newest - last.committed) / MICROS
     if ahead > _SKEW:
         yield advice(
             f"a record of partition {partition} was logged {duration(ahead * MICROS)} after it was committed here",
-            f"if this machine's clock is wrong, lag and latency are measured too short; if it is {_stamps(x)}, "
-            "`time.future` lets through event times that are ahead",
+            f"if this machine's clock is wrong, lag and latency are measured too short; if the wrong clock is "
+            f"{_stamps(x)}, `time.future` lets through event times that are ahead",
             "timedatectl status    # on both machines; chrony or NTP keeps them together",
         )
     else:
-        yield fine("no record was logged later than it was committed here, by this machine's clock")
+        yield fine("by this machine's clock, no record was logged later than it was committed here")
 
 
 def _stamps(x: Examined) -> str:
-    """Return whose clock sets the log timestamps of records."""
+    """Return whose clock sets the log timestamps of records, as text."""
     kept = [log.retention for log in x.logs.values() if isinstance(log, LogFacts) and log.retention is not None]
     if not kept:
         return "that of the log"
@@ -308,33 +309,33 @@ def _stamps(x: Examined) -> str:
 
 
 def secrets(x: Examined) -> Iterator[Finding]:
-    """Secrets: passwords in the file, in logs and in the history, and who can read or write files.
+    """Secrets: whether passwords are in the file, in logs or in the history, and who can read or write files.
 
-    Serious: a password in the file, or in a file of the run. Advice: a secret's file that all can read, or a checkpoint
-    that all can write.
+    Serious: a password is in the file or in a file of the run. Advice: a secret's file is readable by everyone, or the
+    checkpoint is writable by everyone.
     """
     found = [setting for setting in facts.secret_settings(x.graph) if setting.has_secret]
     for setting in found:
         where = setting.path
         yield serious(
             f"{where} has {'a password' if setting.name == 'url' else 'a secret'} in plain text",
-            "whoever can read the file, or its history in git, has it",
-            f"{where}: ${{NAME}} or ${{file:PATH}} in its place    # and change it, as it is known",
+            "anyone who can read the file, or its history in git, has the secret",
+            f"{where}: ${{NAME}} or ${{file:PATH}} in its place    # and change the secret, which is exposed",
             where=where,
         )
     for file in x.leaks:
-        text = f"{file} has a secret of the pipeline in it"
-        yield serious(text, "whoever can read it has it", f"rm {file}", "change the secret")
+        text = f"{file} contains a secret of the pipeline"
+        yield serious(text, "anyone who can read the file has the secret", f"rm {file}", "change the secret")
     for text in x.readable:
-        yield advice(text, "other users of this machine can", "chmod go-w, or o-r for a secret")
+        yield advice(text, "other users of this machine have access", "chmod go-w, or o-r for a secret")
     if not found and not x.leaks and not x.readable:
-        yield fine("no password is in the file, nor in what the run has written here")
+        yield fine("there is no password in the file or in what the run has written here")
 
 
 def connections(x: Examined) -> Iterator[Finding]:
     """Connections: whether connections to other machines are encrypted.
 
-    Serious: a password goes over an unencrypted connection. Advice: records or rows do.
+    Serious: a password is sent over an unencrypted connection. Advice: records or rows are.
     """
     has_any = False
     for node in x.graph.sources:
@@ -347,7 +348,7 @@ def connections(x: Examined) -> Iterator[Finding]:
             path = "sink.postgres.url" if x.graph.is_short else f"sinks.{sink.name}.sink.postgres.url"
             yield from _server(path, sink.sink.url)
     if not has_any:
-        yield fine("none: sources and sinks are files of this machine")
+        yield fine("none: sources and sinks are files on this machine")
 
 
 def _broker(source: m.KafkaSource, where: str) -> Iterator[Finding]:
@@ -358,16 +359,16 @@ def _broker(source: m.KafkaSource, where: str) -> Iterator[Finding]:
     if "SSL" in protocol.replace("SASL", "") or all(map(_is_local, hosts)):
         yield fine(text)
     elif protocol == "SASL_PLAINTEXT" and options.get("sasl.mechanism", "").upper() == "PLAIN":
-        why = "the password goes over the network as it is"
+        why = "the password is sent over the network unencrypted"
         yield serious(text, why, f"{where}: {{security.protocol: SASL_SSL, ...}}", where=where)
     else:
-        why = "whoever is on the network between can read and change records"
+        why = "anyone on the network in between can read and change records"
         yield advice(text, why, f"{where}: {{security.protocol: SSL, ...}}", where=where)
 
 
 def _server(where: str, url: str) -> Iterator[Finding]:
     if is_reference(url):
-        yield unknown(f"{where} is a reference, which is not resolved")
+        yield unknown(f"{where} is a reference, which was not resolved")
         return
     try:
         # a part of a password with an @ or a slash would be taken for the host
@@ -376,12 +377,12 @@ def _server(where: str, url: str) -> Iterator[Finding]:
     except ValueError:
         host, mode = MASK, ""
     if host == MASK:
-        yield unknown(f"{where} cannot be read as a url")
+        yield unknown(f"{where} is not a valid URL")
         return
     if mode in {"verify-full", "verify-ca"} or _is_local(host):
-        yield fine(f"PostgreSQL at {host or 'a socket of this machine'}: {'sslmode ' + mode if host else 'no network'}")
+        yield fine(f"PostgreSQL at {host or 'a socket on this machine'}: {'sslmode ' + mode if host else 'no network'}")
     else:
-        why = "the server is not verified: whoever is on the network between can pose as it, and receives the password"
+        why = "the server is not verified, so anyone on the network in between can pose as it and receive the password"
         yield advice(
             f"PostgreSQL at {host}: sslmode {mode}", why, "sslmode=verify-full and sslrootcert in the url", where=where
         )
@@ -398,18 +399,18 @@ def _is_local(host: str) -> bool:
 
 
 def versions(x: Examined) -> Iterator[Finding]:
-    """Versions: of windrow and its dependencies, against those of the last run.
+    """Versions: whether windrow and its dependencies are the same as in the last run.
 
-    Serious: another Spark than that which wrote the checkpoint. Advice: packages out of windrow's range, no Java, or
-    another windrow than before.
+    Serious: the Spark version differs from the one that wrote the checkpoint. Advice: packages are outside the range
+    that windrow supports, Java is missing, or the windrow version has changed.
     """
     known = x.machine.versions
     text = ", ".join(f"{name} {version}" for name, version in known.items() if version is not None)
     if x.machine.unmet:
         why = "windrow is tested with the versions that it requires"
-        yield advice(f"installed, but not as required: {', '.join(x.machine.unmet)}", why, "pip install windrow")
+        yield advice(f"installed in an unsupported version: {', '.join(x.machine.unmet)}", why, "pip install windrow")
     if known.get("java") is None:
-        why = "a stream, a batch or a realtime run needs it (--host memory does not)"
+        why = "stream, batch and realtime runs need it (--host memory does not)"
         yield advice("there is no Java on this machine", why, "install Java 17 or newer, or set JAVA_HOME")
     before = None if isinstance(x.run, Unknown) or not x.run.processes else x.run.processes[-1].versions
     if before is None:
@@ -417,14 +418,14 @@ def versions(x: Examined) -> Iterator[Finding]:
         return
     other = {name: version for name, version in before.items() if known.get(name) not in (None, version)}
     if not other:
-        yield fine(f"{text}; the last run had the same")
+        yield fine(f"{text}; the last run had the same versions")
         return
-    changed = ", ".join(f"{name} {version} then and {known[name]} now" for name, version in other.items())
-    savepoint = x.command("savepoint --to SAVEPOINT {c}") + "    # with the versions of then"
-    resumes = x.command("run --from-savepoint SAVEPOINT --checkpoint NEW") + "    # with those of now"
+    changed = ", ".join(f"{name} was {version} and is now {known[name]}" for name, version in other.items())
+    savepoint = x.command("savepoint --to SAVEPOINT {c}") + "    # with the old versions"
+    resumes = x.command("run --from-savepoint SAVEPOINT --checkpoint NEW") + "    # with the new versions"
     if "pyspark" in other:
         yield serious(changed, "Spark may not read the state store of another version", savepoint, resumes)
     elif "windrow" in other:
-        yield advice(changed, "only a savepoint is tested from one version to the next", savepoint, resumes)
+        yield advice(changed, "only resuming from a savepoint is tested across versions", savepoint, resumes)
     else:
         yield fine(f"{text}; the last run had {', '.join(f'{name} {version}' for name, version in other.items())}")

@@ -23,10 +23,10 @@ _CLOCKS: Final = 1_000_000
 
 
 def window_state(x: Examined) -> Iterator[Finding]:
-    """State: its size, by windows, lateness and keys, against the memory and the disk.
+    """State: its size, due to windows, lateness and keys, compared with the memory and the disk.
 
-    Serious: the state is larger than the room that is left on its disk. Advice: it is larger than a quarter of the
-    memory, it has doubled in the second half of the run, or a key holds 1,000 windows and more at once.
+    Serious: the state is larger than the free space on its disk. Advice: it is larger than a quarter of the memory, it
+    has doubled in the second half of the run, or a key holds at least 1,000 windows at once.
     """
     longest = max(map(_delay, x.graph.sources), default=0)
     found = [*_windows(x, longest)]
@@ -39,14 +39,14 @@ def window_state(x: Examined) -> Iterator[Finding]:
     last, held, memory = x.run.status.last, x.run.status.last.state_bytes, x.machine.memory
     size = f"{short_bytes(held)} in {counted(last.state_rows or 0, 'row')}, {counted(last.open_windows, 'open window')}"
     if x.place is not None and held > x.place.free:
-        why = "a snapshot of the state does not fit, and the run ends when the disk is full"
+        why = "a snapshot of the state does not fit, so the run ends when the disk is full"
         yield serious(f"{size}; {short_bytes(x.place.free)} are free on the disk of the checkpoint", why, "make room")
     elif memory is not None and held > memory * _SHARE:
-        why = "what each step changes is read and written whole; that takes longer than the step should"
+        why = "each step reads and writes whole blobs of state, which takes longer than a step should"
         yield advice(f"{size}, of {short_bytes(memory)} of memory", why, *_less(x))
     elif _has_grown(x.run.state_bytes):
         first = x.run.state_bytes[len(x.run.state_bytes) // 2]
-        why = "state that grows with time, and not with the load, does not end growing"
+        why = "state that grows with time and not with the load never stops growing"
         yield advice(
             f"{size}; it was {short_bytes(first)} halfway through the run", why, x.command("state {c}"), *_less(x)
         )
@@ -72,9 +72,9 @@ def _windows(x: Examined, longest: int) -> Iterator[Finding]:
     for node in x.graph.keyed:
         what = f"{node.name}: " if node.name else ""
         if isinstance(node, m.ProcessNode) and node.process.ttl is None:
-            yield fine(f"{what}the state of a key is kept for ever, as the process has no ttl")
+            yield fine(f"{what}the state of a key is kept forever, because the process has no ttl")
         if isinstance(node, m.WindowNode) and isinstance(node.window, m.Global):
-            yield fine(f"{what}a key is kept for ever, as its window is global")
+            yield fine(f"{what}a key is kept forever, because its window is global")
     for fed in fed_operators(x.graph):
         window = fed.node
         if not isinstance(window, m.WindowNode) or fed.farthest is None or isinstance(window.window, m.Session):
@@ -86,8 +86,8 @@ def _windows(x: Examined, longest: int) -> Iterator[Finding]:
         text += f"a key holds up to {counted(held, 'window')} at once ({by})"
         if held >= _MANY:
             where = f"streams.{window.name}.window" if window.name else "window"
-            why = "each window that has fired and can still be revised is a row of state for each of its keys"
-            yield advice(text, why, "a longer slide or step, or a shorter lateness", where=where)
+            why = "each window that has fired but can still be revised keeps a row of state for each of its keys"
+            yield advice(text, why, "use a longer slide or step, or a shorter lateness", where=where)
         else:
             yield fine(text)
 
@@ -103,12 +103,12 @@ def _has_grown(sizes: tuple[int, ...]) -> bool:
 
 
 def checkpoint(x: Examined) -> Iterator[Finding]:
-    """Checkpoint: its age, and a trial restore of a copy of it, and of the savepoints beside it.
+    """Checkpoint: its age, and whether a copy of it and the savepoints beside it can be restored.
 
-    Serious: it is damaged, of another pipeline, or cannot be restored. Advice: a savepoint that is damaged.
+    Serious: it is damaged, belongs to another pipeline, or cannot be restored. Advice: a savepoint is damaged.
     """
     if x.is_realtime:
-        yield unknown("a realtime run keeps its state in Kafka, by transaction; there is no checkpoint to restore")
+        yield unknown("a realtime run keeps its state in Kafka, in transactions; there is no checkpoint to restore")
         return
     yield from _resumable(x)
     for name, savepoint in x.savepoints.items():
@@ -116,12 +116,12 @@ def checkpoint(x: Examined) -> Iterator[Finding]:
             text = f"the savepoint {name} cannot be restored: {savepoint.why}"
             yield advice(text, "no run can resume from it", f"rm -r {name}")
         else:
-            yield fine(f"the savepoint {name} was read whole: epoch {savepoint.epoch}, {short_bytes(savepoint.bytes)}")
+            yield fine(f"the savepoint {name} is complete: epoch {savepoint.epoch}, {short_bytes(savepoint.bytes)}")
 
 
 def _resumable(x: Examined) -> Iterator[Finding]:
-    known, fresh = x.checkpoint, x.command("run --fresh {c}") + "    # reads the log anew"
-    restore = "restore the checkpoint, and the tables of the same time"
+    known, fresh = x.checkpoint, x.command("run --fresh {c}") + "    # reads the log again"
+    restore = "restore the checkpoint, and the tables from the same time"
     if isinstance(known, Unknown):
         yield unknown(known.why)
         return
@@ -147,7 +147,7 @@ def _resumable(x: Examined) -> Iterator[Finding]:
             text = f"a copy of the checkpoint ({text}) cannot be restored: {why}"
             yield serious(text, "the next run cannot resume from it", restore, fresh)
         case Unknown(why):
-            yield unknown(f"{text}; its files have the right checksums, and it was not restored: {why}")
+            yield unknown(f"{text}; its files have the right checksums, but it was not restored: {why}")
 
 
 def _age(x: Examined) -> str:
@@ -157,36 +157,36 @@ def _age(x: Examined) -> str:
 
 
 def place(x: Examined) -> Iterator[Finding]:
-    """Place of the state: whether the checkpoint survives a restart of the machine, and the room on its disk.
+    """Place of the state: whether the checkpoint survives a restart of the machine, and the free space on its disk.
 
-    Serious: a run's checkpoint is in a temporary folder, or the disk is nearly full. Advice: it would be, or there is
-    little room, also in the folder for temporary files.
+    Serious: a run's checkpoint is in a temporary folder, or the disk is nearly full. Advice: a checkpoint would be in a
+    temporary folder, or space is low on its disk or on the disk for temporary files.
     """
     if x.is_realtime:
         return
     disk, known = x.place, x.checkpoint
     if disk is None:
-        yield fine("the checkpoint is in an object store; it has no lock, so the tables decide which process may write")
+        yield fine("the checkpoint is in an object store, which has no locks: the tables decide which run may write")
     elif disk.is_temporary or disk.kind == "overlay":
-        kept = f"on {disk.kind}" if disk.kind in {"tmpfs", "ramfs", "overlay"} else "below a folder for temporary files"
+        kept = f"on {disk.kind}" if disk.kind in {"tmpfs", "ramfs", "overlay"} else "in a folder for temporary files"
         find = advice if isinstance(known, Unknown) or not disk.is_temporary else serious
         yield find(
             f"the checkpoint {disk.path} is {kept}, which a restart of the machine or container can empty",
-            "without it no run can resume: the tables are then rebuilt from the log",
-            x.command("run --checkpoint DIR") + "    # a disk that stays, or s3a://BUCKET/PATH",
+            "without it no run can resume, and the tables must be rebuilt from the log",
+            x.command("run --checkpoint DIR") + "    # on a persistent disk, or s3a://BUCKET/PATH",
         )
     needed = 0 if isinstance(known, Unknown) else known.size
     others = [x.machine.temporary] if disk is None or x.machine.temporary.device != disk.device else []
     for other in [*([] if disk is None else [disk]), *others]:
-        what = "checkpoint" if other is disk else "temporary files"
+        what = "the checkpoint" if other is disk else "temporary files"
         found = (
-            f"{short_bytes(other.free)} of {short_bytes(other.total)} are free on the disk of the {what} ({other.path})"
+            f"{short_bytes(other.free)} of {short_bytes(other.total)} are free on the disk for {what} ({other.path})"
         )
         to_do = "make room" if other is disk else "make room, or set TMPDIR to a folder on another disk"
         if other.free < max(needed, facts.LEAST_FREE // 10):
             yield serious(found, "a run ends when its disk is full", to_do)
         elif other.free < max(3 * needed, facts.LEAST_FREE):
-            yield advice(found, "a run ends when its disk is full; snapshots come beside the older ones", to_do)
+            yield advice(found, "a run ends when its disk is full; new snapshots need space beside the old ones", to_do)
         else:
             yield fine(found)
 
@@ -194,12 +194,12 @@ def place(x: Examined) -> Iterator[Finding]:
 def hot_keys(x: Examined) -> Iterator[Finding]:
     """Hot keys: the share of the most frequent key.
 
-    Advice: a key with a quarter of the records and more, and far more than others, where a step is busy.
+    Advice: a key has at least a quarter of the records, and far more than others, while steps are busy.
     """
     total = x.total
     if isinstance(total, Unknown) or not any(keys.shares for keys in total.hot_keys.values()):
         if any(node.key for node in x.graph.keyed):
-            yield unknown(total.why if isinstance(total, Unknown) else "the run has sampled no keys yet")
+            yield unknown(total.why if isinstance(total, Unknown) else "the run has not sampled any keys yet")
         return
     for node in x.graph.keyed:
         name = node.name or x.graph.name
@@ -207,7 +207,7 @@ def hot_keys(x: Examined) -> Iterator[Finding]:
         if keys is None or not keys.shares:
             continue
         key, share = max(keys.shares.items(), key=lambda pair: pair[1])
-        found = f"{', '.join(node.key)} {key} has {percent(share)} of the records of {name}, by samples"
+        found = f"{', '.join(node.key)} {key} has {percent(share)} of the sampled records of {name}"
         if share < default_limit("hot-key", "share") or key not in keys.hot:
             yield fine(found)
             continue
@@ -220,35 +220,33 @@ def hot_keys(x: Examined) -> Iterator[Finding]:
         )
         path = f"streams.{node.name}.salt" if node.name else "salt"
         if busy is None or busy < facts.BUSY:
-            yield fine(f"{found}; steps have time left, so nothing waits for it")
+            yield fine(f"{found}; steps have time to spare, so nothing waits for this key")
         else:
             salt = x.setting(path, str(min(4, x.graph.key_groups)))
-            to_do = salt if can_salt else "a key with more fields, or a window before that adds the records up"
-            why = f"one core computes all records of a key, and steps are busy {percent(busy)} of the time"
+            to_do = salt if can_salt else "use a key with more fields, or add a window before it that sums the records"
+            why = f"one core processes all records of a key, and steps are busy {percent(busy)} of the time"
             yield advice(found, why, to_do, where=path if can_salt else "")
 
 
 def parallelism(x: Examined) -> Iterator[Finding]:
-    """Parallelism: partitions and key groups against the cores of this machine.
+    """Parallelism: whether partitions and key groups suit the cores of this machine.
 
-    Advice: fewer key groups than cores, or partitions and key groups whose clocks take most of a step.
+    Advice: there are fewer key groups than cores, or the clocks of partitions and key groups take most of a step.
     """
     counts = [log.partitions for log in x.logs.values() if isinstance(log, facts.LogFacts)]
     if not counts and not isinstance(x.run, Unknown) and x.run.status.last is not None:
         counts = [len(x.run.status.last.offsets)]
     partitions, groups, cores = sum(counts), x.graph.key_groups, x.machine.cores
-    text = (
-        f"{counted(partitions, 'partition') if counts else 'partitions not known'}, {groups} key groups, {cores} cores"
-    )
+    text = f"{counted(partitions, 'partition') if counts else 'partitions unknown'}, {groups} key groups, {cores} cores"
     if x.is_realtime:
-        yield fine(f"{text}; a partition is a task that does not end")
+        yield fine(f"{text}; each partition has a long-running task")
     elif partitions * groups >= _CLOCKS:
         why = f"each step writes {short_bytes(40 * partitions * groups)} of clocks, whatever it reads"
-        yield advice(text, why, "fewer key_groups (with a savepoint), or longer steps: --every", where="key_groups")
+        yield advice(text, why, "use fewer key_groups (with a savepoint), or longer steps: --every", where="key_groups")
     elif groups < cores:
-        why = f"{counted(cores - groups, 'core')} have nothing to do but read and decode"
+        why = f"{counted(cores - groups, 'core')} can only read and decode"
         yield advice(text, why, x.setting("key_groups", str(cores)), where="key_groups")
     elif counts and partitions < cores:
-        yield fine(f"{text}; a partition is read and decoded by one core, so {counted(partitions, 'core')} can do that")
+        yield fine(f"{text}; one core reads and decodes a partition, so only {counted(partitions, 'core')} can do that")
     else:
         yield fine(text)

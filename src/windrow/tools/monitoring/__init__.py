@@ -1,1 +1,1 @@
-"""Monitoring from outside, over the metrics of ``windrow run --listen``: rules for Prometheus, Grafana's dashboard."""
+"""External monitoring with the metrics of ``windrow run --listen``: Prometheus rules and a Grafana dashboard."""

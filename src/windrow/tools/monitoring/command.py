@@ -1,4 +1,4 @@
-"""`windrow monitoring`: alerts and a dashboard for the metrics of `windrow run --listen`."""
+"""`windrow monitoring`: alert rules and a dashboard for the metrics of `windrow run --listen`."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from windrow.telemetry.health import CONDITIONS, RUNBOOKS, Condition, runbook_of
 from windrow.terminal.common import OK, json_option, print_json
 
 _HEAD: Final = """\
-# Alerts of windrow for Prometheus, over the metrics of `windrow run --listen`. The limits, and the times in `for`, are
-# first values: change them to what you promise.
+# Prometheus alert rules for windrow, based on the metrics of `windrow run --listen`. The limits and the times in `for`
+# are starting points: change them to what you promise.
 groups:
   - name: windrow
     rules:
-      # when a run took its last step, or began
+      # time of a run's last commit, or of its start
       - record: windrow:progress:timestamp_seconds
         expr: windrow_last_commit_timestamp_seconds or windrow_start_timestamp_seconds
 
-      # how long ago the log had the record that was read last, 0 if none waits; in a log without timestamps how long it
-      # takes to read those that wait, at the rate of the last 5 minutes
+      # age of the record read last, by its log timestamp; 0 if no records are waiting. If the log has no timestamps:
+      # the time it takes to read the waiting records, at the rate of the last 5 minutes
       - record: windrow:lag:seconds
         expr: |
           max without (partition) (
@@ -32,7 +32,7 @@ groups:
             or windrow_consumer_lag_records == 0
           )
 """
-_HELP = {"runbooks": "Where the runbooks are: alerts link to URL/NAME.md.  [default: docs/runbooks]"}
+_HELP = {"runbooks": "URL of the runbooks; alerts link to URL/NAME.md.  [default: docs/runbooks]"}
 
 
 @click.command("monitoring")
@@ -40,10 +40,11 @@ _HELP = {"runbooks": "Where the runbooks are: alerts link to URL/NAME.md.  [defa
 @click.option("--runbooks", metavar="URL", default=RUNBOOKS, help=_HELP["runbooks"])
 @json_option
 def command(*, system: Literal["prometheus", "grafana"], runbooks: str, as_json: bool) -> int:
-    """Print alerts for Prometheus, or a dashboard for Grafana.
+    """Print alert rules for Prometheus, or a dashboard for Grafana.
 
-    Both are over the metrics of `windrow run --listen`. Write them to a file: `windrow monitoring prometheus >
-    windrow.rules.yml`, for `rule_files` of Prometheus, or `windrow monitoring grafana > windrow.json`, to be imported.
+    Both use the metrics of `windrow run --listen`. Redirect the output to a file: `windrow monitoring prometheus >
+    windrow.rules.yml` for the `rule_files` of Prometheus, or `windrow monitoring grafana > windrow.json` to import into
+    Grafana.
     """
     if system == "grafana":
         dashboard = files("windrow.tools.monitoring") / "windrow.dashboard.json"
@@ -58,7 +59,7 @@ def command(*, system: Literal["prometheus", "grafana"], runbooks: str, as_json:
 
 
 def rules_text(runbooks: str = RUNBOOKS) -> str:
-    """Return the rules for Prometheus as YAML; `runbooks` is the URL of the runbooks, to which alerts link."""
+    """Return the Prometheus rules as YAML; alerts link to runbooks below the URL `runbooks`."""
     return _HEAD + "".join(condition.fill(_rule_text(condition, runbooks)) for condition in CONDITIONS.values())
 
 

@@ -1,1 +1,1 @@
-"""Dead letters, put back into the log."""
+"""Redriving: appending dead letters to the log again."""

@@ -1,4 +1,4 @@
-"""`windrow redrive`: puts dead letters back into the log, after the pipeline was corrected."""
+"""`windrow redrive`: puts dead letters back into the log after the pipeline was corrected."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from windrow.tools.redrive.copies import Letter
 
 _HELP = {
-    "list": "Print how many dead letters there are, by reason, and redrive none.",
-    "all": "All dead letters.",
-    "reason": "Those whose reason begins so, such as 'missing: amount'; may be repeated.",
-    "partition": "Those of this partition.",
-    "offset": "The one at this offset, with --partition; may be repeated.",
-    "since": "Those whose log timestamp is this time or later (UTC unless it names a zone).",
-    "key": "Those that are good now and have this value in the key, such as user_id=u00017; may be repeated.",
-    "dry_run": "Print what would become of each, and redrive none.",
-    "attempts": "How often a record is redriven at most.",
+    "list": "Print the number of dead letters for each reason, without redriving any.",
+    "all": "Redrive all dead letters.",
+    "reason": "Redrive those whose reason begins with TEXT, such as 'missing: amount'. May be repeated.",
+    "partition": "Redrive those of this partition.",
+    "offset": "Redrive the one at this offset; needs --partition. May be repeated.",
+    "since": "Redrive those with this log timestamp or a later one (UTC unless it specifies a zone).",
+    "key": "Redrive those that are now good and have this key, such as user_id=u00017. May be repeated.",
+    "dry_run": "Print what would happen to each dead letter, without redriving any.",
+    "attempts": "Maximum number of times that a record is redriven.",
     "checkpoint": "Checkpoint of the run that resumed with the corrected pipeline.  [default: .windrow/NAME]",
 }
 _MOST = 20
@@ -38,9 +38,9 @@ _NOT: dict[str, str] = {
     "already": "redriven before",
     "dead": "still dead",
     "expired": "not redriven, it would be expired",
-    "counted": "not redriven, the run decodes it as it is",
-    "attempts": "not redriven, it has been too often",
-    "lost": "not redriven, it is not in the log any more",
+    "counted": "not redriven, the run decodes the original",
+    "attempts": "not redriven, it was redriven too often",
+    "lost": "not redriven, it is no longer in the log",
 }
 
 
@@ -72,15 +72,15 @@ def command(
     checkpoint: Folder | None,
     as_json: bool,
 ) -> int:
-    """Put dead letters back into the log, after the pipeline was corrected.
+    """Put dead letters back into the log after the pipeline was corrected.
 
-    A copy of each chosen record is appended to its partition, and the run that resumed from a savepoint with the
-    corrected pipeline counts it at its new place. A record that would be a dead letter again, or expired, is not
-    redriven, and none twice: the command can be run again after any failure. The table windrow_redrives lists all
-    copies, with who made them and when. The exit code is 1 if some of the chosen were not redriven, now or before, or a
-    place has no dead letter.
+    A copy of each selected record is appended to its partition. The run that resumed from a savepoint with the
+    corrected pipeline then counts the record at its new offset. A record that would be a dead letter again, or expired,
+    is not redriven. No record is redriven twice, so the command can be run again after any failure. The table
+    windrow_redrives lists all copies, with who made them and when. The exit code is 1 if some of the selected records
+    have not been redriven, or if there is no dead letter at a given offset.
 
-    Late records are not redriven, as they would be later still: increase `emit.lateness` and replay the log.
+    Late records are not redriven, because they would be even later: increase `emit.lateness` and replay the log.
     """
     from windrow.tools.redrive.copies import Choice, check_redrivable, redrive  # noqa: PLC0415 - help needs no Arrow
 
@@ -88,13 +88,13 @@ def command(
     # 0 is a partition
     given = [name for name, value in choices.items() if value is not None and value is not False and value != ()]
     if as_list and (given or dry_run):
-        msg = f"--list shows all: leave out --{'dry-run' if not given else ' and --'.join(given)}"
+        msg = f"--list shows all dead letters: leave out --{'dry-run' if not given else ' and --'.join(given)}"
         raise InputError(msg)
     if "all" in given and len(given) > 1:
-        msg = f"--all chooses all: leave out --{' and --'.join(given[1:])}, or --all"
+        msg = f"--all selects all dead letters: leave out --{' and --'.join(given[1:])}, or --all"
         raise InputError(msg)
     if offset and partition is None:
-        msg = "--offset is one of a partition: give --partition too"
+        msg = "--offset needs a partition: give --partition, too"
         raise InputError(msg)
     graph = open_pipeline(pipeline).runnable()
     check_redrivable(graph)
@@ -123,7 +123,7 @@ def command(
 
 
 def _pair(graph: m.Graph, text: str) -> tuple[str, Value]:
-    """Read ``FIELD=VALUE``; raise InputError if there is no such field of the key, or its type has no such value."""
+    """Parse ``FIELD=VALUE``; raise InputError if the key has no such field, or the value does not fit its type."""
     from windrow.connectors.database import read_value  # noqa: PLC0415 - as above
     from windrow.engine.schema import key_fields  # noqa: PLC0415 - as above
     from windrow.expressions import decoding_spec, key_of  # noqa: PLC0415 - as above
@@ -131,7 +131,7 @@ def _pair(graph: m.Graph, text: str) -> tuple[str, Value]:
     fields = {field.name: field for field in key_fields(key_of(decoding_spec(graph)))}
     name = max((name for name in fields if text.startswith(f"{name}=")), key=len, default=None)
     if name is None:
-        msg = f"--key {text!r} names no field of the key, which has {', '.join(fields) or 'no fields'}: "
+        msg = f"--key {text!r} does not begin with a field of the key ({', '.join(fields) or 'it has no fields'}): "
         raise InputError(msg + "write --key FIELD=VALUE")
     return name, read_value(fields[name], text[len(name) + 1 :], "--key")
 
@@ -189,10 +189,10 @@ def _text(letter: Letter, *, dry_run: bool) -> str:
 
 
 _FORECASTS = {
-    "on time": "on time, by the watermark of now",
+    "on time": "on time at the current watermark",
     "late": "late, so it revises a result",
     "expired": "expired",
-    "unknown": "no watermark is known to say whether it is on time",
+    "unknown": "no watermark is known, so it may be late",
 }
 
 

@@ -1,8 +1,8 @@
 """Redrive of dead letters: appends copies of them to the log that they came from (`windrow.engine.decode.redriven`).
 
-Each record is redriven once, as the log itself has the copies: it is read from the first chosen record on, by one
-process at a time, and a record with a copy behind it gets no other, even if the process that appended the copy died
-before it noted it.
+Each record is redriven only once, because the log itself holds the copies. One process at a time reads the log from the
+first selected record on. It appends no copy of a record that is followed by one, even if an earlier process died after
+appending the copy and before noting it in the table of redrives.
 """
 
 from __future__ import annotations
@@ -56,9 +56,10 @@ _MOST: Final = 2**63 - 1
 
 @dataclass(frozen=True)
 class Choice:
-    """The dead letters to redrive: those that meet all conditions that are given.
+    """Selects the dead letters to redrive: those that meet all given conditions.
 
-    `reasons` are prefixes of reasons, `since` is a log timestamp in microseconds, `key` has typed values of key fields.
+    `reasons` are prefixes of reasons, `since` is a log timestamp in microseconds, and `key` has typed values of key
+    fields.
     """
 
     reasons: tuple[str, ...] = ()
@@ -70,11 +71,11 @@ class Choice:
 
 @dataclass(frozen=True)
 class Letter:
-    """A dead letter, and its outcome.
+    """A dead letter and its outcome.
 
-    `attempt` is the number of this redrive of its record, `origin` the offset of the record that was redriven first.
-    `verdict` is the forecast for its copy, `copy` the offset of the copy once it is in the log. `now` is the current
-    reason, if it is still a dead letter.
+    `attempt` is the number of this redrive of the record, and `origin` the offset of the original record. `verdict` is
+    the forecast for its copy, and `copy` the copy's offset once it is in the log. `now` is the current reason if the
+    record is still a dead letter.
     """
 
     partition: int
@@ -90,7 +91,7 @@ class Letter:
 
 @dataclass(frozen=True)
 class Listed:
-    """The dead letters with a kind of reason: their number, the redriven ones among them, and the first reason."""
+    """The dead letters with one kind of reason: how many there are and were redriven, and the first full reason."""
 
     reason: str
     letters: int
@@ -99,12 +100,15 @@ class Listed:
 
 
 def check_redrivable(graph: m.Graph) -> None:
-    """Raise InputError if the dead letters of a graph cannot be redriven: a part of it may have counted the record."""
+    """Raise InputError if the dead letters of a graph cannot be redriven.
+
+    This is the case if the log cannot be written, or if part of the graph may already have counted a rejected record.
+    """
     if not graph.is_short or graph.rules:
         msg = (
             f"pipeline {graph.name!r} has {'rules' if graph.is_short else 'several streams'}: a "
-            "record that one of them rejects was counted by others, so its copy would count twice; replay the log "
-            "instead (windrow replay)"
+            "record that one of them rejects may have been counted by others, so a copy would count twice; replay the "
+            "log instead (windrow replay)"
         )
         raise InputError(msg)
     connector = source_connector(graph.sources[0].source)
@@ -121,9 +125,9 @@ def _sink(graph: m.Graph) -> m.Sink:
 
 
 def list_letters(graph: m.Graph) -> tuple[list[Listed], int]:
-    """Return the dead letters by reason, the most frequent first, and the number of rows of the late output.
+    """Return the dead letters grouped by reason, most frequent first, and the number of rows of the late output.
 
-    Raise InputError if no run has written them, and as `check_redrivable` does.
+    Raise InputError if no run has written them or if they cannot be redriven.
     """
     check_redrivable(graph)
     counts: Counter[str] = Counter()
@@ -150,11 +154,11 @@ def redrive(
     dry_run: bool = False,
     file: str = "PIPELINE",
 ) -> list[Letter]:
-    """Redrive the chosen dead letters, by partition and offset; with `dry_run` only return their outcomes.
+    """Redrive the selected dead letters in order of partition and offset; with `dry_run` only return their outcomes.
 
-    A record is redriven `attempts` times at most. Raise CheckpointError if the run of the checkpoint decodes by other
-    settings than the pipeline's, with the commands that resume it with the pipeline in `file`; and the errors of the
-    source and the sink, and of `check_redrivable`.
+    A record is redriven at most `attempts` times. Raise InputError if the graph's dead letters cannot be redriven.
+    Raise CheckpointError if the run of the checkpoint decodes with other settings than the pipeline's; its message has
+    the commands that resume the run with the pipeline in `file`. Errors of the source and the sink propagate.
     """
     check_redrivable(graph)
     begun = _read_checkpoint(graph, checkpoint, file)
@@ -193,21 +197,24 @@ def redrive(
 
 
 def _read_checkpoint(graph: m.Graph, folder: Folder, file: str) -> Checkpoint:
-    """Return the checkpoint of the run that reads the copies; raise CheckpointError if it is of another pipeline."""
+    """Return the checkpoint of the run that will read the copies.
+
+    Raise CheckpointError if there is none or another pipeline wrote it.
+    """
     found = Checkpoint.read(folder)
     if found is None:
         msg = (
             f"there is no checkpoint in {folder}: a copy counts only for a run that resumed from a savepoint with "
-            "the corrected pipeline (windrow run --from-savepoint); one that reads the log from its beginning counts "
-            "the records themselves"
+            "the corrected pipeline (windrow run --from-savepoint); a run that reads the log from its beginning counts "
+            "the original records"
         )
         raise CheckpointError(msg)
     if differences := found.differences(graph):
         listed = "\n  ".join(differences)
         msg = (
-            f"the run of the checkpoint {folder} decodes by another pipeline than {file}; it differs in\n  {listed}\n"
-            "a copy counts only for a run that resumed with the corrected pipeline: name the checkpoint of that run "
-            "with --checkpoint. If there is none yet, stop the run, undo the changes of "
+            f"the run of the checkpoint {folder} does not decode with the pipeline {file}; it differs in\n  {listed}\n"
+            "a copy counts only for a run that resumed with the corrected pipeline: give the checkpoint of that run "
+            "with --checkpoint. If there is no such run yet, stop the run, undo the changes to "
             f"{file}, and write a savepoint:\n"
             f"  windrow savepoint {file} --checkpoint {folder} --to {folder}.savepoint\n"
             "then make the changes again, and resume with them:\n"
@@ -223,7 +230,7 @@ def _word(reason: str) -> str:
 
 
 class _Dead(NamedTuple):
-    """A row of the table of dead letters."""
+    """A row of the dead-letter table."""
 
     partition: int
     offset: int
@@ -231,7 +238,10 @@ class _Dead(NamedTuple):
 
 
 def _read_dead(graph: m.Graph, choice: Choice) -> Iterator[_Dead]:
-    """Yield the dead letters of a choice, apart from its key, by place, without the copies that do not count."""
+    """Yield the dead letters that match all conditions except the key, in order of partition and offset.
+
+    Copies that were not counted are skipped.
+    """
     database, table = open_database(_sink(graph)), beside(_sink(graph).table)[1]
     shown = only_columns(table, ["source", "partition", "offset", "log_time", "reason"])
     where = [] if choice.partition is None else [Condition("partition", "=", choice.partition)]
@@ -255,7 +265,7 @@ def _read_dead(graph: m.Graph, choice: Choice) -> Iterator[_Dead]:
 
 @dataclass(frozen=True)
 class _Original:
-    """A record as it was before any copy. `attempt` is the number of its redrives so far."""
+    """A record as it was before it was first copied; `attempt` is the number of its redrives so far."""
 
     log_time: int | None
     key: bytes | None
@@ -266,7 +276,11 @@ class _Original:
 
 @dataclass(frozen=True)
 class _Limits:
-    """The first offsets that the current settings decode, the greatest number of attempts, and the low watermark."""
+    """Limits for redriving records.
+
+    `since` maps each partition to the first offset decoded with the current settings, `attempts` is the greatest number
+    of attempts, and `low` the low watermark.
+    """
 
     since: Mapping[int, int]
     attempts: int
@@ -275,14 +289,14 @@ class _Limits:
 
 @dataclass(frozen=True)
 class _Log:
-    """The chosen records in the log, and all copies, by the place of their originals."""
+    """The selected records in the log and all copies, each by the partition and offset of the record copied."""
 
     originals: dict[Place, _Original]
     copies: dict[Place, tuple[int, Redriven]]
 
 
 def _read_log(graph: m.Graph, chosen: Sequence[_Dead]) -> _Log:
-    """Read each partition from the first of its chosen records on."""
+    """Read each partition from its first selected record on."""
     source = open_source(_source(graph))
     wanted: dict[int, list[int]] = {}
     for letter in chosen:
@@ -309,7 +323,10 @@ def _original(batch: pa.RecordBatch, row: int, copy: Redriven | None) -> _Origin
 
 
 def _judge(graph: m.Graph, choice: Choice, chosen: Sequence[_Dead], log: _Log, limits: _Limits) -> list[Letter]:
-    """Return the outcomes of the chosen dead letters; with a key only of those that are good now, and have it."""
+    """Return the outcomes of the selected dead letters.
+
+    If `choice` has a key, skip those that are still malformed or have another key.
+    """
     rows = [(*place, original) for letter in chosen if (original := log.originals.get(place := letter[:2]))]
     raw = pa.table(
         [
@@ -355,7 +372,7 @@ def _judge(graph: m.Graph, choice: Choice, chosen: Sequence[_Dead], log: _Log, l
 
 
 def _has_key(good: pa.Table, choice: Choice) -> npt.NDArray[np.bool_]:
-    """Return the mask of good records where the key is that of a choice."""
+    """Return a mask of the good records whose key is the selected one."""
     # by position: a field may have any name
     columns = {name: good.column(3 + at) for at, name in enumerate(good.column_names[3:])}
     mask = np.ones(good.num_rows, dtype=np.bool_)
@@ -372,9 +389,9 @@ def _places(table: pa.Table) -> list[Place]:
 
 
 def _forecast(spec: OperatorSpec[m.ResultNode], times: pa.ChunkedArray, low: int | None) -> list[Verdict]:
-    """Return the verdicts on records with these event times at a low watermark.
+    """Return the verdict at a low watermark for records with the given event times.
 
-    A record in several windows is on time or expired only if it is in all of them.
+    A record in several windows is on time or expired only if it is so in all of them.
     """
     if not isinstance(spec.node, m.WindowNode) or low is None or not len(times):
         return ["unknown"] * len(times)
@@ -398,7 +415,7 @@ def _forecast(spec: OperatorSpec[m.ResultNode], times: pa.ChunkedArray, low: int
 
 
 def _low_watermark(graph: m.Graph, checkpoint: Folder, begun: Checkpoint) -> int | None:
-    """Return the low watermark after a run's last step, or that of its first savepoint; None if unknown."""
+    """Return the low watermark after a run's last step, or that of the savepoint it began from; None if unknown."""
     path = history_of(checkpoint)
     reports = read_history(path, last=1) if path.is_file() else []
     if reports:
@@ -412,7 +429,7 @@ def _low_watermark(graph: m.Graph, checkpoint: Folder, begun: Checkpoint) -> int
 
 
 def _user() -> str:
-    """Return the name of the user, or the number of a user without a name, as in many containers."""
+    """Return the user's name, or the user ID if it has no name, as in many containers."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # OSError since Python 3.13
@@ -420,7 +437,7 @@ def _user() -> str:
 
 
 def _make_copies(graph: m.Graph, letters: Sequence[Letter], log: _Log) -> dict[int, list[Redriven]]:
-    """Return the copies to append, by partition."""
+    """Return the copies to append to each partition."""
     by, at = f"{_user()}@{socket.gethostname()}", time.time_ns() // 1000
     new: dict[int, list[Redriven]] = {}
     for letter in letters:
@@ -439,7 +456,10 @@ def _make_copies(graph: m.Graph, letters: Sequence[Letter], log: _Log) -> dict[i
 
 
 def _note(graph: m.Graph, copies_: Mapping[Place, tuple[int, Redriven]]) -> None:
-    """Write the copies of the dead letters at these places, as they are in the log, to the table of redrives."""
+    """Write copies that are in the log to the table of redrives.
+
+    `copies_` maps the place of each dead letter to the offset of its copy and the copy.
+    """
     if not copies_:
         return
     names = ("offset", "origin", "attempt", "reason", "by", "at")
@@ -455,7 +475,7 @@ def _note(graph: m.Graph, copies_: Mapping[Place, tuple[int, Redriven]]) -> None
 
 
 def _read_trail(graph: m.Graph) -> set[Place]:
-    """Return the places of dead letters in the table of redrives."""
+    """Return the places of dead letters that the table of redrives lists."""
     with open_database(_sink(graph)).snapshot() as snapshot:
         if not snapshot.columns(REDRIVES.name):
             return set()

@@ -1,1 +1,1 @@
-"""The relay of an outbox to a topic or a log."""
+"""Relay from an outbox to a topic or a log."""

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from windrow.connectors.postgres.outbox import OutboxLag
 
 _HELP = {
-    "table": "The result table whose outbox to send, if several have one.",
-    "until_empty": "End when the outbox is empty.",
-    "every": "How often to look into an empty outbox.",
-    "option": "Option of the connection to Kafka, such as security.protocol=SSL; may be repeated.",
+    "table": "Result table whose outbox to send, if several tables have one.",
+    "until_empty": "Stop when the outbox is empty.",
+    "every": "How often to check an empty outbox for new rows.",
+    "option": "Option of the Kafka connection, such as security.protocol=SSL. May be repeated.",
 }
 _MICROS = 1_000_000
 _REPORT_SECONDS = 10.0
@@ -46,18 +46,18 @@ def command(
     options: tuple[str, ...],
     as_json: bool,
 ) -> int:
-    """Send the rows of an outbox to a topic or a log, each once, and delete them.
+    """Send the rows of an outbox to a topic or a log, each exactly once, and delete them.
 
-    TARGET is a topic that exists, as kafka://HOST:PORT/TOPIC, or the folder of an embedded log. Rows are sent in the
-    order of commits, those of a key to one partition, until Ctrl-C. A relay can be killed at any moment and started
-    again: readers of committed records find each row once. One relay at a time empties an outbox.
+    TARGET is an existing topic as kafka://HOST:PORT/TOPIC, or the folder of an embedded log. Rows are sent in commit
+    order until Ctrl-C; all rows of a key go to the same partition. A relay can be killed and restarted at any time:
+    consumers that read committed records see each row once. Only one relay at a time can empty an outbox.
     """
     from windrow.tools.relay.outbox import outbox_sink, run  # noqa: PLC0415 - help needs no Arrow
 
     to = LogTarget.read(target)
     log = m.LogSource(to.name) if to.servers is None else m.KafkaSource(to.servers, to.name, options=_pairs(options))
     if options and to.servers is None:
-        msg = f"--option is for Kafka, and {to} is a folder: leave it out"
+        msg = f"--option is for Kafka, but {to} is a folder: leave it out"
         raise InputError(msg)
     graph = open_pipeline(pipeline).runnable()
     sink = outbox_sink(graph, table)
@@ -68,7 +68,7 @@ def command(
     def on_report(rows: int, lag: OutboxLag) -> None:
         last.update(sent=rows, waiting=lag.rows, oldest_seconds=round(lag.seconds, 3))
         waiting = (
-            f"{counted(lag.rows, 'row')} left, the oldest of {lag.seconds:.1f} s ago" if lag.rows else "it is empty"
+            f"{counted(lag.rows, 'row')} left, the oldest from {lag.seconds:.1f} s ago" if lag.rows else "it is empty"
         )
         if not as_json:
             click.echo(f"{outbox}: sent {counted(rows, 'row')} to {to}; {waiting}")

@@ -1,13 +1,13 @@
-"""Relay of an outbox: appends its rows to a log, each once, and deletes them.
+"""Relay of an outbox: appends its rows to a log, each exactly once, and deletes them.
 
-Rows are sent exactly once, even if the relay is killed: before it sends, the database stores the ends of the log's
-partitions. The transaction that deletes rows moves these ends behind the records of the rows. So the record of a row
-that is still in the outbox is behind the stored ends or was not sent. The next relay reads the log from there, and
-finds the records of the previous one by its mark. Rows are sent in the order of their ids, and all rows of a key to the
-same partition, so in each partition all rows up to the last one found were sent.
+Delivery is exactly once even if the relay is killed. Before a relay sends rows, it stores the end offsets of the log's
+partitions in the database. The transaction that deletes rows advances these offsets past the records of the rows. So if
+a row is still in the outbox, its record lies after the stored offsets or was not sent. The next relay reads the log
+from these offsets and recognizes the records of the previous relay by its mark. Rows are sent in order of their ids,
+and all rows of a key go to the same partition. So in each partition all rows up to the last one found were sent.
 
-Only one relay runs at a time: it locks the outbox in the database. The appender of the next relay has the same
-identity, and so fences a relay that has lost its connection to the database without noticing it.
+Only one relay runs at a time, because it locks the outbox in the database. The next relay's appender has the same
+identity, which fences off a relay that has lost its connection to the database without noticing.
 """
 
 from __future__ import annotations
@@ -42,11 +42,14 @@ _OPEN_SECONDS = 90.0
 
 
 def outbox_sink(graph: m.Graph, table: str | None) -> m.PostgresSink:
-    """Return the sink with an outbox that writes a table, None for the only one. Raise InputError if there is none."""
+    """Return the sink that writes `table` and has an outbox; `table` may be None if there is only one such sink.
+
+    Raise InputError if there is no such sink.
+    """
     sinks = [node.sink for node in graph.sinks]
     found = {sink.table: sink for sink in sinks if isinstance(sink, m.PostgresSink) and sink.outbox}
     if not found:
-        msg = f"no sink of pipeline {graph.name!r} has an outbox: set `outbox: true` at a sink `postgres`"
+        msg = f"no sink of pipeline {graph.name!r} has an outbox: set `outbox: true` in a `postgres` sink"
         raise InputError(msg)
     if table is None and len(found) == 1:
         return next(iter(found.values()))
@@ -59,18 +62,18 @@ def outbox_sink(graph: m.Graph, table: str | None) -> m.PostgresSink:
 
 @contextmanager
 def open_relay(sink: m.PostgresSink, target: Target) -> Iterator[Relay]:
-    """Open the relay of a sink's outbox to a log; a relay that died is completed first.
+    """Open a relay from a sink's outbox to a log, and find out what an interrupted relay has sent.
 
-    Raise SinkError if another relay has the outbox, InputError if a relay that died was sending to another log, and the
-    errors of the sink and the log.
+    Raise SinkError if another relay holds the outbox, and InputError if an interrupted relay was sending to another
+    log. Errors of the sink and the log propagate.
     """
     with open_outbox(sink) as rows:
         source = open_source(target)
         before = rows.sending()
         if before is not None and before.target != _address(target):
             msg = (
-                f"a relay of {rows.table!r} to {before.target} was interrupted, and some of its rows may be there: "
-                "run it once more to that target, with --until-empty"
+                f"a relay of {rows.table!r} to {before.target} was interrupted, and some of its rows may be there "
+                "already: run it again to that target with --until-empty"
             )
             raise InputError(msg)
         sending = before
@@ -86,9 +89,9 @@ def open_relay(sink: m.PostgresSink, target: Target) -> Iterator[Relay]:
 
 
 class Relay:
-    """Sends rows of an outbox, in the order of their ids.
+    """Sends rows of an outbox in order of their ids.
 
-    `sent_before` is the last row of each partition that the previous relay sent, of those still in the outbox.
+    `sent_before` maps each partition to the id of the last row that the previous relay sent to it but did not delete.
     """
 
     def __init__(self, rows: Outbox, appender: Appender, sending: Sending, sent_before: dict[int, int]) -> None:
@@ -100,7 +103,7 @@ class Relay:
         self._partitions = sorted(sending.begins)
 
     def send(self) -> int:
-        """Send and delete the next rows; return their number, 0 if the outbox is empty."""
+        """Send and delete the next rows; return their number, which is 0 if the outbox is empty."""
         rows = self.rows.rows(BATCH)
         if not rows:
             self.sent_before = {}
@@ -117,7 +120,7 @@ class Relay:
         return len(rows)
 
     def lag(self) -> OutboxLag:
-        """Return the number of rows to send, and the age of the oldest."""
+        """Return the number of rows left to send and the age of the oldest."""
         return self.rows.lag()
 
     def _record(self, row: OutboxRow) -> NewRecord:
@@ -136,11 +139,12 @@ def run(
     on_report: OnReport,
     on_trouble: Callable[[str], None],
 ) -> int:
-    """Send the rows of a sink's outbox until `stop` is set, or the outbox is empty; return the number of rows.
+    """Send the rows of a sink's outbox until `stop` is set, or with `until_empty` until the outbox is empty.
 
-    An empty outbox is read again every `every` seconds. `on_report` is called with the rows sent and the lag, at the
-    end and every `report` seconds. After an error that may pass, `on_trouble` is called with it, and the relay is
-    opened again, as a run retries; an error of the first attempt to open it is raised, as by `open_relay`.
+    Return the number of rows sent. An empty outbox is read again every `every` seconds. `on_report` is called with the
+    number of rows sent and the lag, every `report` seconds and at the end. After a transient error `on_trouble` is
+    called with a message, and the relay is opened again after a pause. If the first attempt to open it fails, the error
+    is raised as by `open_relay`.
     """
     retries = RetryPolicy()
     rounds, total, due = 0, 0, time.monotonic() + report
@@ -168,12 +172,12 @@ def run(
 
 
 def _mark(sending: Sending) -> bytes:
-    """Return the prefix of a relay's records, before the id of their row."""
+    """Return the prefix of a relay's records, up to the id of the row."""
     return b'%b%b","_outbox":' % (PREFIX, sending.relay.encode())
 
 
 def _read_sent(source: Source, target: Target, before: Sending) -> dict[int, int]:
-    """Return the last row in each partition that a previous relay sent, and may not have deleted."""
+    """Map each partition to the id of the last row that a previous relay sent to it and may not have deleted."""
     ends = source.ends() if isinstance(target, m.LogSource) else _settled_ends(source, target)
     mark = _mark(before)
     found: dict[int, int] = {}
@@ -181,9 +185,9 @@ def _read_sent(source: Source, target: Target, before: Sending) -> dict[int, int
         first, end = ends.get(partition, (0, 0))
         if not first <= begin <= end:
             msg = (
-                f"partition {partition} of {before.target} had offset {begin} when a relay was interrupted, and has "
-                f"{first} to {end} now: what it sent is not known. Compare the log with the outbox, delete from the "
-                f"outbox what was sent, and the row in windrow_relays; then run the relay again"
+                f"partition {partition} of {before.target} had offset {begin} when a relay was interrupted, and now "
+                f"has {first} to {end}, so it is unknown which rows were sent. Compare the log with the outbox, delete "
+                f"the sent rows from the outbox and the row in windrow_relays; then run the relay again"
             )
             raise SourceError(msg)
         for batch in source.read_from(partition, begin):
@@ -196,7 +200,10 @@ def _read_sent(source: Source, target: Target, before: Sending) -> dict[int, int
 
 
 def _settled_ends(source: Source, target: m.KafkaSource) -> dict[int, tuple[int, int]]:
-    """Return the ends of a topic once its current records can be read: other producers may have open transactions."""
+    """Return the ends of a topic once all its current records can be read.
+
+    Open transactions of other producers can delay this.
+    """
     from windrow.connectors.kafka.source import log_ends  # noqa: PLC0415 - librdkafka only for a topic
 
     wanted, until = log_ends(target), time.monotonic() + _OPEN_SECONDS
@@ -207,8 +214,8 @@ def _settled_ends(source: Source, target: m.KafkaSource) -> dict[int, tuple[int,
             return ends
         if time.monotonic() > until:
             msg = (
-                f"a producer has had a transaction open in {_address(target)} for {_OPEN_SECONDS:.0f} s, behind which "
-                "nothing can be read: end it, then run the relay again"
+                f"a producer has had a transaction open in {_address(target)} for {_OPEN_SECONDS:.0f} s, and nothing "
+                "after it can be read: end the transaction, then run the relay again"
             )
             raise SourceError(msg)
         pause.wait(0.2)

@@ -1,1 +1,1 @@
-"""A first pipeline for a log of JSON records: its types, event time, key and delay, as a sample of records has them."""
+"""Drafts a first pipeline for JSON records, with types, event time, key and delay inferred from a sample."""

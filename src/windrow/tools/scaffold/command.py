@@ -1,4 +1,4 @@
-"""`windrow init`: a starter project, or a pipeline for the records of a log."""
+"""`windrow init`: a starter project, or a pipeline drafted from the records of a log."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ _EVENTS, _USERS, _SPAN = 20_000, 200, 6 * 3_600_000_000
 _HELP = {
     "from": "Draft the pipeline from a sample: a file of JSON lines, a folder with an embedded log or with files "
     "(JSON lines, Parquet), or a topic as kafka://HOST:PORT/TOPIC.",
-    "records": "Maximum number of records of the sample.",
+    "records": "Maximum number of records in the sample.",
 }
 _README: Final = """\
 # {name}
 
 `pipeline.yaml` was drafted from {size} of `{place}`. Read it first: each guess has its reason beside it.
-Run these in this folder.
+Run these commands in this folder.
 
 ```sh
-windrow check pipeline.yaml --connect --host memory     # is the file right, and is there what a run needs?
+windrow check pipeline.yaml --connect --host memory     # check the file, and what a run needs
 windrow explain pipeline.yaml                           # the pipeline in words
-windrow run pipeline.yaml --until-end --host memory     # run it in this process; without --host on Spark
+windrow run pipeline.yaml --until-end --host memory     # run it in this process; without --host, on Spark
 windrow show pipeline.yaml --limit 10                   # the results
 windrow show pipeline.yaml dead --limit 10              # what could not be read, and why
 ```
 
-Of a log with some 10,000 records or more, `windrow tune pipeline.yaml --log` chooses delay and lateness by goals.
+For a log with about 10,000 records or more, `windrow tune pipeline.yaml --log` chooses delay and lateness by goals.
 """
 
 
@@ -54,13 +54,13 @@ Of a log with some 10,000 records or more, `windrow tune pipeline.yaml --log` ch
 @click.option("--records", type=click.IntRange(min=1), default=_RECORDS, show_default=True, help=_HELP["records"])
 @json_option
 def command(*, folder: Path, sample: str | None, records: int, as_json: bool) -> int:
-    """Make a project in FOLDER, which is made if need be; no file that is there is replaced.
+    """Create a project in FOLDER, which is created if it does not exist; no existing file is replaced.
 
-    Without --from it has a pipeline with comments, a small generated log, and a test, which run at once; README.md has
-    the commands.
+    Without --from the project has a commented pipeline, a small generated log and a test, all ready to run; README.md
+    lists the commands.
 
-    With --from it has a pipeline for your records: the types of their fields, the event time, a key, and a delay by how
-    far out of order they are, each with what it was chosen by. The records of a file are copied into an embedded log.
+    With --from it has a pipeline for your records: the types of their fields, the event time, a key, and a delay that
+    covers their disorder, each with the reason for the choice. The records of a file are copied into an embedded log.
     """
     made = _write_starter(folder) if sample is None else _write_scaffold(folder, sample, records)
     if as_json:
@@ -72,11 +72,11 @@ def command(*, folder: Path, sample: str | None, records: int, as_json: bool) ->
         dead = sum(made["dead_letters"].values())
         click.echo(
             f"pipeline.yaml decodes {made['records'] - dead:,} of {counted(made['records'], 'record')}"
-            + (f"; {counted(dead, 'dead letter')}, as its first lines say" if dead else "")
+            + (f"; {counted(dead, 'dead letter')}, listed in its first lines" if dead else "")
         )
         if not made["whole"] and Path(sample).is_file():
             log = folder / made["files"][-1]
-            click.echo(f"{log} has only the first {made['records']:,} records of {sample}: --records copies more")
+            click.echo(f"{log} has only the first {made['records']:,} records of {sample}: copy more with --records")
     where = "" if folder == Path() else f"cd {folder}; "
     click.echo(f"next:  {where}windrow run pipeline.yaml --until-end --host memory    # README.md has more")
     return OK
@@ -116,7 +116,7 @@ def _write_scaffold(folder: Path, text: str, records: int) -> dict[str, Any]:
 
 
 def _source(sample: Sample, folder: Path, log: Path | None) -> str:
-    """Return the source of the pipeline in YAML, with paths relative to the folder."""
+    """Return the pipeline's source as YAML, with paths relative to the project folder."""
     from windrow.tools.scaffold.pipeline import yaml_scalar as scalar  # noqa: PLC0415 - as above
 
     if isinstance(sample.source, m.KafkaSource):
@@ -133,10 +133,10 @@ def _write_lines(sample: Sample, log: Path) -> None:
 
 
 def _write(folder: Path, files: Mapping[str, str], log: Path | None, write: Callable[[Path], object]) -> None:
-    """Write files and a log; raise InputError, and write nothing, if one of them exists."""
+    """Write files and a log; if one of them exists, raise InputError and write nothing."""
     existing = [str(folder / file) for file in (*files, *([str(log)] if log else [])) if (folder / file).exists()]
     if existing:
-        msg = f"{', '.join(existing)} {'is' if len(existing) == 1 else 'are'} there already: name another FOLDER"
+        msg = f"{', '.join(existing)} already {'exists' if len(existing) == 1 else 'exist'}: choose another FOLDER"
         raise InputError(msg)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -148,5 +148,5 @@ def _write(folder: Path, files: Mapping[str, str], log: Path | None, write: Call
             with path.open("x", encoding="utf-8") as file:
                 file.write(text)
     except OSError as exc:
-        msg = f"{exc.filename or folder} cannot be made: {exc.strerror}; name another FOLDER"
+        msg = f"{exc.filename or folder} cannot be created: {exc.strerror}; choose another FOLDER"
         raise InputError(msg) from exc

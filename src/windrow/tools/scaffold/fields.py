@@ -1,8 +1,8 @@
-"""The fields of sampled records, and the type of each: the first that accepts all of its values.
+"""Infers the fields of sampled records and their types: the first type that accepts all values of a field.
 
-Types are tried by the decoder's own conversion, so a chosen type decodes the values of the sample. If no type accepts
-all values, one that accepts nearly all is chosen: the others are then dead letters, as the records of a log can be
-malformed.
+Types are tried with the decoder's own conversion, so the chosen type decodes the values of the sample. If no type
+accepts all values, one that accepts nearly all of them is chosen. Records with the remaining values become dead
+letters, because the records of a log can be malformed.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ _WORD: Final = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+")
 
 
 def words_of(name: str) -> list[str]:
-    """Return the words of a name in lower case: ``eventTime`` and ``event_time`` have two."""
+    """Return the words of a name in lower case: ``eventTime`` and ``event_time`` both have two."""
     return [word.lower() for word in _WORD.findall(name)]
 
 
 @dataclass
 class SampledField:
-    """A field by its path in the records: its values other than null, and its type, None if no type fits.
+    """A field found at a path in the records: its non-null values, and its type (None if no type fits).
 
-    `misfits` is the number of values that the type does not accept, `missing` that of the records without a value.
-    `why` is the reason for the type, or for its absence.
+    `misfits` is the number of values that the type does not accept, and `missing` the number of records without a
+    value. `why` is the reason for the type or its absence.
     """
 
     path: tuple[str, ...]
@@ -61,17 +61,17 @@ class SampledField:
 
     @property
     def name(self) -> str:
-        """The name of the field in a pipeline: its path, joined by underscores."""
+        """The name of the field in a pipeline: its path joined by underscores."""
         return "_".join(self.path)
 
     @property
     def words(self) -> list[str]:
-        """The words of its path."""
+        """The words of all names in its path."""
         return [word for name in self.path for word in words_of(name)]
 
 
 def sample_fields(records: Sequence[Mapping[str, object]]) -> list[SampledField]:
-    """Return the fields of records in the order of their first values; numbers are `NumberText`."""
+    """Return the fields of records in order of first appearance; numbers must be `NumberText`."""
     found: dict[tuple[str, ...], SampledField] = {}
     parents: Counter[tuple[str, ...]] = Counter()
     for record in records:
@@ -82,9 +82,9 @@ def sample_fields(records: Sequence[Mapping[str, object]]) -> list[SampledField]
         if path in mixed:
             field.why = "an object in some records and a value in others"
         elif any(path[:depth] in mixed for depth in range(1, len(path))):
-            field.why = "within what is an object in some records only"
+            field.why = "inside a field that is an object only in some records"
         elif any("." in name for name in path) and len(path) > 1:
-            field.why = "a name with a dot in an object has no path"
+            field.why = "a name with a dot inside an object cannot be a path"
         elif not field.values:
             field.why = "null in all records"
         else:
@@ -112,7 +112,7 @@ def _collect(
 
 
 def _type_of(name: str, values: Sequence[object]) -> tuple[m.DataType | None, int, str]:
-    """Return the type of some values, the number of values that it does not accept, and the reason."""
+    """Return a type for `values`, the number of values that it does not accept, and the reason for it."""
     best: tuple[m.DataType, int, str] | None = None
     for type_, why in _candidates(name, values):
         misfits = _misfits(type_, values)
@@ -123,11 +123,11 @@ def _type_of(name: str, values: Sequence[object]) -> tuple[m.DataType | None, in
     if best is not None and best[1] <= MISFITS * len(values):
         return best
     kinds = Counter(map(_kind, values)).most_common()
-    return None, 0, f"no type takes all values: {', '.join(counted(number, kind) for kind, number in kinds)}"
+    return None, 0, f"no type accepts all values: {', '.join(counted(number, kind) for kind, number in kinds)}"
 
 
 def _misfits(type_: m.DataType, values: Sequence[object]) -> int:
-    """Count the values that a type does not accept; equal ones are tried once."""
+    """Count the values that a type does not accept; equal values are tried only once."""
     if isinstance(type_, m.ArrayType):
         return sum(not _accepts(type_, value) for value in values)
     numbers = Counter((type(value), value) for value in values if isinstance(value, str | bool))
@@ -158,7 +158,7 @@ def _kind(value: object) -> str:
 
 
 def _candidates(name: str, values: Sequence[object]) -> Iterator[tuple[m.DataType, str]]:
-    """Yield the types that the values can have, the most specific first, each with a reason."""
+    """Yield the types that the values can have, most specific first, each with a reason."""
     kinds = Counter(map(_kind, values))
     numbers = [value for value in values if isinstance(value, NumberText)]
     texts = [value for value in values if isinstance(value, str) and not isinstance(value, NumberText)]
@@ -202,7 +202,7 @@ def _number_types(name: str, values: Sequence[str]) -> Iterator[tuple[m.SimpleTy
     if not has_exponents and digits_behind <= _MOST_SCALE:
         scale = digits_behind
     digits = max(1, *(number.magnitude for number in known))
-    behind = f"up to {counted(scale, 'digit')} behind the point"
+    behind = f"up to {counted(scale, 'digit')} after the decimal point"
     if scale <= _MOST_SCALE and not has_exponents and digits + scale <= MAX_PRECISION:
         precision = min(MAX_PRECISION, max(_LEAST_PRECISION, digits + _HEADROOM + scale))
         yield m.DecimalType(precision, scale), f"{behind}, so sums are exact"
@@ -211,7 +211,7 @@ def _number_types(name: str, values: Sequence[str]) -> Iterator[tuple[m.SimpleTy
 
 
 def _time_units(name: str, values: Sequence[int]) -> Iterator[tuple[m.TimestampType, str]]:
-    """Yield the units in which whole numbers are times between 2000 and 2060."""
+    """Yield timestamp types for the units in which whole numbers are times between 2000 and 2060."""
     if not values:
         return
     is_named = bool(_TIME_WORDS.intersection(words_of(name)))
@@ -226,7 +226,7 @@ def _time_units(name: str, values: Sequence[int]) -> Iterator[tuple[m.TimestampT
 
 
 def _array(values: Iterable[list[object]]) -> m.ArrayType | None:
-    """Return the type of arrays; None if no type of elements fits."""
+    """Return the type of arrays, or None if no type fits their elements."""
     elements = [element for value in values for element in value]
     given = [element for element in elements if element is not None]
     has_nulls = len(given) < len(elements)

@@ -1,7 +1,7 @@
-"""A pipeline for a sample of records: its event time, key, aggregates and delay are guessed.
+"""Drafts a pipeline from a sample of records by guessing its event time, key, aggregates and delay.
 
-Each guess stands in the YAML with its reason. The YAML is read and checked like any file, and the sample is decoded by
-it, so its dead letters are known.
+Each guess appears in the YAML with its reason. The YAML is parsed and checked like any pipeline file, and it is used to
+decode the sample, so the dead letters of the sample are known.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ _MEASURED: Final = frozenset(
 
 @dataclass(frozen=True)
 class Scaffold:
-    """A pipeline as YAML; of the `records` of its sample `dead` would be dead letters, by kind."""
+    """A drafted pipeline as YAML, the number of records in its sample, and the number of dead letters of each kind."""
 
     text: str
     pipeline: m.Graph
@@ -97,7 +97,7 @@ class Scaffold:
 
 @dataclass(frozen=True)
 class Choice:
-    """A chosen value in YAML, and the reason."""
+    """A chosen value as YAML, and the reason for it."""
 
     value: str
     why: str
@@ -105,9 +105,9 @@ class Choice:
 
 @dataclass
 class PipelineText:
-    """The chosen parts of a pipeline, and their YAML, which is valid once there are fields and a time.
+    """The chosen parts of a pipeline, rendered as YAML, which is valid once fields and a time have been set.
 
-    With `is_wide`, sums may have more digits than NUMERIC columns of SQLite keep.
+    `is_wide` is True if sums may have more digits than NUMERIC columns of SQLite keep.
     """
 
     name: str
@@ -128,30 +128,36 @@ class PipelineText:
     _left: list[tuple[str, str]] = dataclasses.field(default_factory=list)
 
     def add_field(self, name: str, type_: str, path: Sequence[str], why: str) -> None:
-        """Add a field; `path` is empty if records have it under its name."""
+        """Add a field; `path` is empty if the records have the field under its own name."""
         value = type_
         if path:
             value = f"{{type: {yaml_scalar(type_)}, path: {yaml_scalar('.'.join(path))}}}"
         self._fields.append((f"  {yaml_scalar(name)}: {value}", why))
 
     def leave_out(self, name: str, why: str) -> None:
-        """Note a field of the records that the pipeline does not have."""
+        """Note a field of the records that the pipeline leaves out."""
         self._left.append((name, why))
 
     @property
     def table(self) -> str:
-        """The name of the table of results."""
+        """The name of the result table."""
         word = re.sub(r"\W+", "_", self.name, flags=re.ASCII).strip("_").lower()[:40] or "records"
         return f"{word if word[0].isalpha() else f't_{word}'}_{self.window}"
 
     def render(self) -> str:
-        """Return the YAML."""
+        """Return the pipeline as YAML."""
         return "\n".join(_align(self._lines())) + "\n"
 
     def _lines(self) -> Iterator[tuple[str, str]]:
         named = re.sub(r"[^A-Za-z0-9._-]+", "-", self.name).strip("._-")[:80] or "records"
-        yield f"# Drafted by `windrow init --from {self.place}` from {self.size}{'' if self.whole else ' of more'}.", ""
-        yield "# Each guess has its reason beside it: change what is wrong, and `windrow check` the file.", ""
+        yield (
+            f"# Drafted by `windrow init --from {self.place}` from {self.size}{'' if self.whole else ' (not all)'}.",
+            "",
+        )
+        yield (
+            "# Each guess has its reason beside it. Change what is wrong, then check the file with `windrow check`.",
+            "",
+        )
         for reason in self.dead:
             yield f"# Dead letters of the sample: {reason}"[:_WIDEST], ""
         yield f"name: {yaml_scalar(named)}", ""
@@ -164,7 +170,7 @@ class PipelineText:
         yield f"  field: {yaml_scalar(self.time.value)}", self.time.why
         yield f"  delay: {self.delay.value}", self.delay.why
         if self.future is not None:
-            yield f"  future: {self.future}", "farther ahead of its log timestamp is a record of a wrong clock"
+            yield f"  future: {self.future}", "a record farther ahead of its log timestamp has a wrong clock"
         yield f"key: {self.key.value}", self.key.why
         yield f"window: {{tumbling: {self.window}}}", ""
         yield "aggregate:", ""
@@ -175,13 +181,13 @@ class PipelineText:
 
 
 def yaml_scalar(text: str) -> str:
-    """Return text as YAML, with quotes where it needs them."""
+    """Return text as a YAML scalar, quoted if necessary."""
     is_plain = re.fullmatch(r"[A-Za-z_./][\w./-]*", text, re.ASCII) and yaml.safe_load(text) == text
     return text if is_plain else json.dumps(text, ensure_ascii=False)
 
 
 def _align(lines: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """Yield lines with their comments beside them, or above long lines."""
+    """Yield lines with their comments beside them, or above them if the line is long."""
     for line, why in lines:
         comment = " ".join(f"# {why}".split())[: _WIDEST - 2]
         if not why:
@@ -204,9 +210,9 @@ class _Records:
 
 
 def scaffold_pipeline(sample: Sample, source: str) -> Scaffold:
-    """Return a pipeline for a sample; `source` is its source in YAML.
+    """Return a pipeline drafted from a sample; `source` is the pipeline's source as YAML.
 
-    Raise InputError if no record is a JSON object, or none of their fields can be the event time.
+    Raise InputError if no record is a JSON object or no field can be the event time.
     """
     is_log = not isinstance(sample.source, m.KafkaSource)
     records = _parse_records(sample)
@@ -242,18 +248,18 @@ def _parse_records(sample: Sample) -> _Records:
 
 
 def _usable(fields: Sequence[SampledField], text: PipelineText, *, is_log: bool) -> Iterator[SampledField]:
-    """Yield the fields that a pipeline of one stream can have; the others are listed in the text."""
+    """Yield the fields that a pipeline with a single stream can have; note the others in the text as left out."""
     seen: set[str] = set()
     for field in fields:
         shown = ".".join(field.path)
         if is_log and field.path in {(m.LOG_TIME,), (KEY,), (VALUE,)}:
             continue
         if not is_name(field.name) or field.name.startswith("__"):
-            text.leave_out(shown, "its name cannot be that of a field")
+            text.leave_out(shown, "its name is not valid for a field")
         elif field.name.lower() in seen:
-            text.leave_out(shown, f"there is a field {field.name} already, by a name that SQL takes for the same")
+            text.leave_out(shown, f"in SQL its name is the same as that of another field, {field.name}")
         elif isinstance(field.type, m.ArrayType):
-            text.leave_out(shown, f"{field.type}, for flat_map in a file with sources and streams")
+            text.leave_out(shown, f"{field.type}: needs flat_map, in a file with sources and streams")
         elif field.type is None:
             text.leave_out(shown, field.why)
         else:
@@ -264,23 +270,25 @@ def _usable(fields: Sequence[SampledField], text: PipelineText, *, is_log: bool)
 def _choose_time(
     usable: Sequence[SampledField], fields: Sequence[SampledField], sample: Sample, text: PipelineText, *, is_log: bool
 ) -> SampledField:
-    """Return the field of the event time: a time that nearly all records have."""
+    """Return the field to use as event time, a timestamp that nearly all records have."""
     total = sample.raw.num_rows
     found = [field for field in usable if isinstance(field.type, m.TimestampType) and field.missing <= MISFITS * total]
     logged = [field for field in fields if is_log and field.path == (m.LOG_TIME,) and not field.missing]
     if not found and logged:
         logged[0].type = LOG_TIME_TYPE
-        text.time = Choice(m.LOG_TIME, "the log timestamp, as no field is a time that all records have")
+        text.time = Choice(m.LOG_TIME, "the log timestamp, because no field is a time that all records have")
         return logged[0]
     if not found:
         msg = (
-            f"no field of {sample.place} is a time that all records have (ISO 8601 text, or seconds, milliseconds or "
+            f"{sample.place} has no field with a time in all records (ISO 8601 text, or seconds, milliseconds or "
             f"microseconds since 1970); the fields are {', '.join('.'.join(field.path) for field in fields)}"
         )
         raise InputError(msg)
     best = max(found, key=_likely_time)
     others = [field.name for field in found if field is not best]
-    text.time = Choice(best.name, f"by its name, not {', '.join(others)}" if others else "the only time of all records")
+    text.time = Choice(
+        best.name, f"chosen by name over {', '.join(others)}" if others else "the only time that all records have"
+    )
     return best
 
 
@@ -291,7 +299,10 @@ def _likely_time(field: SampledField) -> int:
 
 
 def _choose_key(usable: Sequence[SampledField], records: _Records, text: PipelineText) -> SampledField | None:
-    """Return the field of the key: text or a whole number that many records share; None if no field seems to be one."""
+    """Return the field to use as key, or None if no field seems to be one.
+
+    It is a text or a whole number that many records share.
+    """
     best: tuple[float, SampledField, str] | None = None
     for field in usable:
         is_candidate = isinstance(field.type, m.StringType | m.LongType)
@@ -302,14 +313,14 @@ def _choose_key(usable: Sequence[SampledField], records: _Records, text: Pipelin
         if score > 0 and (best is None or score > best[0]):
             best = score, field, why
     if best is None:
-        text.key = Choice("[]", "no field seems to be a key: one row for all records of a window")
+        text.key = Choice("[]", "no field seems to be a key, so a window has one row for all records")
         return None
     text.key = Choice(f"[{yaml_scalar(best[1].name)}]", best[2])
     return best[1]
 
 
 def _likely_key(field: SampledField, records: _Records) -> tuple[float, str]:
-    """Return a score of a field as the key (above 0: likely), and the reasons."""
+    """Return a field's score as the key (likely if above 0), and the reasons."""
     words, distinct, total = set(field.words), len(set(map(str, field.values))), len(field.values)
     score = 0.0
     why = [f"{distinct:,} values"]
@@ -322,11 +333,11 @@ def _likely_key(field: SampledField, records: _Records) -> tuple[float, str]:
     keyed = [(value, key) for value, key in zip(values, records.keys, strict=True) if key is not None]
     if keyed and sum(str(value).encode() == key for value, key in keyed) >= (1 - MISFITS) * len(values):
         score += 10
-        why.append("the key of the records in the topic")
+        why.append("the record key in the topic")
     homes = set(zip(map(str, values), records.partitions, strict=True))
     if len(set(records.partitions)) > 1 and distinct > 1 and len(homes) <= len(set(map(str, values))) * (1 + MISFITS):
         score += 4
-        why.append("each in one partition")
+        why.append("each in a single partition")
     return score, ", ".join(why)
 
 
@@ -350,13 +361,13 @@ def _add_fields(
                 f"{counted(field.missing, 'record')} of the sample {'has' if field.missing == 1 else 'have'} none"
             )
         if field.misfits:
-            why.append(f"not so in {counted(field.misfits, 'record')}")
+            why.append(f"does not fit {counted(field.misfits, 'record')}")
         optional = "?" if field.missing and not is_needed else ""
         text.add_field(field.name, f"{field.type}{optional}", field.path if len(field.path) > 1 else (), "; ".join(why))
 
 
 def _choose_results(usable: Sequence[SampledField], text: PipelineText) -> None:
-    """Choose the aggregates: sums of decimals and whole numbers that are no ids, the greatest of doubles."""
+    """Choose the aggregates: sums of decimals and of whole numbers that are not ids, and maxima of doubles."""
     for field in usable:
         words = words_of(field.name)
         is_id = bool(_NAMES.intersection(words)) or bool(_WHO.intersection(words))
@@ -378,7 +389,7 @@ def _choose_results(usable: Sequence[SampledField], text: PipelineText) -> None:
 
 
 def _choose_times(sample: Sample, text: PipelineText) -> Scaffold:
-    """Choose window, delay and lateness by the event times of the sample, and finish the text."""
+    """Choose window, delay and lateness from the event times of the sample, and finish the text."""
     graph = _parse(text)
     time = graph.sources[0].time
     for future in (*_FUTURES, None):
@@ -390,7 +401,7 @@ def _choose_times(sample: Sample, text: PipelineText) -> Scaffold:
     text.future = None if time.future is None else m.format_duration(time.future)
     times = pc.min_max(decoded.good.column(2).cast(pa.int64())).as_py()
     if times["max"] is None:
-        msg = f"no record of {sample.place} has all fields: the first is a dead letter, {reasons[0]}"
+        msg = f"no record of {sample.place} has all fields; the first would be a dead letter: {reasons[0]}"
         raise InputError(msg)
     span = times["max"] - times["min"]
     text.window = next((name for name, size in _WINDOWS.items() if span >= _ENOUGH_WINDOWS * size), [*_WINDOWS][-1])
@@ -410,10 +421,10 @@ def _delays(graph: m.Graph, raw: pa.Table, text: PipelineText) -> None:
     whole = "all records" if share == 1 else f"{percent(share)} of the records"
     where = "their partition" if len(raw.column("partition").unique()) > 1 else "the log"
     behind = "not behind" if not near else f"at most {short_duration(near / 1e6)} behind"
-    farthest = "" if share == 1 or worst == near else f", one is {short_duration(worst / 1e6)} behind"
-    text.delay = Choice(m.format_duration(delay), f"{whole} are {behind} the newest of {where} before them{farthest}")
+    farthest = "" if share == 1 or worst == near else f"; the farthest is {short_duration(worst / 1e6)} behind"
+    text.delay = Choice(m.format_duration(delay), f"{whole} are {behind} the newest before them in {where}{farthest}")
     rest = max(_HOUR, next((bound for bound in BOUNDS if bound >= worst - delay), BOUNDS[-1]))
-    text.lateness = Choice(m.format_duration(rest), "so long a late record revises its row")
+    text.lateness = Choice(m.format_duration(rest), "how long late records still revise their row")
 
 
 def _with_time(graph: m.Graph, time: m.EventTime) -> m.Graph:

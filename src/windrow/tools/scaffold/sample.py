@@ -1,4 +1,4 @@
-"""Samples of records: of a file of JSON lines (`.gz` is compressed), a folder of files, an embedded log, or a topic."""
+"""Reads samples of records from a file of JSON lines (gzip if `.gz`), a folder of files, an embedded log or a topic."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _KAFKA = "kafka://"
 
 @dataclass(frozen=True)
 class Sample:
-    """Records (`windrow.engine.schema.RAW`) of `place`; `name` is a short name for them.
+    """Records (`windrow.engine.schema.RAW`) read from `place`; `name` is a short name for them.
 
-    `source` is the source of a pipeline that reads them, None for a file of lines, which is no log. If it is not
-    `whole`, there are more records than were read.
+    `source` is a pipeline's source for the same records, or None for a file of lines, because that is not a log.
+    `whole` is False if there are more records than were read.
     """
 
     place: str
@@ -46,9 +46,10 @@ class Sample:
 
 
 def read_sample(text: str, records: int) -> Sample:
-    """Read at most `records` records of a file, a folder with an embedded log or files, or ``kafka://HOST:PORT/TOPIC``.
+    """Read at most `records` records from a file, a folder (an embedded log or files), or ``kafka://HOST:PORT/TOPIC``.
 
-    Raise InputError for anything else and for a sample without records, SourceError if it cannot be read.
+    Raise InputError for anything else, for a file that cannot be read, and for a sample without records; raise
+    SourceError if a log cannot be read.
     """
     if text.startswith(_KAFKA):
         servers, _, topic = text.removeprefix(_KAFKA).partition("/")
@@ -62,15 +63,15 @@ def read_sample(text: str, records: int) -> Sample:
     else:
         sample = _of_file(Path(text), records)
     if not sample.raw.num_rows:
-        msg = f"{text} has no records: give some to judge by, or make a project without --from"
+        msg = f"{text} has no records: give a sample with records, or create a project without --from"
         raise InputError(msg)
     return sample
 
 
 def _files(folder: Path) -> m.FilesSource | None:
-    """Return the files of a folder as a source; None if it is an embedded log, or has no files of a known kind.
+    """Return the files of a folder as a source, or None if it is an embedded log or has no files of a known kind.
 
-    Raise InputError if they are of several kinds, as a source reads only one, or CSV.
+    Raise InputError if the files are CSV, or of several kinds, because a source reads only one kind.
     """
     if any(folder.glob("partition-*.jsonl")):
         return None
@@ -79,7 +80,7 @@ def _files(folder: Path) -> m.FilesSource | None:
     ]
     kinds = sorted({kind[0] for path in paths if (kind := _KIND.search(path.name))})
     if len(kinds) > 1:
-        msg = f"{folder} has {', '.join(f'*{kind}' for kind in kinds)}: give a folder with files of one kind"
+        msg = f"{folder} has {', '.join(f'*{kind}' for kind in kinds)}: give a folder with files of a single kind"
         raise InputError(msg)
     if kinds and ".csv" in kinds[0]:
         msg = (
@@ -102,7 +103,7 @@ def _of_file(path: Path, records: int) -> Sample:
         msg = f"the sample {path} cannot be read: {exc.strerror if isinstance(exc, OSError) and exc.strerror else exc}"
         raise InputError(msg) from exc
     if lines and lines[0].startswith(b"["):
-        msg = f"{path} begins with an array: make it JSON lines, an object a line (`jq -c '.[]' {path}`)"
+        msg = f"{path} begins with an array: convert it to JSON lines, one object per line (`jq -c '.[]' {path}`)"
         raise InputError(msg)
     kept = lines[:records]
     raw = pa.table(
@@ -119,7 +120,7 @@ def _of_file(path: Path, records: int) -> Sample:
 
 
 def _of_log(place: str, name: str, source: m.Source, records: int, *, newest: bool) -> Sample:
-    """Read an equal number of records of each partition, the newest or the first."""
+    """Read about the same number of records from each partition, either the newest or the first."""
     connector = open_source(source)
     ends = {partition: (first, end) for partition, (first, end) in connector.ends().items() if first < end}
     batches: list[pa.RecordBatch] = []

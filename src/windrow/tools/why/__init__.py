@@ -1,1 +1,1 @@
-"""Explanations of single rows."""
+"""Explanation of a single result row."""

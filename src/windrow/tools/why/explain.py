@@ -1,7 +1,8 @@
-"""Explanation of a row of a result: the records, the verdicts and the revisions behind it.
+"""Explains a result row: the records, verdicts and revisions behind it.
 
-The row and its revisions are in the tables; a replay of the log (`windrow.tools.why.row_replay`), up to the offsets of
-the table, finds its records and computes the row again. The memory of the replay does not grow with the log.
+The row and its revisions are read from the tables. A replay of the log up to the offsets of the table
+(`windrow.tools.why.row_replay`) finds the records of the row and computes it again. The memory that the replay needs
+does not grow with the log.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _ABOUT: Final = ("pane", "revision")
 
 @dataclass(frozen=True)
 class Revision:
-    """A change of the row in the changelog: an insert has no `before`, a delete no `after`. Both are plain JSON.
+    """A change of the row in the changelog, as plain JSON; an insert has no `before`, and a delete no `after`.
 
     For a session it may be a change of another row that was merged with it.
     """
@@ -55,12 +56,13 @@ _TIMES: Final = ("event_time", "log_time", "watermark", "clock", "window_end")
 class Explanation:
     """Records, verdicts and revisions behind a row of `table`.
 
-    `key` and `window` (microseconds) are the row's; `window` is None for a table by key. `row` is the row of the table,
-    and `replayed` the row by the records of the log, plain JSON by column, or None; `differences` lists the values in
-    which they differ. `records` are in the order of partitions and offsets: the first on time and the first others,
-    which the sources share; `counts` are of all records by verdict, `counts_by_source` by source and verdict. `dead`
-    are the first of `dead_letters`. `offsets` are the next offsets by partition after the replay, `low_watermark` is
-    that of all sources there. `notes` say how far the log was read, and which records it no longer has.
+    `key` and `window` (microseconds) identify the row; `window` is None for a table by key. `row` is the row in the
+    table, and `replayed` the row computed again from the log; each is plain JSON by column, or None. `differences`
+    lists the values in which they differ. `records` are ordered by partition and offset. They are the first records
+    that were on time and the first others, with room shared between the sources. `counts` has the number of all records
+    for each verdict, and `counts_by_source` for each source and verdict. `dead` has the first of `dead_letters` dead
+    letters. `offsets` are the next offset of each partition after the replay, and `low_watermark` is the low watermark
+    of all sources there. `notes` say how far the log was read, and which records it no longer has.
     """
 
     table: str
@@ -81,11 +83,11 @@ class Explanation:
 
     @property
     def counted(self) -> int:
-        """The number of records in the row."""
+        """The number of records that were counted in the row."""
         return sum(self.counts.get(verdict, 0) for verdict in ("on_time", "late", "taken"))
 
     def plain(self) -> dict[str, Any]:
-        """Return the explanation as plain JSON; times are in ISO 8601, None if there is no time."""
+        """Return the explanation as plain JSON with times in ISO 8601, None where a time is missing."""
         plain = asdict(self)
         plain["window"] = None if self.window is None else [iso_time(time) for time in self.window]
         plain["low_watermark"] = iso_time(self.low_watermark)
@@ -107,13 +109,14 @@ def explain_row(
 ) -> Explanation:
     """Explain the row of the sink `sink` that meets all conditions; nothing is written.
 
-    If no row does, but the conditions name a missing row (its key, and its window), explain why it is missing.
-    `checkpoint` is that of the run that writes the table, and has the offsets of the table. If it is the default
-    checkpoint and does not exist, the log is read to its end. `option` is written before conditions in errors.
+    If no row does, but the conditions identify a missing row by its key and window, explain why it is missing.
+    `checkpoint` belongs to the run that writes the table, and says up to which offsets the table is. If it is the
+    default checkpoint and does not exist, the log is read to its end. `option` is written before conditions in error
+    messages.
 
-    Raise InputError if the conditions do not name a single row, if the log has no record of it either, or if the table
-    has alerts, which carry their evidence; StoppedError if `is_stopped` becomes true; and the errors of reading the log
-    and the tables.
+    Raise InputError if the conditions do not identify a single row, if neither the table nor the log has a trace of it,
+    or if the table holds alerts, which carry their own evidence. Raise StoppedError if `is_stopped` becomes true.
+    Errors of reading the log and the tables propagate.
     """
     target = RowTarget.of(graph, sink)
     row = _find(target, where, option)
@@ -124,13 +127,13 @@ def explain_row(
     except CheckpointError as exc:
         if not is_default:
             raise
-        notes.append(f"the log is read to its end, as the checkpoint does not say how far the table is: {exc}")
+        notes.append(f"the log is read to its end, because the checkpoint does not say how far the table is: {exc}")
         replay = plan_replay(graph, replace(options, end="log"))
     graph = replay.pipeline
     host = replay_row(graph, target, row, replay.settings, most, is_stopped)
     replayed, others = host.result()
     differences = _differences(row.existing, replayed, target)
-    differences += [f"the log makes a session from {start} to {end}" for start, end in others]
+    differences += [f"the log has a session from {start} to {end}" for start, end in others]
     by_source = {
         source.name: {verdict: host.counts[number, verdict] for verdict in VERDICTS if host.counts[number, verdict]}
         for number, source in enumerate(graph.sources)
@@ -157,20 +160,26 @@ def explain_row(
     if row.existing is None and not (counts or found.dead_letters or found.revisions):
         read = ", ".join(f"{offset:,} of partition {name}" for name, offset in found.offsets.items()) or "none"
         more = "".join(f"; {note}" for note in found.notes)
-        msg = f"table {found.table!r} has no such row, and the log no record of it (read up to offsets: {read}){more}"
+        msg = (
+            f"table {found.table!r} has no such row, and the log has no record of it (read up to these offsets: {read})"
+            f"{more}"
+        )
         raise InputError(msg)
     return found
 
 
 def _without_key(records: Sequence[ExplainedRecord], key: Mapping[str, Any]) -> Iterator[ExplainedRecord]:
-    """Yield records without the values that equal those of the key in all of them."""
+    """Yield records without the key values that are the same in all of them."""
     same = {name for name, value in key.items() if all(record.values.get(name, value) == value for record in records)}
     for record in records:
         yield replace(record, values={name: value for name, value in record.values.items() if name not in same})
 
 
 def _find(target: RowTarget, where: Sequence[Condition], option: str) -> TargetRow:
-    """Return the row that meets all conditions, or that they name; raise InputError if they do not name a row."""
+    """Return the row that meets all conditions, or the missing row that they identify.
+
+    Raise InputError if the conditions do not identify a single row.
+    """
     database, table = open_database(target.sink.sink), target.table
     with database.snapshot() as snapshot:
         shown = present(snapshot, database, table)
@@ -182,12 +191,12 @@ def _find(target: RowTarget, where: Sequence[Condition], option: str) -> TargetR
         missing = [name for name in names if name not in named and name not in {"window_end", "revision"}]
         if found.num_rows:
             total = snapshot.count(shown, where)
-            msg = f"{total:,} rows of {table.name!r} match; add conditions until one is left, for example:"
+            msg = f"{total:,} rows of {table.name!r} match; add conditions until only one is left, for example:"
         elif missing:
             same = [condition for condition in where if condition.column in target.key]
             found, total = _read_rows(snapshot, shown, same), snapshot.count(shown, same)
             msg = f"no row of {table.name!r} matches" + (", and no row has that key" if same and not total else "")
-            msg += f". To explain a missing row also give {option}{missing[0]}=VALUE"
+            msg += f". To explain a missing row, also give {option}{missing[0]}=VALUE"
             msg += ". Rows:" if total else ""
     if found.num_rows or missing:
         lines = [
@@ -207,7 +216,7 @@ def _read_rows(snapshot: Snapshot, table: Table, where: Sequence[Condition]) -> 
 
 
 def _target_row(target: RowTarget, found: pa.Table) -> TargetRow:
-    """Return the single row of a table as a target."""
+    """Return the only row of `found` as a target."""
     (plain,) = plain_rows(found)
     key = {name: found.column(name)[0] for name in target.key}
     window = None
@@ -220,7 +229,7 @@ def _target_row(target: RowTarget, found: pa.Table) -> TargetRow:
 
 
 def _named_window(target: RowTarget, named: Mapping[str, Value], option: str) -> tuple[int, int] | None:
-    """Return the window that conditions name by its start, and by its end where the start does not determine it."""
+    """Return the window that the conditions specify by its start, or by start and end if the start is not enough."""
     window = target.window
     if not target.has_window:
         return None
@@ -232,11 +241,11 @@ def _named_window(target: RowTarget, named: Mapping[str, Value], option: str) ->
         is_number = isinstance(window, m.Calendar) or (start - window.offset) % step == 0
         if not is_number or (int(starts[0]), end or int(ends[0])) != (start, int(ends[0])):
             to = "any time" if end is None else iso_time(int(end))
-            msg = f"no window of {table!r} is from {iso_time(start)} to {to}"
+            msg = f"{table!r} has no window from {iso_time(start)} to {to}"
             raise InputError(msg)
         return start, int(ends[0])
     if end is None:
-        msg = f"no row of {table!r} matches. To explain a missing row also give {option}window_end=VALUE"
+        msg = f"no row of {table!r} matches. To explain a missing row, also give {option}window_end=VALUE"
         raise InputError(msg)
     return start, int(end)
 
@@ -246,7 +255,7 @@ def _scalar(value: Value, type_: pa.DataType) -> pa.Scalar:
 
 
 def _revisions(target: RowTarget, row: TargetRow) -> tuple[Revision, ...]:
-    """Read the changes of the row from the changelog, and those of sessions that overlap it."""
+    """Read the changes of the row from the changelog; for a session also those of sessions that overlap it."""
     database, table = open_database(target.sink.sink), layout(target.spec).changes
     conditions = row.conditions
     if row.window is not None:
@@ -277,14 +286,14 @@ def _revisions(target: RowTarget, row: TargetRow) -> tuple[Revision, ...]:
 
 
 def _differences(row: Mapping[str, Any] | None, replayed: Mapping[str, Any] | None, target: RowTarget) -> list[str]:
-    """Describe the values in which the row of the table and that of the log differ."""
+    """Describe the values in which the row in the table and the row computed from the log differ."""
     if row is None or replayed is None:
         if row is replayed:
             return []
-        return [f"the table {'has a row, and the log makes none' if row else 'has no row, and the log makes one'}"]
+        return [f"the table has {'a row, but the log gives no row' if row else 'no row, but the log gives one'}"]
     values = [field.name for field in schema.value_fields(target.spec.rows)]
     return [
-        f"{name} is {row[name]} in the table, and {replayed[name]} by the records of the log"
+        f"{name} is {row[name]} in the table, but {replayed[name]} when computed from the log"
         for name in values
         if name in row and name in replayed and not _is_same(row[name], replayed[name])
     ]

@@ -1,9 +1,10 @@
-"""The lineage of a row of a graph: the records behind it, through all upstream operators.
+"""The lineage of a row: the records behind it, through all upstream operators of a graph.
 
-The log is replayed through the graph, which keeps the input and output of each upstream operator, for keys from which
-the row can come. Once the log is read, the rows are traced back: from the input of the row's operator to the output of
-the operator before it, and on to records. A row of a window is made of the rows of its key and time, a row of a join of
-those that its identity names, a row of a table or a process function of all rows of its key.
+The log is replayed through the graph. The replay keeps the input and output of each upstream operator, for the keys
+from which the row can come. Once the log is read, rows are traced back from the input of the row's operator to the
+output of the operator before it, and so on to records. A row of a window is computed from rows with its key and in its
+time, a row of a join from the rows in its identity, and a row of a table or a process function from all rows of its
+key.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ Values = Mapping[str, pa.Scalar]
 
 
 class LineageHost(RowHost):
-    """Runs a graph for a row, and keeps the input and output of its operators until the row is traced."""
+    """Runs a graph for a single row, and keeps the input and output of its operators until the row has been traced."""
 
     def __init__(self, *args: Any, folder: Path, **kwargs: Any) -> None:  # noqa: ANN401 - those of `RowHost`
         super().__init__(*args, **kwargs)
@@ -57,7 +58,7 @@ class LineageHost(RowHost):
         }
 
     def _filter_records(self, message: Records, to: str, records: pa.Table) -> Records | None:
-        """Return the records for an operator: those of its keys that can be behind the row."""
+        """Return the records for an operator whose keys can be behind the row."""
         values = self._filters.get(to)
         own = records.filter(pa.array(has_values(records, values))) if values else records
         stage = self._trace.stages.get(to)
@@ -90,14 +91,14 @@ class LineageHost(RowHost):
                 self._trace.keep_made(stage, number, ids(rows), values)
 
     def _input_rows(self, stage: Stage, rows: pa.Table) -> pa.Table:
-        """Return the rows of a stage's input to keep, with identities."""
+        """Return the rows of a stage's input that must be kept, with their identities."""
         if not rows.num_rows:
             return rows
         rows = self._trace.with_ids(rows)
         return self._of_row(rows) if stage.node is self._target.operator else rows
 
     def run(self, source: Source) -> None:
-        """Read the log, and find the records behind the row; raise StoppedError if it is stopped."""
+        """Read the log and find the records behind the row; raise StoppedError if it is stopped."""
         super().run(source)
         self._trace.run(self._is_stopped)
         self.counts = self._trace.counts()
@@ -110,11 +111,11 @@ class LineageHost(RowHost):
                 self._list(of_side, [verdicts[row] for row in rows.tolist()], columns, is_of_row=found.is_of_row)
 
     def close(self) -> None:
-        """Release the rows."""
+        """Release the kept rows."""
         self._trace.close()
 
     def _of_row(self, rows: pa.Table) -> pa.Table:
-        """Return the rows from which the row itself is computed."""
+        """Return the input rows of the row's own operator from which the row is computed."""
         target, row = self._target, self._row
         mask = np.ones(rows.num_rows, dtype=np.bool_)
         if target.spec.rows.kind != "records":
@@ -135,7 +136,7 @@ class LineageHost(RowHost):
         return rows.filter(pa.array(mask))
 
     def _names_of(self, node: m.KeyedNode | m.SinkNode) -> Iterator[dict[str, str]]:
-        """Yield the columns of the fields of each side of a node's input, without the event time."""
+        """Yield, for each side of a node's input, the column of each field except the event time."""
         if isinstance(node, m.AnyJoinNode):
             sides = [side.names for side in join_sides(self._graph, node)]
         else:
@@ -148,7 +149,7 @@ class LineageHost(RowHost):
 def _filters(  # noqa: C901, PLR0912 - a case for each kind of node
     graph: m.Graph, start: m.KeyedNode | m.SinkNode, row: TargetRow
 ) -> dict[str, Values]:
-    """Return the values of the key of each operator that can be behind the row: other keys have no effect on it.
+    """Map each operator to the key values that can be behind the row; other keys have no effect on it.
 
     A value that an operator computes, or that is not in its key, does not filter its input.
     """
@@ -197,7 +198,7 @@ def replay_row(  # noqa: PLR0917 - of one caller
     most: int,
     is_stopped: Callable[[], bool],
 ) -> RowHost:
-    """Read the log through the operators of the row, and find its records; raise StoppedError if it is stopped."""
+    """Read the log through the operators behind a row and find its records; raise StoppedError if it is stopped."""
     source = open_sources(graph)
     plan = batch_plan(graph, source, replace(settings, max_records=STEP))
     arguments: dict[str, Any] = {"target": target, "row": row, "most": most, "is_stopped": is_stopped}

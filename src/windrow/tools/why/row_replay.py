@@ -1,11 +1,12 @@
-"""The replay of a row: the log through the operator that makes the row, with the records of its key alone.
+"""Replays the log for a single row, through the operator that computes the row and with only the records of its key.
 
-Verdicts depend on the clocks of whole partitions, so every record is read and decoded; the row's operator receives only
-those of the row's key, and of its window where the time alone determines it. An operator keeps the state of each key
-and window apart, so its verdicts, and the row that it makes, are those of the run.
+Verdicts depend on the clocks of whole partitions, so every record is read and decoded. The row's operator receives only
+records of the row's key, and only those of its window if the event time alone determines the window. An operator keeps
+the state of each key and window apart, so it computes the same verdicts and the same row as the run did.
 
-A row whose operator reads records of a log needs no more: its records are listed as the operator judges them, each row
-of a flat map by itself. Any other row is traced back through its operators (`windrow.tools.why.row_lineage`).
+If the row's operator reads records of a log, nothing more is needed: its records are listed as the operator judges
+them, and each row of a flat map is listed separately. Any other row is traced back through its operators
+(`windrow.tools.why.row_lineage`).
 """
 
 from __future__ import annotations
@@ -60,14 +61,17 @@ VERDICTS: Final = ("on_time", "taken", "late", "expired", "duplicate", "outside"
 
 @dataclass(frozen=True)
 class ExplainedRecord:
-    """A record of the row's key and window; times are microseconds, `values` are its inputs to the row.
+    """A record of the row's key and window; times are microseconds, and `values` are its inputs to the row.
 
-    It was judged by `watermark`, that of its partition when it arrived, None before the first. `clock` is the greatest
-    event time before it, None if it does not determine the watermark: a partition that joins late, or was idle, has its
-    watermark raised to the low watermark. `window_end` is the end of the row's window, None if another operator judged
-    the record. A deduplication drops a `duplicate`; a table judges no record. An `outside` record has the key of a join
-    that found no partner, and was too far away to be a partner: `apart` is its distance in event time from the record
-    on the other side (below 0 if before it), `beyond` the distance from the interval of the join.
+    `watermark` is the watermark of its partition when it arrived, against which it was judged; None if there was none.
+    `clock` is the greatest event time in the partition before it, or None if that does not determine the watermark: if
+    a partition joins late or was idle, its watermark is raised to the low watermark. `window_end` is the end of the
+    row's window, or None if another operator judged the record.
+
+    The verdict is `duplicate` for a record that a deduplication drops, and `taken` for a record in a table, which
+    judges none. A record is `outside` if a join found no partner for its key within the interval: `apart` is its
+    distance in event time from the record on the other side (negative if it is earlier), and `beyond` its distance from
+    the interval.
     """
 
     partition: PartitionName
@@ -85,7 +89,7 @@ class ExplainedRecord:
 
 @dataclass(frozen=True)
 class ExplainedDeadLetter:
-    """A dead letter that may be of the row's key: its text has the values of the key.
+    """A dead letter that may have the row's key, because its text contains the values of the key.
 
     `partition` and `offset` are None for a row that an operator made.
     """
@@ -98,7 +102,7 @@ class ExplainedDeadLetter:
 
 
 def _steps(source: Source, plan: BatchPlan) -> Iterator[pa.Table]:
-    """Yield the records of the steps of a plan, as they are read."""
+    """Yield the records of each step of a plan as they are read."""
     readers = {partition: iter(source.read_from(partition, begin)) for partition, begin in plan.begin.items()}
     rest: dict[int, pa.RecordBatch] = {}
     for upto in plan.cut.upto:
@@ -114,18 +118,20 @@ def _steps(source: Source, plan: BatchPlan) -> Iterator[pa.Table]:
 
 
 class _StepProbe(NoProbe):
-    """Calls a function for the step of each operator."""
+    """Calls a function with the step of each operator."""
 
     def __init__(self, see: Callable[[NodeStep], None]) -> None:
         self._see = see
 
     def step(self, step: NodeStep) -> None:
-        """Call the function."""
         self._see(step)
 
 
 class RowHost(MemoryHost):
-    """Runs a pipeline for a row, and lists the verdicts of its operator; stops soon after `is_stopped` is true."""
+    """Runs a pipeline for a single row and lists the verdicts of its operator.
+
+    It stops soon after `is_stopped` returns True.
+    """
 
     def __init__(
         self,
@@ -168,7 +174,7 @@ class RowHost(MemoryHost):
 
     @property
     def records(self) -> list[ExplainedRecord]:
-        """The listed records, in the order of partitions and offsets; the sources share the limit."""
+        """The listed records, ordered by partition and offset; the limit is shared between the sources."""
         chosen: list[ExplainedRecord] = []
         for is_on_time in (True, False):
             found = [self._found[source, is_on_time] for source in range(len(self._graph.sources))]
@@ -183,12 +189,12 @@ class RowHost(MemoryHost):
 
     @property
     def notes(self) -> Iterator[str]:
-        """Notes about the records."""
+        """Notes about the listed records."""
         if self._is_hidden:
-            yield "records that the deduplication drops are not listed, as the key is computed after it"
+            yield "records that the deduplication drops are not listed, because the key is computed after it"
 
     def run(self, source: Source) -> None:
-        """Read the log through the operators of the row; raise StoppedError if it is stopped."""
+        """Read the log through the operators behind the row; raise StoppedError if it is stopped."""
         for number, raw in enumerate(_steps(source, self._plan)):
             self._check_stopped()
             self._raw = raw
@@ -204,7 +210,7 @@ class RowHost(MemoryHost):
             raise StoppedError
 
     def _keep(self, groups: Sequence[GroupOutput]) -> None:
-        """Keep the changes of the row, and dead letters that may be of it."""
+        """Keep the changes of the row, and dead letters that may have its key."""
         for group in groups:
             self._stats = group.stats
             output = group.by_sink[self._target.sink.name]
@@ -215,7 +221,7 @@ class RowHost(MemoryHost):
                 self._changes.append(changes)
 
     def result(self) -> tuple[dict[str, Any] | None, list[tuple[str, str]]]:
-        """Return the row by its changes, and the windows of sessions that overlap it."""
+        """Return the row that results from its changes (or None), and the windows of other sessions that overlap it."""
         identity = self._target.identity
         rows: dict[tuple[Any, ...], dict[str, Any]] = {}
         for changes in self._changes:
@@ -236,7 +242,7 @@ class RowHost(MemoryHost):
         return found, others
 
     def kept(self, packets: Iterable[Packet]) -> Iterator[Packet]:
-        """Drop the records of other keys, and of operators without effect on the row."""
+        """Drop records of other keys and of operators that have no effect on the row."""
         for packet in packets:
             self._check_stopped()
             message: Message | None = packet.message
@@ -254,7 +260,7 @@ class RowHost(MemoryHost):
                 yield Packet(packet.key_group, message)
 
     def _filter_records(self, message: Records, to: str, records: pa.Table) -> Records | None:
-        """Return the records for an operator: for that of the row, only those of its key and time."""
+        """Return the records for an operator; the row's own operator gets only records of the row's key and time."""
         is_target = to == self._target.node.name
         if is_target or self._has_key(records):
             own = records.filter(pa.array(self._is_own(records)))
@@ -267,14 +273,14 @@ class RowHost(MemoryHost):
         return set(self._row.key) <= set(records.column_names)
 
     def _is_own(self, records: pa.Table) -> Mask:
-        """Return the mask of records that have the key, and the time of the window if that decides."""
+        """Return a mask of the records that have the key and, if time alone determines the window, are in it."""
         mask = has_values(records, self._row.key)
         if self._target.is_by_time and self._row.window is not None:
             mask &= self._is_in_window(records)
         return mask
 
     def _note_log_times(self, records: pa.Table) -> None:
-        """Keep the log timestamps of records that were just read, as they may be judged in a later step."""
+        """Keep the log timestamps of records just read, because they may be judged in a later step."""
         room = max(_LOG_TIMES, _LOG_TIMES_PER_RECORD * self._most) - len(self._log_times)
         if not records.num_rows or room <= 0:
             return
@@ -283,7 +289,7 @@ class RowHost(MemoryHost):
         self._log_times.update(zip(places, self._log_times_of(records).to_pylist(), strict=True))
 
     def _log_times_of(self, records: pa.Table) -> pa.Array:
-        """Return the log timestamps of records (microseconds), null for those not read in this step."""
+        """Return the log timestamps of records in microseconds, null for records that were not read in this step."""
         read, own = (
             [to_micros(column.cast(pa.int64())) for column in (table.column(partition), table.column(offset))]
             for table, partition, offset in ((self._raw, "partition", "offset"), (records, PARTITION, OFFSET))
@@ -303,7 +309,7 @@ class RowHost(MemoryHost):
         return log_times_inside(pc.if_else(pa.array(is_text), values, pa.scalar(None, values.type)), log_times)
 
     def _look_at(self, dead: pa.Table) -> None:
-        """List dead letters that may be of the key."""
+        """List dead letters that may have the key."""
         mask = np.ones(dead.num_rows, dtype=np.bool_)
         raw = dead.column("raw")
         for text in self._texts:
@@ -324,7 +330,7 @@ class RowHost(MemoryHost):
             self.dead.append(ExplainedDeadLetter(name, offset, log_time, reason, shown))
 
     def _see(self, seen: NodeStep) -> None:
-        """List the verdicts of the row's operator, and the records that deduplications drop."""
+        """List the verdicts of the row's operator, and the records that upstream deduplications drop."""
         self._check_stopped()
         if seen.node == self._target.node.name:
             for judged in seen.judged:
@@ -347,7 +353,7 @@ class RowHost(MemoryHost):
             self._is_hidden = True
 
     def _list_judged(self, judged: Judged) -> None:
-        """List verdicts for the row's window."""
+        """List the verdicts for the row's window."""
         records = judged.records
         mask = self._is_near(records)
         window = self._target.window
@@ -360,28 +366,28 @@ class RowHost(MemoryHost):
             self._add(records.filter(pa.array(mask)), verdicts.tolist())
 
     def _is_near(self, records: pa.Table) -> Mask:
-        """Return the mask of records of the row's session; all of them for other windows."""
+        """Return a mask of the records in the row's session, or of all records if the window is not a session."""
         if not isinstance(self._target.window, m.Session) or self._row.window is None:
             return np.ones(records.num_rows, dtype=np.bool_)
         return self._is_in_window(records)
 
     def _is_in_window(self, records: pa.Table) -> Mask:
-        """Return the mask of records whose event time is in the row's window."""
+        """Return a mask of the records whose event time is in the row's window."""
         start, end = self._row.window or (0, 0)
         times = to_micros(records.column(TIME))
         mask: Mask = (times >= start) & (times < end)
         return mask
 
     def _add(self, records: pa.Table, verdicts: Sequence[Any]) -> None:
-        """Count records that the operator of the row has judged, and list them up to the limit."""
+        """Count records that the row's operator has judged, and list them up to the limit."""
         sources = source_numbers(self._graph, records.column(PARTITION)).tolist()
         self.counts.update(zip(sources, verdicts, strict=True))
         self._list(records, verdicts, self._target.values, is_of_row=True)
 
     def _list(self, records: pa.Table, verdicts: Sequence[Any], named: Mapping[str, str], *, is_of_row: bool) -> None:
-        """List records up to the limit of their source, with the values of the columns `named`.
+        """List records up to the limit of their source, with the values of the columns in `named`.
 
-        With `is_of_row` the window of the row has judged them.
+        `is_of_row` is True if the row's window has judged them.
         """
         window_end = self._row.window[1] if is_of_row and self._row.window is not None else None
         sources = source_numbers(self._graph, records.column(PARTITION)).tolist()
@@ -428,7 +434,7 @@ class RowHost(MemoryHost):
             )
 
     def _clock(self, partition: int, offset: int, watermark: int) -> int | None:
-        """Return the clock behind a watermark, or None if it was raised or has no fixed delay."""
+        """Return the clock that a watermark follows, or None if the watermark was raised or has no fixed delay."""
         known = self._graph.watermark_of(partition)
         is_raised = int(self._settings.bounds.at(partition, np.array([offset]))[0]) == watermark
         is_known = watermark > FIRST_TIME and not is_raised

@@ -1,16 +1,18 @@
-"""The trace of a row of a graph: the rows of its operators' inputs and outputs from which it was computed.
+"""The trace of a row: the rows of upstream operators' inputs and outputs from which it was computed.
 
-They are kept in tables of a DuckDB of their own, which spills to a temporary folder above `MEMORY`. Once the log is
-read, the trace follows the operators upstream from the row, each by a few joins by equality, none of them quadratic in
-the rows of a key. Each operator has tables by its number:
+These rows are kept in tables of a separate DuckDB database, which spills to a temporary folder above `MEMORY`. Once the
+log is read, the trace follows the operators upstream from the row. Each takes a few equality joins, none of them
+quadratic in the number of rows of a key. The operator with the number N has these tables:
 
-- `given_N`: its input, and `judged_N` the rows that it judged, with the verdict, a row a window;
-- `made_N_K`: the rows of its stream K;
-- `wanted_N`: those of its output that are behind the row.
+- `given_N`: its input;
+- `judged_N`: the rows that it judged, one row per window, with the verdict;
+- `made_N_K`: the rows of its output stream K;
+- `wanted_N`: the rows of its output that are behind the row.
 
-`found` has the records behind the row, each once: the number of the part of the trace that found it, the row (`__row`,
-which counts all rows in the order in which they were kept), the place and the verdict. Tables have the columns of
-`windrow.engine.schema`; each row has an identity (`__id`), by default that of its place in the log.
+The table `found` has the records behind the row, each once: the number of the part of the trace that found it, the row
+number (`__row`, which numbers all rows in the order in which they were kept), the partition and offset, and the
+verdict. Tables have the columns of `windrow.engine.schema`. Each row has an identity (`__id`), which defaults to its
+place in the log.
 """
 
 from __future__ import annotations
@@ -50,9 +52,9 @@ _PLACE: Final = f"{PARTITION}, {OFFSET}"
 
 @dataclass(frozen=True)
 class _Way:
-    """How the identity of a row changes on its way to a downstream node: its prefix, and the numbers behind it.
+    """How the identity of a row changes on its way to a downstream node: a prefix is added, and numbers are appended.
 
-    Unions prefix the name of a branch where branches can have the same row, and each flat map appends a number.
+    Unions prefix the name of a branch if several branches can have the same row. Each flat map appends a number.
     """
 
     prefix: str = ""
@@ -61,9 +63,9 @@ class _Way:
 
 @dataclass(frozen=True)
 class Stage:
-    """An upstream operator; `above` are the operators whose streams it reads, with the stream's number and ways.
+    """An upstream operator; `has_records` is True if it reads records of a source.
 
-    It `has_records` if it reads records of a source.
+    `above` lists the operators whose streams it reads, each with the number of the stream and the ways the rows take.
     """
 
     number: int
@@ -73,21 +75,21 @@ class Stage:
 
     @property
     def has_near(self) -> bool:
-        """Whether it is a join of records, which may be too far away to be partners."""
+        """Whether the operator is a join of records, which may be too far apart to be partners."""
         nodes = [node for node, _, _ in self.above]
         return isinstance(self.node, m.JoinNode) and all(isinstance(node, m.DeduplicateNode) for node in nodes)
 
     @property
     def key(self) -> tuple[str, ...]:
-        """The fields of its key."""
+        """The fields of the operator's key."""
         return () if isinstance(self.node, m.SinkNode) else tuple(self.node.key)
 
 
 @dataclass(frozen=True)
 class Found:
-    """Records of an operator's input that are behind the row, with the columns `LOG_TIME` and those that were kept.
+    """Records of an operator's input that are behind the row, with `LOG_TIME` and the columns that were kept.
 
-    With `is_of_row` the row's own operator has judged them.
+    `is_of_row` is True if the row's own operator has judged them.
     """
 
     stage: Stage
@@ -97,9 +99,9 @@ class Found:
 
 
 class Trace:
-    """Keeps the rows of the operators before `start`, and finds the records from which its rows were computed.
+    """Keeps the rows of operators upstream of `start`, and finds the records from which the row was computed.
 
-    The input of `start` has only rows of the row itself. `folder` is for rows that do not fit in memory.
+    The input kept for `start` has only rows of the row itself. `folder` holds rows that do not fit in memory.
     """
 
     def __init__(self, graph: m.Graph, start: m.KeyedNode | m.SinkNode, folder: Path) -> None:
@@ -131,7 +133,7 @@ class Trace:
         self._duck.close()
 
     def with_ids(self, rows: pa.Table) -> pa.Table:
-        """Return rows with the identity of each."""
+        """Return rows with their identities; a row without one gets its place in the log."""
         labels, partitions = source_places(self._graph, rows.column(PARTITION))
         numbers = [column.cast(pa.string()) for column in (partitions, rows.column(OFFSET))]
         plain = pc.binary_join_element_wise(labels, *numbers, "/")
@@ -140,11 +142,11 @@ class Trace:
         return rows.set_column(rows.column_names.index(ID), ID, pc.coalesce(rows.column(ID), plain))
 
     def keep_given(self, stage: Stage, rows: pa.Table, values: Sequence[str]) -> None:
-        """Keep rows of an operator's input with their identities, and the columns `values` of records."""
+        """Keep rows of an operator's input with their identities and, for records, the columns `values`."""
         self._keep(f"given_{stage.number}", rows, [*stage.key, DIFF, SIDE, *values])
 
     def keep_log_times(self, records: pa.Table, log_times: pa.Array) -> None:
-        """Keep the log timestamps of records that have them."""
+        """Keep the log timestamps of those records that have one."""
         known = log_times.is_valid()
         if known.true_count:
             rows = records.select([PARTITION, OFFSET]).append_column(LOG_TIME, log_times).filter(known)
@@ -153,13 +155,16 @@ class Trace:
     def keep_judged(
         self, stage: Stage, rows: pa.Table, verdict: Literal["on_time", "late", "expired"], values: Sequence[str]
     ) -> None:
-        """Keep verdicts of an operator; rows that did not expire are also in its input, with their values."""
+        """Keep rows that an operator judged, with the verdict.
+
+        Values are kept for expired rows only, because the other rows are also in the operator's input.
+        """
         rows = rows.append_column(_VERDICT, pa.repeat(pa.scalar(verdict), rows.num_rows))
         own = values if verdict == "expired" else []
         self._keep(f"judged_{stage.number}", rows, [*stage.key, END, SIDE, _VERDICT, *own])
 
     def keep_made(self, stage: Stage, number: int, rows: pa.Table, values: Sequence[str]) -> None:
-        """Keep rows of a stream of an operator's output."""
+        """Keep rows of an operator's output stream."""
         is_copy = number == 1 and isinstance(stage.node, m.DeduplicateNode)
         self._keep(f"made_{stage.number}_{number}", rows, [*stage.key, *_WINDOW, *(values if is_copy else [])])
 
@@ -173,7 +178,7 @@ class Trace:
         self._add(table, rows.column_names, "new", new=rows)
 
     def _add(self, table: str, columns: Sequence[str], rows: str, **given: pa.Table) -> None:
-        """Add rows to a table, which may lack some of their columns."""
+        """Add rows to a table, adding columns that it lacks."""
         known = self._columns.get(table)
         if known is None:
             self._run(f"CREATE TABLE {table} AS FROM {rows}", **given)
@@ -185,7 +190,10 @@ class Trace:
         self._columns[table] = list(dict.fromkeys([*(known or ()), *columns]))
 
     def run(self, is_stopped: Callable[[], bool]) -> None:
-        """Find the records; raise StoppedError soon after `is_stopped` becomes true, RunError without enough room."""
+        """Find the records behind the row.
+
+        Raise StoppedError soon after `is_stopped` returns True, and RunError if there is not enough room for the rows.
+        """
         with _interrupting(self._duck, is_stopped):
             for node in reversed(self._graph.nodes):
                 stage = self.stages.get(node.name)
@@ -193,13 +201,13 @@ class Trace:
                     self._trace(stage)
 
     def counts(self) -> Counter[tuple[int, str]]:
-        """Return the number of records by the number of their source and verdict."""
+        """Return the number of records for each pair of source number and verdict."""
         sql = f"SELECT {self._source} AS source, {_VERDICT}, count(*) FROM found GROUP BY ALL ORDER BY ALL"
         rows = zip(*(column.to_pylist() for column in self._run(sql).columns), strict=True)
         return Counter({(source, verdict): number for source, verdict, number in rows})
 
     def listed(self, most: int) -> Iterator[Found]:
-        """Yield the first records of each source: up to `most` in the row by verdict, and as many others."""
+        """Yield the first records of each source: up to `most` that are `on_time` or `taken`, and as many others."""
         kind = f"{self._source}, {_VERDICT} IN ('on_time', 'taken')"
         ranks = f"row_number() OVER (PARTITION BY {kind} ORDER BY part, {_ROW})"
         self._table("listed", f"SELECT part, {_ROW}, {_VERDICT} FROM found QUALIFY {ranks} <= {most}")
@@ -224,7 +232,7 @@ class Trace:
         return f"least({PARTITION} // {m.MAX_PARTITIONS}, {len(self._graph.sources) - 1})"
 
     def _trace(self, stage: Stage) -> None:
-        """Find the rows behind the row in the input and the verdicts of an operator."""
+        """Find which rows in the input and the verdicts of an operator are behind the row."""
         n, is_first = stage.number, stage is self._first
         self._select("given", stage)
         self._select("judged", stage)
@@ -256,7 +264,7 @@ class Trace:
         self._find(f"judged_{n}", stage, "expired", "'expired'", is_of_row=is_first)
 
     def _find_near(self, stage: Stage) -> None:
-        """Find the nearest records that were too far away to be partners, if the rows of a join have none."""
+        """If the rows of a join have no partners, find the nearest records that were too far away."""
         node, n = stage.node, stage.number
         sides = self._run(f"SELECT DISTINCT {SIDE} FROM given").column(0).to_pylist() if stage.key else []
         if not isinstance(node, m.JoinNode) or len(sides) != 1 or SIDE not in self._columns.get(f"given_{n}", ()):
@@ -277,7 +285,7 @@ class Trace:
         self._find(f"given_{n}", stage, "nearest", "'outside'", is_of_row=False)
 
     def _select(self, kind: Literal["given", "judged"], stage: Stage) -> None:
-        """Create the table `kind` of the rows of an operator behind its wanted rows, without values."""
+        """Create the table `kind` with the rows of an operator, without values, that are behind its wanted rows."""
         table, is_judged = f"{kind}_{stage.number}", kind == "judged"
         known = self._columns.get(table, [])
         names = [PARTITION, OFFSET, TIME, WATERMARK, ID, _ROW, *stage.key, DIFF, SIDE, END, _VERDICT]
@@ -294,7 +302,7 @@ class Trace:
         self._table(kind, f"SELECT {columns} FROM {table} g {behind}")
 
     def _link(self, above: Stage, number: int, ways: frozenset[_Way]) -> None:
-        """Add the rows of a stream that `given` has to the wanted rows, and remove them from `given`."""
+        """Move the rows of `given` that come from an upstream stream to the wanted rows of that operator."""
         made = f"made_{above.number}_{number}"
         if made not in self._columns:
             return
@@ -309,7 +317,7 @@ class Trace:
         self._table("given", f"FROM given WHERE {_ROW} NOT IN (SELECT mine FROM linked)")
 
     def _find(self, table: str, stage: Stage, rows: str, verdict: str, *, is_of_row: bool) -> None:
-        """Add records to those that were found, each once."""
+        """Add records to `found`, each once."""
         self._run(
             f"INSERT INTO found SELECT {len(self._parts)}, {_ROW}, {_PLACE}, {verdict} "
             f"FROM {rows} ANTI JOIN found USING ({_PLACE}) "
@@ -319,12 +327,15 @@ class Trace:
             self._parts.append((stage, table, is_of_row))
 
     def _table(self, name: str, sql: str) -> None:
-        """Create or replace a table, which the query may read."""
+        """Create or replace a table; the query may read the table that it replaces."""
         self._run(f"CREATE TABLE made AS {sql}")
         self._run(f"DROP TABLE IF EXISTS {name}; ALTER TABLE made RENAME TO {name}")
 
     def _run(self, sql: str, **tables: pa.Table) -> pa.Table:
-        """Run statements over the tables and Arrow tables; raise StoppedError if they are interrupted."""
+        """Run SQL over the tables and the given Arrow tables.
+
+        Raise StoppedError if it is interrupted, and RunError if DuckDB fails.
+        """
         try:
             for name, table in tables.items():
                 self._duck.register(name, table)
@@ -335,7 +346,8 @@ class Trace:
             raise StoppedError from exc
         except duckdb.Error as exc:
             msg = (
-                f"the rows behind the row cannot be kept: {duckdb_message(exc)}; set TMPDIR to a folder with more room"
+                f"the records behind the row cannot be kept: {duckdb_message(exc)}; set TMPDIR to a folder with more "
+                "room"
             )
             raise RunError(msg) from exc
         return done
@@ -352,7 +364,7 @@ Where a join reads records on a side, they have no difference.
 
 
 def _own_id(way: _Way) -> str:
-    """Return the SQL of the identity that rows had in the stream at the start of the way, null for other rows."""
+    """Return SQL for the identity that rows had at the start of the way, null for rows that did not take the way."""
     behind = ID if not way.prefix else f"substr({ID}, {len(way.prefix) + 1})"
     own = f"regexp_replace({behind}, '(#[0-9]*){{{way.numbers}}}$', '')" if way.numbers else behind
     return f"CASE WHEN starts_with({ID}, {literal(way.prefix)}) THEN {own} END" if way.prefix else own
@@ -361,9 +373,9 @@ def _own_id(way: _Way) -> str:
 def _behind(  # noqa: PLR0911 - a case for each kind of node
     stage: Stage, table: str, known: Sequence[str], *, is_judged: bool
 ) -> str:
-    """Return the SQL of the numbers of the rows from which the wanted rows were computed.
+    """Return SQL for the row numbers of the rows from which the wanted rows were computed.
 
-    With `is_judged` also those from which they would have been: an expired record has no partner.
+    With `is_judged`, include rows from which they would have been computed, because an expired record has no partner.
     """
     node, wanted = stage.node, f"wanted_{stage.number}"
     same = [f"g.{identifier(name)} = w.{identifier(name)}" for name in stage.key]
@@ -407,10 +419,11 @@ def _behind(  # noqa: PLR0911 - a case for each kind of node
 
 
 def _sides(wanted: str, keys: str) -> str:
-    """Return the SQL of a table (key, side, id) of the rows from which rows of a join can be computed.
+    """Return SQL for a table (key, side, id) of the rows from which the rows of a join can have been computed.
 
-    An identity is that of the left row, a + and that of the right row, and each can contain a + itself: split at any
-    +, both halves are identities of rows only where it is the join's.
+    The identity of a joined row is that of the left row, a plus sign, and that of the right row. Each of these can
+    contain a plus sign itself. If an identity is split at every plus sign, both halves are identities of rows only at
+    the join's own.
     """
     return f"""(
         WITH texts AS (SELECT DISTINCT {keys}string_split({ID}, '+') AS parts FROM {wanted}),
@@ -421,7 +434,10 @@ def _sides(wanted: str, keys: str) -> str:
 
 
 def _copies(node: m.DeduplicateNode, duplicates: str) -> str:
-    """Return the SQL of the duplicates of accepted records: the nearest accepted record before or after is near."""
+    """Return SQL for the duplicates of accepted records.
+
+    A duplicate has an accepted record near it: the nearest before it or the nearest after it.
+    """
     same = "".join(f"d.{identifier(name)} = g.{identifier(name)} AND " for name in node.key)
     near = " UNION ALL ".join(
         f"SELECT d.{_ROW} FROM {duplicates} d ASOF JOIN given g ON {same}d.{TIME} {way} g.{TIME} "
@@ -434,7 +450,7 @@ def _copies(node: m.DeduplicateNode, duplicates: str) -> str:
 def _above(
     graph: m.Graph, node: m.KeyedNode | m.SinkNode
 ) -> tuple[tuple[tuple[m.KeyedNode, int, frozenset[_Way]], ...], bool]:
-    """Return the operators whose rows a node reads, with the numbers of their streams, and whether it reads records."""
+    """Return the operators whose rows a node reads, with stream numbers and ways, and whether it reads records."""
     found: dict[str, tuple[m.KeyedNode, int]] = {}
     ways: dict[str, set[_Way]] = {}
     waiting, has_records = [(name, _Way()) for name in node.inputs], False
@@ -456,7 +472,7 @@ def _above(
 
 @contextmanager
 def _interrupting(duck: duckdb.DuckDBPyConnection, is_stopped: Callable[[], bool]) -> Iterator[None]:
-    """Interrupt queries of the block once `is_stopped` returns true."""
+    """Interrupt the queries of the block once `is_stopped` returns True."""
     done = threading.Event()
 
     def watch() -> None:

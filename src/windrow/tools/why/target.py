@@ -1,4 +1,4 @@
-"""The row to explain: the node that makes the rows of its sink, and its key and window."""
+"""The row to explain: the node that computes the rows of its sink, and its key and window."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ WINDOW_COLUMNS: Final = ("window_start", "window_end")
 
 @dataclass(frozen=True)
 class RowTarget:
-    """The producer of the rows of a sink; `above` are the deduplications and samples before it.
+    """The node that produces the rows of a sink; `above` are the deduplications and samples upstream of it.
 
-    It `is_direct` if it reads records of a log, and so judges each of them.
+    `is_direct` is True if the node reads records of a log, and so judges each of them.
     """
 
     graph: m.Graph
@@ -46,7 +46,7 @@ class RowTarget:
         node = graph.producer(sink.input)
         if isinstance(node, m.RulesNode):
             table = sink.sink.table
-            msg = f"rows of {table!r} are not explained: it has alerts, which carry their evidence in a column"
+            msg = f"rows of {table!r} cannot be explained: they are alerts, which carry their evidence in a column"
             raise InputError(msg)
         is_direct = isinstance(node, m.WindowNode) or (isinstance(node, m.TableNode) and sink.input == node.name)
         above: dict[str, None] = {}
@@ -61,32 +61,32 @@ class RowTarget:
 
     @property
     def operator(self) -> m.KeyedNode | m.SinkNode:
-        """The node whose operator makes the rows."""
+        """The node whose operator computes the rows."""
         return self.node if isinstance(self.node, m.ResultNode) else self.sink
 
     @property
     def key(self) -> tuple[str, ...]:
-        """The columns that name a row beside its window: its key, or the place of a record."""
+        """The columns that identify a row together with its window: its key, or the place of a record."""
         return tuple(field.name for field in schema.row_key(self.spec.rows) if field.name not in WINDOW_COLUMNS)
 
     @property
     def has_window(self) -> bool:
-        """Whether the window is in the identity of a row."""
+        """Whether the window is part of a row's identity."""
         return WINDOW_COLUMNS[0] in self.identity
 
     @property
     def table(self) -> Table:
-        """The table of results."""
+        """The result table."""
         return layout(self.spec).result
 
     @property
     def window(self) -> m.Tumbling | m.Hopping | m.Cumulate | m.Calendar | m.Session | m.Global | None:
-        """The windows; None for a table by key."""
+        """The kind of window, or None for a table by key."""
         return self.node.window if isinstance(self.node, m.WindowNode) else None
 
     @property
     def is_by_time(self) -> bool:
-        """Whether the time of a record alone determines its windows."""
+        """Whether a record's event time alone determines its windows."""
         return not isinstance(self.window, m.Session | m.Global | None)
 
     @property
@@ -97,7 +97,7 @@ class RowTarget:
 
     @property
     def values(self) -> dict[str, str]:
-        """The columns of the records of a row, by their names."""
+        """Map the names of a row's inputs to the columns of its records."""
         if not isinstance(self.node, m.WindowNode):
             fields = stream_of(self.graph, self.node.inputs[0]).fields
             hidden = {*self.key, *time_fields(self.graph, self.node.inputs[0])}
@@ -112,7 +112,7 @@ class RowTarget:
 class TargetRow:
     """The row to explain: its key as Arrow scalars, its window, and the `existing` row of the table as plain JSON.
 
-    `values` are those of its columns that are known and not null.
+    `values` has those columns of the row that are known and not null.
     """
 
     key: Mapping[str, pa.Scalar]
@@ -128,14 +128,14 @@ class TargetRow:
 
     @property
     def conditions(self) -> list[Condition]:
-        """The conditions of the key in a table."""
+        """Conditions that select the key in a table."""
         return [
             Condition(name, "=", value.value if pa.types.is_timestamp(value.type) else value.as_py())
             for name, value in self.key.items()
         ]
 
     def changes(self, changes: pa.Table, *, is_session: bool) -> pa.Table:
-        """Return the changes of the row, and those of sessions that overlap it."""
+        """Return the changes of the row; for a session also those of sessions that overlap it."""
         changes = changes.filter(pa.array(has_values(changes, self.key)))
         if self.window is None:
             return changes
@@ -146,7 +146,7 @@ class TargetRow:
 
 
 def has_values(records: pa.Table, values: Mapping[str, pa.Scalar]) -> Mask:
-    """Return the mask of records that have the values."""
+    """Return a mask of the records that have the given values."""
     mask = np.ones(records.num_rows, dtype=np.bool_)
     for name, value in values.items():
         mask &= pc.equal(records.column(name), value).fill_null(False).to_numpy()  # noqa: FBT003 - Arrow's
@@ -154,7 +154,7 @@ def has_values(records: pa.Table, values: Mapping[str, pa.Scalar]) -> Mask:
 
 
 def time_fields(graph: m.Graph, stream: str) -> frozenset[str]:
-    """Return the fields of a stream of records with their event times."""
+    """Return the fields that hold the event time in all sources of a stream of records."""
     node = graph.producer(stream)
     if isinstance(node, m.SourceNode):
         return frozenset() if node.time.sent is not None else frozenset({node.time.field})
@@ -162,7 +162,7 @@ def time_fields(graph: m.Graph, stream: str) -> frozenset[str]:
 
 
 def iso_time(micros: int | None) -> str | None:
-    """Write a time of a table in ISO 8601."""
+    """Format a time in microseconds as ISO 8601, or return None."""
     if micros is None:
         return None
     (text,) = utc_text(pa.array([micros], pa.int64()).cast(schema.MICROS)).to_pylist()
