@@ -1,4 +1,4 @@
-"""Ownership of tables: which run may write, clear or promote them, and that each step is written once."""
+"""Ownership of tables: which run may write, clear or promote them, and the guarantee that each step is written once."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ _DIGITS = re.compile(r"DECIMAL\((\d+),(\d+)\)")
 
 
 def is_new(epoch: int, last: int | None, table: str) -> bool:
-    """Return True if a step is the next to commit, and False if it was committed before.
+    """Return True if a step is the next to be committed, False if it was already committed.
 
-    Raise SinkError if steps between are missing.
+    Raise SinkError if steps before it are missing.
     """
     expected = 0 if last is None else last + 1
     if epoch > expected or epoch < 0:
@@ -51,13 +51,14 @@ EPOCHS_KEPT = 1_000
 def last_to_forget(epoch: int) -> int | None:
     """Return the last epoch to delete from the fence when a step is committed; None for most steps.
 
-    All readers of the fence need only a run's last epoch: `is_new`, a run that resumes, a savepoint, a replay.
+    Old epochs can be deleted because all readers of the fence need only a run's last epoch: `is_new`, resuming a run,
+    savepoints and replays.
     """
     return epoch - EPOCHS_KEPT if epoch >= EPOCHS_KEPT and epoch % EPOCHS_KEPT == 0 else None
 
 
 def still_opened(opener: str, last: str | None, table: str) -> None:
-    """Raise SinkError if another sink has opened the tables since this one did, for the same run."""
+    """Raise SinkError if another sink has opened the tables for the same run since this sink did."""
     if opener != last:
         msg = (
             f"table {table!r} was opened by another process of the same run, which has replaced this one; what was "
@@ -68,10 +69,11 @@ def still_opened(opener: str, last: str | None, table: str) -> None:
 
 @dataclass(frozen=True)
 class Origin:
-    """The origin of a table: the stream of its rows, and whether its changelog is written.
+    """The origin of a table: the stream that its rows come from, and whether its changelog is written.
 
-    A sink keeps it beside the table. `left_after` is the epoch after which its run continued without the table, -1
-    before the first; the stream of a table that an older version wrote, and that was left since, is empty.
+    A sink stores the origin beside the table. If the table's run has continued without the table, `left_after` is the
+    last epoch of the run before that (-1 if there was none). In this case, the stream is empty if an older version
+    wrote the table.
     """
 
     stream: str
@@ -80,26 +82,27 @@ class Origin:
 
     @staticmethod
     def of(spec: SinkSpec) -> Origin:
-        """Return the origin of a sink's table."""
+        """Return the origin that a sink's table should have."""
         return Origin(spec.stream, spec.sink.changelog)
 
     def text(self) -> str:
-        """Return the origin as JSON."""
+        """Serialize the origin as JSON."""
         return json.dumps({"stream": self.stream, "changelog": self.changelog})
 
     @staticmethod
     def read(text: str | None) -> Origin | None:
-        """Read the result of `text`; None if there is none."""
+        """Parse the result of `text`; None for a missing text."""
         return Origin(**json.loads(text)) if text else None
 
 
 @dataclass(frozen=True)
 class FoundTables:
-    """The contents of a database before a run starts.
+    """What a database contains before a run opens it.
 
-    `owner` is the run that the result table belongs to, `owner_last` its last epoch, `last` the last epoch of the run
-    that opens, `elsewhere` another result table that belongs to it; `present` are the pipeline's tables that exist,
-    `filled` those that have rows. `origin` is that of the result table; None for a table of an older version.
+    `owner` is the run that owns the result table, and `owner_last` the last epoch of that run. `last` is the last epoch
+    of the run that opens the database, and `elsewhere` is another result table that this run owns. `present` lists the
+    pipeline's tables that exist, and `filled` those with rows. `origin` is the origin of the result table, None if an
+    older version wrote it.
     """
 
     owner: Run | None
@@ -114,9 +117,9 @@ class FoundTables:
 def authorize(
     run: Run, tables: Sequence[Table], found: FoundTables, follows: Follows | None = None, origin: Origin | None = None
 ) -> bool:
-    """Return whether the tables are handed over to the run, which follows their owner.
+    """Return True if the tables are handed over to `run` by the run that it follows.
 
-    Raise SinkError unless the run may write rows of `origin` to them; the first is the result table.
+    `tables` starts with the result table. Raise SinkError if the run may not write rows of `origin` to the tables.
     """
     is_handed_over = _authorize(run, tables, found, follows)
     if origin is not None and found.origin is not None and (is_handed_over or found.owner == run):
@@ -125,7 +128,7 @@ def authorize(
 
 
 def _refuse_other_origin(table: str, found: FoundTables, before: Origin, now: Origin) -> None:
-    """Raise SinkError if a table that has steps would get rows of another stream, or lacks steps."""
+    """Raise SinkError if the table has steps and would get rows of a different stream, or lacks steps."""
     last = found.last if found.owner_last is None else found.owner_last
     if last is None:
         return
@@ -197,7 +200,7 @@ _NEW = "leave its sink out, or read the log again into new tables (`windrow repl
 
 
 def _may_follow(follows: Follows, table: str, found: FoundTables, missing: Sequence[str]) -> None:
-    """Raise SinkError unless all tables exist, belong to that run, and are at that epoch."""
+    """Raise SinkError unless all tables exist, belong to the run that is followed, and are at its epoch."""
     if found.owner is None and not found.present:
         msg = (
             f"table {table!r} is not there, and this run resumes from a savepoint: name the table that the savepoint "
@@ -231,7 +234,7 @@ def may_clear(pipeline: str, table: str, found: FoundTables) -> None:
 
 
 def still_owned(run: Run, owner: Run | None, table: str) -> None:
-    """Raise SinkError if the table was given to another run since this one began."""
+    """Raise SinkError if the table was handed over to another run after this run started."""
     if owner != run:
         msg = (
             f"table {table!r} was taken over by another run while this one was writing, and this step is not in it: "
@@ -243,10 +246,11 @@ def still_owned(run: Run, owner: Run | None, table: str) -> None:
 
 @dataclass(frozen=True)
 class Existing:
-    """An existing table.
+    """The schema of an existing table.
 
-    `types` are as the database spells them, by column, `key` is the primary key, `required` the columns that are
-    NOT NULL. `alter` returns the statements that give a column another type, and let it be null if it can be.
+    `types` maps each column to its type as the database spells it, `key` is the primary key, and `required` are the
+    columns that are NOT NULL. `alter` returns the statements that change the type of a column, and make it nullable if
+    it should be.
     """
 
     types: Mapping[str, str]
@@ -256,16 +260,16 @@ class Existing:
 
 
 class SchemaMismatch(NamedTuple):
-    """A schema mismatch of an existing table, and the statements that fix it, if any."""
+    """A difference between an existing table and the expected schema, with the statements that fix it, if any."""
 
     what: str
     statements: str = ""
 
 
 def schema_mismatches(table: Table, expected: Mapping[str, str], existing: Existing) -> Iterator[SchemaMismatch]:
-    """Yield how an existing table differs from the expected columns, types and primary key.
+    """Yield the differences between an existing table and the expected columns, types and primary key.
 
-    A column that the pipeline can write null to must not be NOT NULL.
+    A column is also a mismatch if it is NOT NULL but the pipeline can write null to it.
     """
     actual, named = existing.types, quote(table.name)
     for name, type_ in expected.items():
@@ -292,13 +296,13 @@ def schema_mismatches(table: Table, expected: Mapping[str, str], existing: Exist
 def relaxable(table: Table, required: Collection[str]) -> list[str]:
     """Return the NOT NULL columns that a run makes nullable when it opens a table.
 
-    These are the places of dead letters, which earlier versions required.
+    These are the columns with the locations of dead letters, which were required in earlier versions.
     """
     return [name for name in ("partition", "offset") if name in required and table.schema.equals(DEAD)]
 
 
 def _is_wider(type_: str, than: str) -> bool:
-    """Whether a type has every value of another."""
+    """Whether a type can represent all values of another type without loss."""
     digits = [(19, 0) if name == "BIGINT" else _digits(name) for name in (type_, than)]
     if (than, type_) in _WIDER or None in digits:
         return (than, type_) in _WIDER
@@ -307,13 +311,13 @@ def _is_wider(type_: str, than: str) -> bool:
 
 
 def _digits(type_: str) -> tuple[int, int] | None:
-    """Return the digits before and after the point of a decimal that declares them."""
+    """Return the number of digits before and after the decimal point that a type declares; None for other types."""
     found = _DIGITS.fullmatch(type_)
     return None if found is None else (int(found[1]) - int(found[2]), int(found[2]))
 
 
 def refuse(found: Sequence[SchemaMismatch]) -> None:
-    """Raise SinkError for mismatches of tables, with the statements that fix them if there are some for all."""
+    """Raise SinkError if there are mismatches; include the statements that fix them if every mismatch has some."""
     if not found:
         return
     more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
@@ -330,7 +334,7 @@ def _foreign(table: str) -> str:
 def may_promote(
     pipeline: str, tables: tuple[str, str], owners: tuple[Run | None, Run | None], replayed: Replayed | None
 ) -> None:
-    """Raise unless the second table may take the place of the first; `owners` are None where there is no such table."""
+    """Raise an error unless the second table may replace the first. An owner is None if its table does not exist."""
     live, shadow = tables
     if owners[1] is None:
         msg = f"there is no table {shadow!r} to promote: make one with `windrow replay`, or name it with --from"

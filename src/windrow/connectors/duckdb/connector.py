@@ -28,15 +28,15 @@ class DuckDBSink(m.TableSink):
 
     @property
     def place(self) -> str:
-        """The file."""
+        """The path of the file."""
         return self.path
 
 
 def duckdb(path: str | PathLike[str], *, table: str, key: Sequence[str] = (), changelog: bool = True) -> DuckDBSink:
-    """Write to tables of a DuckDB file: `table`, and beside it its changelog, late output, dead letters and clocks.
+    """Write to tables of a DuckDB file: `table`, its changelog, late output, dead letters and clocks.
 
-    `key` is what rows are replaced by (left out: the window and the pipeline's key). With ``changelog=False`` the table
-    of changes stays empty.
+    `key` lists the columns that identify a row, by default the window and the pipeline's key. With ``changelog=False``
+    the table of changes stays empty.
     """
     return DuckDBSink(fspath(path), table, field_names(key), changelog)
 

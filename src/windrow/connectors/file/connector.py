@@ -1,4 +1,4 @@
-"""The connector of small tables in files."""
+"""The connector for small tables in files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The connector of files that are read in the order of their names."""
+"""The connector for files that are read in the order of their names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The connector of Kafka topics."""
+"""The connector for Kafka topics."""
 
 from __future__ import annotations
 
@@ -72,11 +72,12 @@ def kafka_sink(
     format: m.RecordFormat = "json",  # noqa: A002 - the setting's name
     options: Mapping[str, str] | None = None,
 ) -> m.KafkaSink:
-    """Write changes to a Kafka topic, each step in a transaction; with ``mode="realtime"`` one every `commit`.
+    """Write changes to a Kafka topic, in one transaction per step.
 
-    The topic is created if it does not exist; beside it are ``TOPIC.late``, ``TOPIC.dead`` and ``TOPIC.clocks``. A
-    change is a JSON object, or with `format` ``"debezium"`` a change event in Debezium's envelope. `options` go to the
-    producer as they are (``{"security.protocol": "SSL"}``); with ``mode="realtime"`` those of the source hold.
+    With ``mode="realtime"``, there is one transaction per interval `commit` instead. The topic is created if it does
+    not exist, as are ``TOPIC.late``, ``TOPIC.dead`` and ``TOPIC.clocks``. A change is a JSON object or, with
+    ``format="debezium"``, a change event in Debezium's envelope. `options` are passed to the producer unchanged
+    (``{"security.protocol": "SSL"}``); with ``mode="realtime"``, those of the source apply instead.
     """
     micros = duration_micros(commit, "sink.kafka.commit")
     return m.KafkaSink(servers, topic, micros, format, tuple((options or {}).items()))

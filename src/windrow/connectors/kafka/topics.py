@@ -1,4 +1,4 @@
-"""Topics that windrow creates, and compacted topics that keep its positions."""
+"""Topics that windrow creates, including compacted topics in which it keeps its positions."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _DENIED = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATI
 
 
 def create_topics(admin: AdminClient, missing: Sequence[NewTopic]) -> None:
-    """Create topics that do not exist.
+    """Create topics, ignoring those that already exist.
 
-    Raise InputError if the broker refuses, KafkaException if none answers.
+    Raise InputError if the broker refuses, and KafkaException if no broker answers.
     """
     if not missing:
         return
@@ -40,7 +40,7 @@ def create_topics(admin: AdminClient, missing: Sequence[NewTopic]) -> None:
 
 
 def require_compaction(admin: AdminClient, topic: str) -> None:
-    """Raise InputError if a topic does not keep the last record of each key for ever."""
+    """Raise InputError unless a topic is compacted and so keeps the last record of each key forever."""
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
     try:
         policy = admin.describe_configs([resource])[resource].result(TIMEOUT)["cleanup.policy"].value

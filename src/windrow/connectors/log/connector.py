@@ -1,4 +1,4 @@
-"""The connector of embedded logs."""
+"""The connector for embedded logs."""
 
 from __future__ import annotations
 

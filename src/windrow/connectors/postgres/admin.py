@@ -1,4 +1,4 @@
-"""A PostgreSQL database outside of a run: the promotion of tables."""
+"""A PostgreSQL database outside of a run, including the promotion of tables."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from windrow.errors import SinkError
 
 
 class PostgresDatabase(SqlDatabase):
-    """The first schema of the user's search path in a database."""
+    """The first schema in the user's search path of a PostgreSQL database."""
 
     def __init__(self, sink: m.PostgresSink) -> None:
         self._postgres = PostgresServer(sink.url)
@@ -89,9 +89,10 @@ WHERE c.oid = $1::oid AND a.grantee <> c.relowner AND NOT attisdropped"""
 
 @dataclass(frozen=True)
 class Promotion:
-    """Swaps the names of tables of one schema, and their owners; the first of each is the result table.
+    """Swaps the names and owners of live and shadow tables in one schema. The first name of each is the result table.
 
-    Indexes and views stay with the names that they were created on; the new live tables get the old ones' grants.
+    Indexes and views keep referring to the table names on which they were created, and the new live tables get the
+    grants of the old ones.
     """
 
     session: PostgresSession
@@ -99,7 +100,7 @@ class Promotion:
     shadow: tuple[str, ...]
 
     def run(self, pipeline: str) -> Promoted:
-        """Promote in a transaction that is open; see `windrow.connectors.database.Database.promote`."""
+        """Promote the tables within an open transaction; see `windrow.connectors.database.Database.promote`."""
         there = {name: oid for name in (*self.live, *self.shadow) if (oid := self._oid(name)) is not None}
         require_promotable(self.session, pipeline, self.live[0], self.shadow[0], there)
         # first the owners' rows, which a step that is being written has locked, and then the tables, as a step does
@@ -122,7 +123,7 @@ class Promotion:
         return Promoted(self.shadow[0] if self.live[0] in there else None, tuple(carried), tuple(left))
 
     def lock(self) -> None:
-        """Acquire the locks that a run holds while it writes the tables; raise SinkError if one is held."""
+        """Acquire the locks that a run holds while it writes the tables; raise SinkError if a run holds one."""
         for table in (self.live[0], self.shadow[0]):
             if not lock_table(self.session.connection, self.session.schema, table, RUN_SECONDS):
                 msg = f"a run that writes table {table!r} is still going: end that one (Ctrl-C), then promote"
@@ -141,7 +142,7 @@ class Promotion:
             raise SinkError(msg) from exc
 
     def _swap(self, live: str, shadow: str, there: dict[str, int]) -> None:
-        """Swap the names of two tables and of their own indexes; the live table keeps its owner and grants."""
+        """Swap the names of two tables and of their own indexes. The live name keeps its owner and grants."""
         both = live in there and shadow in there
         grants, others = (self._rows(_GRANTS, there[name]) if both else [] for name in (live, shadow))
         user = self._user_of(live) if both else ""

@@ -1,4 +1,4 @@
-"""The connector of PostgreSQL tables that a run follows."""
+"""The connector for PostgreSQL tables that a run follows."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _postgres_cdc_conflict(given: Mapping[str, Any]) -> str | None:
 
 
 class _PostgresCdcSection(Section[m.PostgresCdcSource]):
-    """The section of a followed table, whose log or topic is one field of the model."""
+    """The section of a followed table. Its log or topic, several keys in a file, is a single field of the model."""
 
     def mask(self, value: m.PostgresCdcSource) -> m.PostgresCdcSource:
         into = value.into

@@ -1,14 +1,17 @@
-"""The Kafka topic with the changes of a table, and beside it ``TOPIC.position`` with the state of following it.
+"""A Kafka topic with the changes of a table; ``TOPIC.position`` keeps the state of following it.
 
-Changes and the state after them are one transaction, and so is the whole copy. So the committed state tells which
-changes are in the topic, and a change is confirmed to the slot only after its commit. ``TOPIC.position`` is compacted,
-which keeps its last record for ever, so neither retention nor compaction of the topic causes repeated changes.
+Changes are written in one transaction with the state after them, and so is the whole copy. Thus the committed state
+tells which changes are in the topic, and a change is confirmed to the slot only after its transaction has committed.
+``TOPIC.position`` is compacted, so its last record is kept forever, and neither retention nor compaction of the topic
+leads to repeated changes.
 
-All changes of a row have the same key, and so the same partition, in the order of their commits: that of a hash of the
-key, among the partitions that the topic had when the table was copied. Added partitions stay empty, as keys would move.
+All changes of a row have the same key and are in the same partition, in commit order. The partition is a hash of the
+key, modulo the number of partitions that the topic had when the table was copied. Partitions that are added later stay
+empty, since keys would otherwise move between partitions.
 
-One process at a time writes: an advisory lock of the database is held while a table is followed into a topic, and the
-transactional id ``windrow-TOPIC.position`` fences a process that has lost the lock unnoticed, with its connection.
+Only one process at a time writes to the topic. It holds an advisory lock in the database while it follows the table. A
+process that loses its connection, and with it the lock, without noticing is fenced by the transactional id
+``windrow-TOPIC.position``.
 """
 
 from __future__ import annotations
@@ -49,7 +52,7 @@ _UNLOCK = "SELECT pg_advisory_unlock(hashtextextended($1, 0))"
 
 @dataclass(frozen=True)
 class _Position:
-    """A record of ``TOPIC.position``: the state, the id of the topic (None: no ids), and its number of partitions."""
+    """A record of ``TOPIC.position``: the state, the topic's id (None if it has none), and its number of partitions."""
 
     state: FollowState
     topic_id: str | None
@@ -65,7 +68,7 @@ class _Position:
 
 
 class TopicStore(ChangeStore):
-    """A topic."""
+    """A store for the changes of a table that is a Kafka topic."""
 
     def __init__(self, topic: m.KafkaSource, table: str) -> None:
         self._topic = topic
@@ -94,9 +97,9 @@ class TopicStore(ChangeStore):
 
     @contextmanager
     def opened(self, sql: Connection) -> Iterator[None]:
-        """Acquire the lock, create missing topics, and end an open transaction of a former writer.
+        """Acquire the lock, create missing topics, and end an open transaction of a previous writer.
 
-        A commit whose answer was lost may still be under way, so the state is read after that.
+        The state must be read after that, because a commit without an answer may still take effect until then.
         """
         # new clients for each opening: an old one knows a restarted broker by its former epoch
         self._position_admin = Admin(self._beside, self._settings, TIMEOUT)
@@ -154,7 +157,7 @@ class TopicStore(ChangeStore):
             raise SourceUnavailableError(unreachable(self._topic.servers, [exc.args[0]])) from exc
 
     def state(self) -> FollowState | None:
-        """Return the state in ``TOPIC.position``."""
+        """Return the state in ``TOPIC.position``; None if there is none."""
         self._position = self._read()
         if self._position is None:
             if any(first < end for first, end in preflight(self._topic).values()):
@@ -174,11 +177,11 @@ class TopicStore(ChangeStore):
         return self._position.state
 
     def is_copied(self) -> bool:
-        """Whether the transaction with the copy was committed."""
+        """Whether the transaction that contains the copy was committed."""
         return self._position is not None and self._position.state.confirmed > 0
 
     def note(self, state: FollowState) -> None:
-        """Commit a state that is not in the topic yet."""
+        """Commit a state, unless it is already in the topic."""
         if self._position is None:
             partitions = len(log_ends(self._topic))
             self._position = _Position(FollowState("", "", ""), KafkaTopic(self._topic).identity(), partitions)
@@ -186,12 +189,12 @@ class TopicStore(ChangeStore):
             self._commit((), state)
 
     def copy(self, rows: Iterator[ChangeRecord], state: FollowState) -> None:
-        """Commit the rows and the state."""
+        """Write the rows and the state in one transaction."""
         self._start(self._copy_ms)
         self._commit(rows, state)
 
     def resume(self) -> FollowState:
-        """Fence the former writer, and return the committed state."""
+        """Fence the previous writer, and return the committed state."""
         self._start(_TRANSACTION_MS)
         self._position = self._read()
         if self._position is None:
@@ -203,7 +206,7 @@ class TopicStore(ChangeStore):
         return self._position.state
 
     def append(self, records: Sequence[ChangeRecord], state: FollowState) -> None:
-        """Commit changes and the state."""
+        """Write changes and the state in one transaction."""
         self._commit(records, state)
 
     def _read(self) -> _Position | None:
@@ -220,7 +223,7 @@ class TopicStore(ChangeStore):
             raise SourceError(msg) from exc
 
     def _start(self, timeout: int) -> None:
-        """Take over the transactional id."""
+        """Take over the transactional id with a new producer."""
         self._abandon()
         self._producer = TransactionalProducer(
             self._topic.topic,
