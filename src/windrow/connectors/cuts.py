@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Cut = Mapping[int, int]
-"""The end of a step: the next offset of each partition. A partition that is left out stays at the cut before."""
+"""The end of a step: the next offset of each partition. A missing partition stays at the previous cut."""
 
 Stage = Callable[[Iterable["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
 """A function that a Spark task applies to its batches."""
 
 Offset = Mapping[str, Any]
-"""The position of a stream as Spark records it, in JSON: ``{partition: {"line": next offset, ...}}``, where a source
-may note more of a partition, or ``{topic: {partition: next offset}}``."""
+"""The position of a stream as Spark records it, in JSON: ``{partition: {"line": next offset, ...}}``, to which a source
+may add details of the partition, or ``{topic: {partition: next offset}}``."""
 
 
 @dataclass(frozen=True)

@@ -63,7 +63,7 @@ def _offsets(offsets: Mapping[str, int]) -> dict[int, int]:
 
 
 _LOG = "log"
-"""The key beside partitions in the end of a replay as JSON."""
+"""The key, beside the partitions, under which the JSON of a replay's end has the log."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ _KINDS: Final = (
     (pa.types.is_decimal, "a decimal({0.precision},{0.scale})"),
     (pa.types.is_timestamp, "a time, such as 2026-01-31 or 2026-01-31T10:05 (UTC)"),
 )
-"""The types of columns in words."""
+"""Descriptions of column types."""
 
 
 def read_value(field: pa.Field, text: str, option: str = "") -> Value:

@@ -31,7 +31,7 @@ from windrow.errors import InputError
 from windrow.expressions import SinkSpec
 
 _ABOUT = ("pane", "revision")
-"""Columns that describe how a result came about, and are not part of it."""
+"""Columns that describe how a result was obtained rather than the result itself."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ Kind = Literal["here", "there", "differs"]
 OneSide = Literal["here", "there"]
 KINDS: Final[tuple[OneSide, OneSide]] = ("here", "there")
 _WIDE = 76
-"""Digits in which decimals of different scales are compared and added."""
+"""Digits with which decimals of different scales are compared and added."""
 
 
 @dataclass
@@ -203,7 +203,7 @@ def compare(here: Iterator[pa.Table], there: Iterator[pa.Table], key: Sequence[s
 
 
 _PERMISSIVE: Final = {"promote_options": "permissive"}
-"""Tables of decimals of different scales can be concatenated."""
+"""Allows concatenating tables whose decimals have different scales."""
 
 
 class _Rows:
@@ -463,7 +463,7 @@ def _shown(rows: pa.Table) -> Iterable[dict[str, Any]]:
 
 
 _LONGEST_TEXT = 256 << 20
-"""Bytes of a table as text up to which it is compared as a whole; a larger table is compared row by row."""
+"""Maximum size, as text, of a table that is compared as a whole; larger tables are compared row by row."""
 
 
 def differences(spec: SinkSpec, left: Path, right: Path) -> list[str]:

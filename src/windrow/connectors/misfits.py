@@ -22,10 +22,10 @@ from windrow.connectors.tables import Table
 from windrow.errors import SinkError
 
 MISFITS = pa.field("windrow misfits", pa.string())
-"""The column with a row's misfits as a JSON object, each column's name with its value as SQL writes it; or null."""
+"""A row's misfits as a JSON object that maps column names to values as written in SQL; null if there are none."""
 
 _ERRORS: Final = (ValueError, TypeError, ArithmeticError, NotImplementedError)
-"""Raised for a value that is not of a type: by Arrow, numpy and decimal."""
+"""Errors that Arrow, numpy and decimal raise for a value that does not have the required type."""
 _KINDS: Final[tuple[tuple[tuple[Callable[[pa.DataType], bool], ...], str, set[type]], ...]] = (
     ((pa.types.is_boolean,), "true or false", {bool}),
     ((pa.types.is_integer,), "a whole number of its size", {int}),
@@ -35,7 +35,7 @@ _KINDS: Final[tuple[tuple[tuple[Callable[[pa.DataType], bool], ...], str, set[ty
     ((pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view), "text in UTF-8", {str}),
     ((pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view), "bytes", {bytes}),
 )
-"""Kinds of types in words, each with the Python types of its values."""
+"""Predicates for kinds of types, with a description and the Python types of their values."""
 
 
 class NotUtf8(bytes):

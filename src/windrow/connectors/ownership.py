@@ -23,9 +23,10 @@ CHOICES = (
 )
 
 _WIDER = {("bigint", "numeric"), ("INTEGER", "NUMERIC"), ("INTEGER", "TEXT"), ("INTEGER", ""), ("NUMERIC", "")}
-"""Pairs of types: a column of the first can get the second without loss."""
+"""Pairs of types where a column of the first type can be changed to the second without loss."""
 _KEPT = {("NUMERIC", "")}
-"""Types of earlier versions that stay as they are: a row that does not fit into such a column is a dead letter."""
+"""Pairs of a type of earlier versions and its replacement, where the old type is kept; rows that do not fit into such a
+column become dead letters."""
 _DIGITS = re.compile(r"DECIMAL\((\d+),(\d+)\)")
 
 
@@ -45,7 +46,7 @@ def is_new(epoch: int, last: int | None, table: str) -> bool:
 
 
 EPOCHS_KEPT = 1_000
-"""Minimum number of a run's last epochs that are kept; the maximum is less than twice that."""
+"""Minimum number of a run's latest epochs that are kept. Fewer than twice as many are ever stored."""
 
 
 def last_to_forget(epoch: int) -> int | None:
@@ -196,7 +197,7 @@ def _authorize(run: Run, tables: Sequence[Table], found: FoundTables, follows: F
 
 
 _NEW = "leave its sink out, or read the log again into new tables (`windrow replay`, or --fresh)"
-"""Advice for a table that a run has not written so far."""
+"""Advice for a table that the run has not written to before."""
 
 
 def _may_follow(follows: Follows, table: str, found: FoundTables, missing: Sequence[str]) -> None:

@@ -33,7 +33,7 @@ OWN: Final = {
     "jsonl": "windrow.connectors.jsonl.connector:JSONL",
     "kafka": "windrow.connectors.kafka.connector:KAFKA",
 }
-"""The connectors of windrow by kind, in the order of the reference."""
+"""The connectors included in windrow by kind, in the order of the reference."""
 
 C = TypeVar("C", SourceConnector, SinkConnector)
 

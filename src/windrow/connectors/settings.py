@@ -56,7 +56,7 @@ LONGEST_TOPIC = 249
 _SCHEMES = ("postgresql", "postgres")
 _TABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _LONGEST_TABLE = 48
-"""PostgreSQL's 63 less the suffixes of companion tables (``_changes`` ...)."""
+"""PostgreSQL's limit of 63 minus the suffixes of companion tables (``_changes`` ...)."""
 
 
 def table_findings(name: str) -> Iterator[Finding]:

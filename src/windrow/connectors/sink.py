@@ -112,7 +112,7 @@ class SinkGroup:
     def __init__(self, *sinks: tuple[Sequence[str], Sink]) -> None:
         self._sinks = sinks
         self.is_even = True
-        """Whether all tables had the same steps when they were opened; otherwise some have one more."""
+        """Whether all tables had the same steps when they were opened; otherwise, some tables are one step ahead."""
 
     @staticmethod
     def of(sink: Sink | SinkGroup) -> SinkGroup:

@@ -168,7 +168,7 @@ class Follower(Protocol):
 
 
 OnDataLoss = Literal["stop", "continue"]
-"""The reaction to lost records: stop, or continue with the rest and write the loss to the journal."""
+"""What to do if records were lost: stop, or record the loss in the journal and continue with the remaining records."""
 
 
 @dataclass(frozen=True)

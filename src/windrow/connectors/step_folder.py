@@ -49,7 +49,7 @@ class StepFolder(Sink, ABC):
     needs_rows = True
     is_even = True
     STEP: ClassVar[re.Pattern[str]]
-    """The pattern of the name that is renamed last, with the epoch."""
+    """The pattern of the name that is renamed last and contains the epoch."""
 
     def __init__(self, spec: SinkSpec) -> None:
         self._layout = layout(spec)

@@ -57,21 +57,21 @@ EPOCHS = Table(
     pa.schema([*_required(pa.string(), "pipeline", "run"), EPOCH, *_required(schema.MICROS, "committed_at")]),
     ("pipeline", "run", "epoch"),
 )
-"""The fence: the steps that are committed."""
+"""The fence: the committed steps."""
 
 OWNERS = Table(
     "windrow_tables",
     pa.schema(_required(pa.string(), "table_name", "pipeline", "run")),
     ("table_name",),
 )
-"""The run that may write a table: steps of another run would be missing or duplicated."""
+"""The run that may write to a table. Steps of any other run would be missing or duplicated."""
 
 OPENERS = Table(
     "windrow_openers",
     pa.schema(_required(pa.string(), "pipeline", "run", "opener")),
     ("pipeline", "run"),
 )
-"""The last opener of a run's tables: of several processes with the same checkpoint, only that one may write."""
+"""The last opener of a run's tables. If several processes use the same checkpoint, only the last opener may write."""
 
 ORIGINS = Table(
     "windrow_origins",
@@ -84,12 +84,12 @@ ORIGINS = Table(
     ),
     ("table_name",),
 )
-"""The stream that a run writes to a table, and whether with its changelog; `left_after` is the epoch after which the
-run continued without the table, -1 before the first. A table that an older version wrote, and that was left since, has
-an empty stream."""
+"""The stream that a run writes to a table, and whether it also writes the changelog. If the run has continued without
+the table, `left_after` is its last epoch before that (-1 if there was none); the stream is then empty if an older
+version wrote the table."""
 
 SHARED = (EPOCHS, OWNERS, OPENERS, ORIGINS)
-"""The tables that all pipelines in a database share."""
+"""The tables shared by all pipelines in a database."""
 
 REPLAYS = Table(
     "windrow_replays",
@@ -104,8 +104,8 @@ REPLAYS = Table(
     ),
     ("table_name", "run"),
 )
-"""The replays into tables (`windrow.connectors.database.Replayed`): offsets as JSON, `begins` is null for the beginning
-of the log."""
+"""The replays into tables (`windrow.connectors.database.Replayed`). Offsets are JSON, and `begins` is null if the
+replay starts at the beginning of the log."""
 
 
 REDRIVES = Table(
@@ -121,7 +121,7 @@ REDRIVES = Table(
     ),
     ("pipeline", "source", "partition", "offset"),
 )
-"""The copies of dead letters that were appended to logs: `offset` is the copy's, `copy_of` that of the dead letter."""
+"""Copies of dead letters appended to logs: `offset` is that of the copy, and `copy_of` is that of the dead letter."""
 
 
 RELAYS = Table(
@@ -129,8 +129,9 @@ RELAYS = Table(
     pa.schema(_required(pa.string(), "outbox", "target", "relay", "begins")),
     ("outbox",),
 )
-"""The relays that are sending the rows of outboxes, or died while they did: `relay` marks the records of a relay, and
-`begins` is the next offset of each partition of the target before the last of them, as JSON."""
+"""The relays that are sending the rows of outboxes, or that died while sending them. `relay` is an id that marks the
+records of a relay. `begins`, as JSON, is the next offset of each partition of the target before the records of the rows
+that are still in the outbox."""
 
 
 @dataclass(frozen=True)
@@ -218,7 +219,7 @@ def in_order(epoch: int, changes: pa.Table, first: int = 0) -> pa.Table:
 
 
 _PIECE = 64 << 20
-"""Bytes of changes that are processed at a time."""
+"""Maximum bytes of changes that are processed at a time."""
 
 
 def pieces(changes: pa.Table) -> Iterator[tuple[int, pa.Table]]:
@@ -370,11 +371,11 @@ def significant_digits(decimals: pa.Array) -> pa.Array:
 
 
 MOST_BYTES = 500_000_000
-"""Maximum bytes of a dead letter's `raw` in all databases: PostgreSQL has 1 GB for it as text."""
+"""Maximum bytes of a dead letter's `raw` in all databases. PostgreSQL allows 1 GB for its text form."""
 KEPT_BYTES = 1 << 16
-"""Bytes that are kept of a value that a store cannot hold."""
+"""Number of bytes kept of a value that a store cannot hold."""
 _KEPT_TEXT = 4_096
-"""Characters that are then kept of a reason, which may quote the record."""
+"""Number of characters then kept of a reason, which may quote the record."""
 
 
 def storable_dead(dead: pa.Table) -> pa.Table:

@@ -22,7 +22,7 @@ from windrow.engine.changelog import StepOutput
 from windrow.engine.schema import DEAD
 
 Stored = Callable[[Sequence[Condition]], pa.Table]
-"""Returns the rows of the result table that meet all conditions."""
+"""Returns the rows of the result table that satisfy all conditions."""
 
 _PLACE = ("source", "partition", "offset")
 _WINDOW = ("window_start", "window_end")

@@ -35,10 +35,10 @@ PIPELINE, RUN, OPENER, KEY = "windrow.pipeline", "windrow.run", "windrow.opener"
 ORIGIN = "windrow.origin"
 
 Write = Callable[["DeltaFolder", deltalake.CommitProperties], None]
-"""A change of a table as one commit, with these properties."""
+"""Changes a table in a single commit with these properties."""
 
 ATTEMPTS = 10
-"""Attempts of a commit while others, such as a compaction, commit to the table at the same time."""
+"""Attempts to commit while others, such as a compaction, commit to the table at the same time."""
 _NONE = -1
 
 

@@ -33,11 +33,11 @@ from windrow.engine.duckdb_sql import QUERIES, Connection, literal, query
 from windrow.errors import SinkError
 
 ROWS = 250_000
-"""Rows of a file that a merge writes."""
+"""Number of rows in each file that a merge writes."""
 _LONGEST = 256
-"""Characters of a text in the statistics of a file."""
+"""Maximum length of a text in the statistics of a file, in characters."""
 _MILLI = 1_000
-"""Microseconds by which other writers, whose statistics are in milliseconds, may round down a maximum."""
+"""Microseconds by which other writers may round down a maximum, as their statistics are in milliseconds."""
 
 
 def append(table: Table, rows: pa.Table) -> Write:

@@ -399,7 +399,7 @@ _ADVICE: tuple[tuple[str | tuple[type[duckdb.Error], ...], type[SinkError], str]
         "could not be read or written: check the disk, or restore the file from a copy",
     ),
 )
-"""Errors by the words in their message or by their class, with what to do; the first that matches is used."""
+"""Errors, identified by words in their message or by their class, with advice; the first match is used."""
 
 
 def translate(error: duckdb.Error, path: str) -> SinkError:

@@ -30,7 +30,7 @@ from windrow.errors import InputError, RecordsLostError, SourceError
 from windrow.model.connectors import split_pattern
 
 MARK = 256
-"""Bytes at the beginning and at the end of a file that identify it, with its name and size."""
+"""Number of bytes at each end of a file that, together with its name and size, identify it."""
 
 
 @dataclass(frozen=True)

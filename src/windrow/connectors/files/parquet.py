@@ -33,11 +33,11 @@ _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
 """0001-01-01 and 9999-12-31 in days since 1970."""
 _PER_DAY: Final = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
 _LONGEST_DAYS: Final = 3_652_059
-"""The maximum duration: the years 1 to 9999."""
+"""The maximum duration, from year 1 to year 9999."""
 _FINEST: Final = 2**63 - 1
-"""DuckDB reads the maximum and the minimum of nanoseconds as infinities."""
+"""DuckDB reads the largest and smallest number of nanoseconds as infinities."""
 _KNOWN_EXTENSIONS: Final = frozenset({"arrow.uuid", "arrow.bool8"})
-"""Extensions that DuckDB reads as types of its own."""
+"""Extension types for which DuckDB has native types."""
 
 
 @dataclass(frozen=True)

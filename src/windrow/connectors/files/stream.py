@@ -19,9 +19,9 @@ Part = list[Span]
 Listed = list[list[DataFile]]
 
 _SHORT = 0.01
-"""Seconds up to which files are listed at each poll of Spark, several times a second."""
+"""If listing takes at most this many seconds, it is done each time Spark polls, several times a second."""
 _SHARE = 0.1
-"""The maximum share of time for listing that takes longer."""
+"""The maximum share of time spent on listing if it takes longer."""
 
 
 class FilesStreamReader(CutReader[Part]):

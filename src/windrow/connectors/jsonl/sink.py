@@ -24,7 +24,7 @@ from windrow.connectors.step_folder import StepFolder
 from windrow.engine.schema import CLOCKS, MICROS
 
 _ROWS = 65_536
-"""Rows that are converted to text at a time."""
+"""Number of rows that are converted to text at a time."""
 
 
 class JsonlFolder(StepFolder):

@@ -18,7 +18,7 @@ from windrow.connectors.source import Appender, NewRecord
 from windrow.errors import SourceError, SourceUnavailableError
 
 _TRANSACTION_MS = 60_000
-"""Milliseconds that a transaction may be open."""
+"""Milliseconds for which a transaction may be open."""
 
 
 class KafkaAppender(Appender):

@@ -26,7 +26,7 @@ from windrow.model.references import redact
 T = TypeVar("T")
 
 _GRACE = 3.0
-"""Seconds to wait for a broker that was found down: its name may have a second address."""
+"""Seconds to keep waiting for a broker that seems down, because its name may have a second address."""
 
 _HEARD = 32
 """Number of recent errors that a client keeps."""
@@ -47,7 +47,7 @@ PASSING = (
     KafkaError.OFFSET_NOT_AVAILABLE,
     KafkaError._NOENT,  # noqa: SLF001 - the client's own: no partition of the request has a leader
 )
-"""Errors while a broker starts, or while a partition has no leader."""
+"""Errors that occur while a broker is starting, or while a partition has no leader."""
 _HOPELESS = (KafkaError._AUTHENTICATION, KafkaError._SSL)  # noqa: SLF001 - the client's own names
 
 

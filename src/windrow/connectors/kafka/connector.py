@@ -61,7 +61,7 @@ CDC_OPTIONS = {
     ),
     "bootstrap.servers": "write it as `servers`",
 }
-"""Options that a topic of changes cannot have, with what to do about each."""
+"""Options that cannot be set for a topic of changes, with advice on what to do instead."""
 
 
 def kafka_sink(

@@ -24,7 +24,7 @@ OURS = {
     "value.deserializer": "leave it out: values are read as bytes, and `decode` says what they hold",
     "interceptor.classes": "leave it out: records are read as they are",
 }
-"""Options that a pipeline cannot set, with what to do about each."""
+"""Options that a pipeline cannot set, with advice on what to do instead."""
 _RENAMED = {
     "ssl.truststore.certificates": "ssl.ca.pem",
     "ssl.keystore.certificate.chain": "ssl.certificate.pem",

@@ -156,7 +156,7 @@ _REFUSED = {
     KafkaError.UNSUPPORTED_VERSION: "the broker is too old for transactions",
     KafkaError._UNSUPPORTED_FEATURE: "the broker is too old for transactions",  # noqa: SLF001
 }
-"""Permanent errors, and what to do."""
+"""Permanent errors, with advice."""
 _FENCED = (
     KafkaError._FATAL,  # noqa: SLF001 - the client's own name
     KafkaError._FENCED,  # noqa: SLF001 - the client's own name

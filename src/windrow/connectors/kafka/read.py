@@ -25,16 +25,16 @@ from windrow.errors import RecordsLostError, SourceError, SourceUnavailableError
 
 _MESSAGES = 10_000
 _WAIT = 0.05
-"""Seconds to wait for that many messages before fewer are returned."""
+"""Seconds to wait for this number of messages before returning fewer."""
 _BATCH_RECORDS = 100_000
 _BATCH_BYTES = 16 << 20
-"""Limits of a batch that small ones are joined to: a large batch costs less per record."""
+"""Size at which joined batches are passed on; a large batch costs less per record than many small ones."""
 _PATIENCE = 30.0
 """Seconds without a record after which a read fails, if the broker had an error."""
 _LONG_PATIENCE = 300.0
-"""Seconds after which it fails without an error: aborted records are not delivered."""
+"""Seconds after which a read fails without an error. It may take long, as aborted records are not delivered."""
 _END_PATIENCE = 5.0
-"""Seconds after which an earlier end of a partition is accepted: a new leader may not know the end yet."""
+"""Seconds after which an earlier end of a partition is believed, because a new leader may not know the end yet."""
 _LAST_MILLI = 253_402_300_799_999
 """The end of the year 9999."""
 _TUNING = {
@@ -55,7 +55,7 @@ _MEANING = {
 }
 """Settings that the reader depends on, which override the pipeline's options."""
 Range = tuple[int, int]
-"""The first offset to read, and the next offset after the last."""
+"""The first offset to read, and the offset after the last."""
 
 _GONE = (
     KafkaError._AUTO_OFFSET_RESET,  # noqa: SLF001 - the client's own names
@@ -225,7 +225,7 @@ class Tail:
         options = {**_TAILING, **settings, **_MEANING, "group.id": group, "error_cb": self._said.append}
         self._consumer = client_of(Consumer, topic, options)
         self.next = 0
-        """The next offset, after all returned records and all markers of transactions."""
+        """The offset after all returned records and transaction markers."""
 
     def committed(self, seconds: float) -> TopicPartition | None:
         """Return the offset that the group has committed, with its metadata; None if it has committed none.

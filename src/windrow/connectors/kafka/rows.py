@@ -46,10 +46,10 @@ class KafkaRecord(NamedTuple):
 
 NO_LIMITS: Mapping[str, int] = {}
 _OVERHEAD = 256
-"""Upper bound for the bytes of a record and its batch beside key, value and headers."""
+"""Upper bound for the bytes of a record and its batch in addition to key, value and headers."""
 _HEADER_OVERHEAD = 16
 _PIECE = 65_536
-"""Rows that are converted to text at a time."""
+"""Number of rows that are converted to text at a time."""
 _NO_HEADERS: Headers = []
 
 

@@ -33,15 +33,15 @@ from windrow.errors import RunError, SinkError, SinkUnavailableError, SourceErro
 from windrow.expressions import SinkSpec
 
 _TRANSACTION_MS = 300_000
-"""Maximum milliseconds to write a step; an open transaction of a dead process blocks readers that long."""
+"""Maximum milliseconds for writing a step. An open transaction of a dead process blocks readers for this long."""
 _COMMIT_SECONDS = 30.0
 _GONE_SECONDS = 30.0
-"""Maximum seconds until a deleted topic no longer exists."""
+"""Maximum seconds to wait until a deleted topic no longer exists."""
 _BATCH_BYTES = 1_000_000
-"""Maximum bytes of a batch of the client by default (`batch.size`)."""
+"""The client's default for the maximum bytes of a batch (`batch.size`)."""
 _OWNER = b"owner"
 _STORED = pa.schema([field.with_type(pa.int64()) if pa.types.is_timestamp(field.type) else field for field in CLOCKS])
-"""Rows of the clock journal in JSON: times are microseconds."""
+"""Schema of the clock journal's rows in JSON, with times in microseconds."""
 
 
 @dataclass(frozen=True)

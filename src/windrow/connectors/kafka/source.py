@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from windrow.connectors.kafka.stream import KafkaStreamReader
 
 _NO_ID = "A" * 22
-"""The topic id of a broker that has none: a UUID of zeros, in base 64."""
+"""The topic id returned by a broker without topic ids: a UUID of zeros in base64."""
 
 
 def preflight(source: m.KafkaSource, timeout: float = TIMEOUT) -> dict[int, tuple[int, int]]:

@@ -11,7 +11,7 @@ from windrow.connectors.kafka.options import TIMEOUT
 from windrow.errors import InputError
 
 COMPACTED = {"cleanup.policy": "compact", "segment.bytes": str(16 << 20), "min.cleanable.dirty.ratio": "0.1"}
-"""Settings of a topic that keeps the last record of each key for ever."""
+"""Settings of a topic that keeps the last record of each key forever."""
 _DENIED = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED)
 
 

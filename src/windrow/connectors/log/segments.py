@@ -35,11 +35,11 @@ from pyarrow import ipc
 from windrow.errors import SourceError
 
 MARK = 256
-"""Bytes before a position, and of the first line, that identify a file."""
+"""Number of bytes before a position, and of the first line, by which a file is identified."""
 _BLOCK = 4096
 _PUNCH = 0x03  # FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE
 SEGMENT = pa.schema([("offset", pa.int64()), ("end", pa.int64()), ("value", pa.binary())])
-"""A compacted segment: the offset of a record, the byte of ``partition-N.jsonl`` after its line, and its value."""
+"""A compacted segment: the offset of each record, the byte of ``partition-N.jsonl`` after its line, and its value."""
 
 
 @dataclass(frozen=True, order=True)

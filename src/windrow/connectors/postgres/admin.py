@@ -36,9 +36,9 @@ class PostgresDatabase(SqlDatabase):
 
 
 RUN_SECONDS = 2.0
-"""Seconds to wait for the lock of a run, which the server may hold a moment longer than the run lasts."""
+"""Seconds to wait for the lock of a run, since the server may hold it a moment longer than the run lasts."""
 LOCK_SECONDS = 5.0
-"""Seconds to wait for readers and writers, who queue behind this statement meanwhile."""
+"""Seconds to wait for other sessions to finish; meanwhile, new readers and writers queue behind this statement."""
 _OWN = r"""(
 c.relam = (SELECT oid FROM pg_am WHERE amname = 'brin') AND i.indnatts = 1
 AND pg_get_indexdef(i.indexrelid, 1, true) = 'epoch'

@@ -22,7 +22,7 @@ from windrow.model.references import redact, resolve_references
 CONNECT_SECONDS = 10
 KEEPALIVES = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
 _TIMES = {**KEEPALIVES, "tcp_user_timeout": 60_000}
-"""Timeouts of a connection whose other end is silent; the kernel's defaults are 15 minutes to two hours."""
+"""Timeouts for a connection whose other end does not respond; the kernel's defaults are 15 minutes to two hours."""
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
@@ -116,7 +116,7 @@ class Server:
 
 
 _STRAY = re.compile(r"\w+://(?:[^/@]*@[^?]*@|[^/?@]*/[^?]*@)")
-"""An address with an ``@`` in its host or its database's name."""
+"""An address with an ``@`` in its host or database name."""
 _PORTS = re.compile("[0-9,]*")
 _PASSING = (
     errors.AdminShutdown,
@@ -232,7 +232,7 @@ def source_dataset(url: str, table: str) -> tuple[str, str]:
 
 
 LOCK_WAIT = "10s"
-"""Time that a statement waits for another session's lock before it fails."""
+"""Time for which a statement waits for another session's lock before it fails."""
 
 
 _SINK_SETTINGS = (

@@ -16,7 +16,7 @@ from windrow.connectors.tables import RELAYS, create_table, outbox
 from windrow.errors import InputError, SinkError
 
 LOCK_SECONDS = 5.0
-"""Seconds to wait for the lock of a relay that was killed: the server takes a moment to notice."""
+"""Seconds to wait for the lock of a relay that was killed, since the server takes a moment to notice."""
 
 
 class OutboxRow(NamedTuple):

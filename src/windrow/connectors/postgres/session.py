@@ -25,11 +25,11 @@ from windrow.engine.columns import nullable
 from windrow.errors import PipelineError, SinkError
 
 _MARK = re.compile(r'"(?:[^"]|"")*"|[?]')
-"""The mark of a parameter, or a quoted name, which may contain one."""
+"""A parameter placeholder, or a quoted name, which may contain a question mark."""
 _ROWS = 50_000
 """Number of rows that are encoded at a time."""
 NAME_BYTES = 63
-"""Bytes of a name that PostgreSQL keeps (NAMEDATALEN - 1); it truncates longer names without an error."""
+"""Maximum bytes of a name in PostgreSQL (NAMEDATALEN - 1), which silently truncates longer names."""
 
 
 def sql_types(table: Table) -> dict[str, str]:

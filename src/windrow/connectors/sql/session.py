@@ -37,9 +37,9 @@ class Session(ABC):
     """A transaction in a database. Statements are in the SQL dialect of the database."""
 
     now: ClassVar[str]
-    """The current time in SQL."""
+    """The SQL expression for the current time."""
     same: ClassVar[str] = "{} = {}"
-    """The condition that ``{}`` and ``{}`` name the same table; embedded databases ignore the case of A to Z."""
+    """The SQL condition that two names refer to the same table. Embedded databases ignore the case of A to Z."""
     share: ClassVar[str] = ""
     """The clause of a SELECT that locks a row until the end of the transaction, if other sessions can change it."""
     error: ClassVar[type[Exception]]

@@ -20,10 +20,10 @@ from windrow.engine.schema import MICROS
 Decimals = Literal["numeric", "text"]
 
 EXACT_DIGITS = 15
-"""Digits that SQLite keeps of a number that is not a 64-bit integer (https://sqlite.org/datatype3.html, section 3)."""
+"""Digits that SQLite keeps of a number other than a 64-bit integer (https://sqlite.org/datatype3.html, section 3)."""
 _ROWS = 50_000
 _BYTES = 16 << 20
-"""Limits of the rows that are converted to Python's values at a time."""
+"""Limits on the rows that are converted to Python values at a time."""
 LONG = np.iinfo(np.int64)
 _DIGITS_OF_LONG = 19
 

@@ -20,7 +20,7 @@ from windrow.expressions import SinkSpec
 
 BUSY_SECONDS = 10.0
 CACHE_KIB = 65_536
-"""Cache for the pages that a large step writes; a smaller one would write and read them again within the step."""
+"""Cache for the pages that a large step writes. With a smaller cache, pages would be written and read several times."""
 
 
 class SqliteFile(EmbeddedFile):

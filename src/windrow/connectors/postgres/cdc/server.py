@@ -26,9 +26,9 @@ _SETTINGS = (
 )
 """Settings that determine the text output of values."""
 BUSY_SECONDS, WAIT_SECONDS = 10.0, 0.2
-"""Seconds to wait for a slot of a process that has ended, which the server notices late, and between two attempts."""
+"""Seconds to wait for a slot held by a process that has ended (the server notices this late), and between attempts."""
 SLOT_SECONDS = 60.0
-"""Seconds that a new slot waits for open transactions."""
+"""Seconds for which creating a slot waits for open transactions."""
 _OLDEST = 150_000
 _NOW = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 _ADVICE: tuple[tuple[type[psycopg.Error], str], ...] = (

@@ -22,7 +22,7 @@ from windrow.connectors.source import SlotLag
 from windrow.errors import SourceUnavailableError
 
 _GATHER_SECONDS = 0.02
-"""Minimum seconds between two writes, so that a write makes many changes durable."""
+"""Minimum seconds between writes, so that each write covers many changes."""
 _BUFFER_RECORDS = 5_000
 _CONFIRM_SECONDS = 1.0
 _EPOCH = 946_684_800_000_000

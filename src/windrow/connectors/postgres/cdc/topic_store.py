@@ -44,8 +44,8 @@ from windrow.errors import InputError, SourceError, SourceUnavailableError
 _KEPT = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 _KEY = b"position"
 _TRANSACTION_MS, _COPY_MS = 60_000, 900_000
-"""Timeouts of transactions of changes, and of the copy, which is the default maximum of brokers; the option
-``transaction.timeout.ms`` overrides the latter."""
+"""Timeouts of transactions with changes, and of the transaction with the copy. The latter is the default maximum of
+brokers; the option ``transaction.timeout.ms`` overrides it."""
 _TRY_LOCK = "SELECT pg_try_advisory_lock(hashtextextended($1, 0))"
 _UNLOCK = "SELECT pg_advisory_unlock(hashtextextended($1, 0))"
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from windrow.connectors.postgres.client import Connection
 
 ToJson = Callable[[str], str]
-"""A function from the text output of a value to JSON."""
+"""Converts the text output of a value to JSON."""
 
 _EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - a timestamp without time zone
 _EPOCH_DAY = dt.date(1970, 1, 1).toordinal()
