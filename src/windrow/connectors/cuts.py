@@ -83,9 +83,9 @@ def limited_ends(
     """Return the position in each partition at which a step of at most `max_records` records ends.
 
     The partitions share the limit in proportion to their backlogs. `left` returns a partition's backlog, in any unit
-    (such as bytes). What a partition cannot use of its share goes to the others, and each partition with a backlog
-    contributes at least one record, even if that exceeds the limit. `advance` returns the position a given number of
-    records further on, or the end of the partition.
+    (such as bytes). If a partition cannot use its whole share, the rest goes to the other partitions. Each partition
+    with a backlog contributes at least one record, even if that exceeds the limit. `advance` returns the position a
+    given number of records further on, or the end of the partition.
     """
     ends = dict(start)
     behind = {partition for partition, at in ends.items() if left(partition, at) > 0}
@@ -104,7 +104,7 @@ def limited_ends(
 
 
 def portions(waiting: Mapping[int, int], limit: int) -> dict[int, int]:
-    """Divide a limit as `fair_shares` does, giving what a partition cannot use to the others."""
+    """Divide a limit as `fair_shares` does, and redistribute what a partition cannot use."""
     found, left = dict.fromkeys(waiting, 0), min(limit, sum(waiting.values()))
     while left:
         rest = {partition: count - found[partition] for partition, count in waiting.items() if count > found[partition]}

@@ -100,7 +100,7 @@ def read_value(field: pa.Field, text: str, option: str = "") -> Value:
     value = _value_or_none(field, text)
     if value is None:
         kind = next((kind.format(field.type) for is_kind, kind in _KINDS if is_kind(field.type)), None)
-        needs = "holds bytes, which are not compared" if kind is None else f"is {kind}"
+        needs = "holds bytes, which cannot be compared" if kind is None else f"is {kind}"
         msg = f"{option} {f'{field.name}={text}'!r}: column {field.name!r} {needs}".lstrip()
         raise InputError(msg)
     return value
@@ -287,7 +287,7 @@ def columns_of(snapshot: Snapshot, database: Database, table: Table) -> list[str
     if not columns:
         msg = (
             f"there is no table {table.name!r} in {database.place}: no run has written it; "
-            f"make it with `windrow run` or `windrow replay`"
+            f"create it with `windrow run` or `windrow replay`"
         )
         raise InputError(msg)
     return columns

@@ -107,7 +107,7 @@ def _same_key(schemas: Sequence[pa.Schema], key: Sequence[str]) -> None:
     for name in key:
         kinds = [kind_of(schema.field(name).type) for schema in schemas if name in schema.names]
         if len(set(kinds)) > 1:
-            msg = f"column {name!r} of the key is {kinds[0]} here and {kinds[1]} there: compare another table"
+            msg = f"the key column {name!r} is {kinds[0]} here and {kinds[1]} there: compare another table"
             raise InputError(msg)
 
 
@@ -116,7 +116,10 @@ def _keyed_columns(snapshot: Snapshot, database: Database, table: Table, key: Se
     columns = columns_of(snapshot, database, table)
     missing = [name for name in key if name not in columns]
     if missing:
-        msg = f"table {table.name!r} has no column {missing[0]!r}, so its rows have another key: compare another table"
+        msg = (
+            f"table {table.name!r} has no column {missing[0]!r}, so its rows have a different key: compare another "
+            "table"
+        )
         raise InputError(msg)
     return columns
 
@@ -260,7 +263,7 @@ class _Rows:
     @property
     def _rows(self) -> pa.Table:
         if self._held is None:
-            msg = "fill() comes first"
+            msg = "call fill() first"
             raise ValueError(msg)
         return self._held
 

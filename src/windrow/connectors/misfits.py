@@ -139,7 +139,7 @@ def with_misfits(table: Table, columns: Sequence[Fitted], *, keep: bool) -> pa.T
             if not keep:
                 msg = (
                     f"column {field.name!r} of table {table.name!r} holds {text}, which is not {kind_of(field.type)}: "
-                    f"another program wrote it; correct it, or write the table anew (windrow replay, windrow promote)"
+                    f"another program wrote it; correct it, or rewrite the table (windrow replay, windrow promote)"
                 )
                 raise SinkError(msg)
             texts.setdefault(row, {})[field.name] = text

@@ -51,7 +51,7 @@ def with_lists(graph: m.Graph, on_warning: Callable[[str], None]) -> m.Graph:
 
         source = graph.sources[0].source
         if not isinstance(source, m.KafkaSource):
-            msg = f"the list {topic.name!r} is at the brokers of the source, which is not Kafka"
+            msg = f"the list {topic.name!r} is a topic on the brokers of the source, but the source is not Kafka"
             raise InputError(msg)
         found = read_list(topic, source)
         if found.warning is not None:

@@ -18,7 +18,7 @@ from windrow.errors import InputError, SinkError
 from windrow.expressions import SinkSpec
 
 CHOICES = (
-    "to write it anew, add --fresh, which removes its rows; to resume, name the --checkpoint that it was written from "
+    "to rewrite it, add --fresh, which removes its rows; to resume, use the --checkpoint with which it was written "
     "(a run with --host memory or batch has none); or choose another table"
 )
 
@@ -38,7 +38,7 @@ def is_new(epoch: int, last: int | None, table: str) -> bool:
     expected = 0 if last is None else last + 1
     if epoch > expected or epoch < 0:
         msg = (
-            f"step {epoch} came to table {table!r}, which waits for step {expected}: rows between are missing "
+            f"table {table!r} received step {epoch} but expects step {expected}: the rows between are missing "
             f"(was the database restored from a backup, or the table dropped?); start over with --fresh"
         )
         raise SinkError(msg)
@@ -140,12 +140,12 @@ def _refuse_other_origin(table: str, found: FoundTables, before: Origin, now: Or
         )
     elif before.left_after is not None and before.left_after < last:
         msg = (
-            f"the run went on without table {table!r}, which lacks the steps from {before.left_after + 1} to {last}: "
+            f"the run continued without table {table!r}, which lacks steps {before.left_after + 1} to {last}: "
             f"leave its sink out, or start over with --fresh"
         )
     elif now.changelog and not before.changelog:
         msg = (
-            f"table {table!r} was written without its changelog, which would lack the steps up to {last}: leave "
+            f"table {table!r} was written without its changelog, which would lack the steps up to {last}: keep "
             f"`changelog: false`, or start over with --fresh"
         )
     else:
@@ -169,8 +169,7 @@ def _authorize(run: Run, tables: Sequence[Table], found: FoundTables, follows: F
     elif found.last is not None:
         if found.elsewhere is None and found.owner is None and not found.present:
             msg = (
-                f"table {table!r} is new, and would lack the steps 0 to {found.last} that this run has committed: "
-                f"{_NEW}"
+                f"table {table!r} is new, and would lack steps 0 to {found.last}, which this run has committed: {_NEW}"
             )
         elif found.elsewhere is None:
             msg = (
@@ -180,9 +179,9 @@ def _authorize(run: Run, tables: Sequence[Table], found: FoundTables, follows: F
         else:
             msg = (
                 f"this checkpoint's run has committed steps 0 to {found.last} to other tables (of "
-                f"{found.elsewhere!r}), and {table!r} would miss them: name the table that it began with; if `windrow "
-                f"promote` put another in its place, resume from the replay's savepoint (run --from-savepoint) with "
-                f"another --checkpoint, or promote {found.elsewhere!r} to take that back; or start over with --fresh"
+                f"{found.elsewhere!r}), and {table!r} would lack them: use the table that it began with; if `windrow "
+                f"promote` replaced that table, resume from the replay's savepoint (run --from-savepoint) with "
+                f"another --checkpoint, or promote {found.elsewhere!r} to undo that; or start over with --fresh"
             )
         raise SinkError(msg)
     elif found.owner is not None and found.present and (found.filled or found.owner_last is not None):
@@ -204,23 +203,23 @@ def _may_follow(follows: Follows, table: str, found: FoundTables, missing: Seque
     """Raise SinkError unless all tables exist, belong to the run that is followed, and are at its epoch."""
     if found.owner is None and not found.present:
         msg = (
-            f"table {table!r} is not there, and this run resumes from a savepoint: name the table that the savepoint "
+            f"table {table!r} does not exist, but this run resumes from a savepoint: use the table that the savepoint "
             f"belongs to (a replay's is its shadow until it is promoted); a new one would lack the steps up to "
             f"{follows.epoch}: {_NEW}"
         )
         raise SinkError(msg)
     if found.owner != follows.run or missing:
-        whose = f"table {missing[0]!r} is not there" if missing else f"table {table!r} belongs to another run"
+        whose = f"table {missing[0]!r} does not exist" if missing else f"table {table!r} belongs to another run"
         msg = (
-            f"{whose}, but this run resumes from a savepoint whose rows are in {table!r}: name the table that the "
+            f"{whose}, but this run resumes from a savepoint whose rows are in {table!r}: use the table that the "
             f"savepoint belongs to (a replay's is its shadow until it is promoted)"
         )
         raise SinkError(msg)
     if found.owner_last != follows.epoch:
         msg = (
-            f"table {table!r} is at epoch {found.owner_last}, but the savepoint is of epoch {follows.epoch}: what came "
-            f"between would be written twice or be missing; take a savepoint of where the table is now, or restore the "
-            f"tables of that time"
+            f"table {table!r} is at epoch {found.owner_last}, but the savepoint is at epoch {follows.epoch}: the rows "
+            f"between would be written twice or be missing; take a savepoint at the table's epoch, or restore the "
+            f"tables as of the savepoint"
         )
         raise SinkError(msg)
 
@@ -239,8 +238,8 @@ def still_owned(run: Run, owner: Run | None, table: str) -> None:
     if owner != run:
         msg = (
             f"table {table!r} was taken over by another run while this one was writing, and this step is not in it: "
-            f"{CHOICES}; where `windrow promote` put a replay in its place, resume from the replay's savepoint "
-            f"(run --from-savepoint, with another --checkpoint), or promote again to take that back"
+            f"{CHOICES}; if `windrow promote` replaced it by a replay, resume from the replay's savepoint "
+            f"(run --from-savepoint, with another --checkpoint), or promote again to undo that"
         )
         raise SinkError(msg)
 
@@ -338,25 +337,25 @@ def may_promote(
     """Raise an error unless the second table may replace the first. An owner is None if its table does not exist."""
     live, shadow = tables
     if owners[1] is None:
-        msg = f"there is no table {shadow!r} to promote: make one with `windrow replay`, or name it with --from"
+        msg = f"there is no table {shadow!r} to promote: create one with `windrow replay`, or set it with --from"
         raise InputError(msg)
     for table, owner in zip(tables, owners, strict=True):
         if owner is not None and owner.pipeline != pipeline:
-            msg = f"table {table!r} belongs to pipeline {owner.pipeline!r}, not {pipeline!r}: name another one"
+            msg = f"table {table!r} belongs to pipeline {owner.pipeline!r}, not {pipeline!r}: choose another table"
             raise SinkError(msg)
     if replayed is None:
         return
     if not replayed.finished:
-        msg = f"the replay into {shadow!r} has not come to its end: replay again with --fresh, then promote"
+        msg = f"the replay into {shadow!r} has not finished: replay again with --fresh, then promote"
     elif replayed.since is not None:
         since = utc_text(pa.array([replayed.since], pa.int64()).cast(MICROS))[0]
         msg = (
-            f"{shadow!r} has only windows that end after {since}, so {live!r} would lose those before: "
+            f"{shadow!r} has only windows that end after {since}, so {live!r} would lose the earlier windows: "
             f"replay from the beginning with --fresh, then promote"
         )
     elif replayed.begin is not None:
         msg = (
-            f"{shadow!r} was replayed from offsets on and lacks what came before them, so {live!r} would too: "
+            f"{shadow!r} was replayed from given offsets and lacks the records before them, as {live!r} would then: "
             f"replay from the beginning with --fresh, then promote; if the log no longer has it, keep the live table"
         )
     else:

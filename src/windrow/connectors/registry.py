@@ -1,4 +1,4 @@
-"""Connectors by kind: those included in windrow, and those that other distributions add.
+"""Connectors by kind: those of windrow itself, and connectors added by other distributions.
 
 A connector is a package that describes itself, and has a line in this module. Another distribution can add a connector
 with an entry point in the group `windrow.connectors`. The entry point's name is the kind, and its object is a
@@ -89,7 +89,8 @@ def _connector(kind: str) -> Connector:
         raise SetupError(msg) from exc
     if not isinstance(found, Connector):
         msg = (
-            f"{entry.value}, the connector {kind!r} of {_distribution(entry)}, is no Connector: update it, or remove it"
+            f"{entry.value}, the connector {kind!r} of {_distribution(entry)}, is not a Connector: "
+            f"update it, or remove it"
         )
         raise SetupError(msg)
     return found
@@ -108,7 +109,7 @@ def _installed_on(_path: tuple[str, ...]) -> dict[str, EntryPoint]:
     for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name):
         if entry.name in OWN or entry.name in found:
             other = "windrow" if entry.name in OWN else _distribution(found[entry.name])
-            msg = f"{_distribution(entry)} has a connector {entry.name!r}, which {other} has, too: remove one of them"
+            msg = f"{_distribution(entry)} has a connector {entry.name!r}, and so does {other}: remove one of them"
             raise SetupError(msg)
         found[entry.name] = entry
     return found

@@ -62,7 +62,9 @@ _LONGEST_TABLE = 48
 def table_findings(name: str) -> Iterator[Finding]:
     """Yield problems with a table's name, which must be plain and leave room for its companions' suffixes."""
     if not _TABLE_NAME.fullmatch(name) or len(name) > _LONGEST_TABLE:
-        yield error("table", f"{name!r} must be at most {_LONGEST_TABLE} letters, digits and '_', no digit first")
+        yield error(
+            "table", f"{name!r} must be at most {_LONGEST_TABLE} letters, digits and '_', not starting with a digit"
+        )
     if name.lower().startswith("windrow_"):
         yield error("table", f"{name!r}: windrow reserves names that begin with windrow_")
 
@@ -70,7 +72,7 @@ def table_findings(name: str) -> Iterator[Finding]:
 def file_findings(path: str, example: str) -> Iterator[Finding]:
     """Yield problems with the path of a database file."""
     if not path or path.startswith(":memory:"):
-        yield error("path", f"{path!r} is not a file that lasts; name one, such as {example}")
+        yield error("path", f"{path!r} is not a persistent file; name one, such as {example}")
 
 
 def folder_sink_findings(sink: Any) -> Iterator[Finding]:  # noqa: ANN401 - settings with a path and a table
@@ -100,7 +102,7 @@ def _is_postgres(url: str) -> bool:
 def broker_findings(servers: str) -> Iterator[Finding]:
     """Yield problems with the addresses of brokers."""
     if not all(_SERVER.fullmatch(server.strip()) for server in servers.split(",")):
-        yield error("servers", f"{servers!r} must be HOST:PORT, or several with commas, such as localhost:9092")
+        yield error("servers", f"{servers!r} must be HOST:PORT, or several separated by commas, such as localhost:9092")
 
 
 def topic_findings(topic: str, longest: int) -> Iterator[Finding]:
@@ -120,9 +122,9 @@ def option_findings(options: Iterable[tuple[str, str]], own: Mapping[str, str]) 
 
 
 def file_dataset(sink: Any, table: str) -> tuple[str, str]:  # noqa: ANN401 - settings with a path
-    """Return the namespace and name of a table in a database file.
+    """Return the OpenLineage namespace and name of a table in a database file.
 
-    OpenLineage does not define them for such databases; the file is the namespace here.
+    OpenLineage has no naming rule for such databases, so the file is used as the namespace.
     """
     return f"{sink.system}://{Path(sink.path).absolute()}", table
 

@@ -111,7 +111,10 @@ class SeveralLogs(Source):
 
     def _number(self, source: int, partition: int) -> int:
         if partition >= m.MAX_PARTITIONS:
-            msg = f"partition {partition} of {self._names[source]}: a source of several has at most {m.MAX_PARTITIONS}"
+            msg = (
+                f"partition {partition} of {self._names[source]}: "
+                f"each of several sources can have at most {m.MAX_PARTITIONS}"
+            )
             raise InputError(msg)
         return source * m.MAX_PARTITIONS + partition
 

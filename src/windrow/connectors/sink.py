@@ -121,7 +121,7 @@ class SinkGroup:
 
     @property
     def needs_rows(self) -> bool:
-        """Whether any sink needs rows."""
+        """Whether any of the sinks needs the rows of a step."""
         return any(sink.needs_rows for _, sink in self._sinks)
 
     def __iter__(self) -> Iterator[tuple[Sequence[str], Sink]]:

@@ -247,7 +247,7 @@ def refuse_folder(path: Path) -> None:
 def refuse_unwritable(path: Path) -> None:
     """Raise SinkError if this user may not write to a folder or create it."""
     if not os.access(path if path.exists() else path.parent, os.W_OK | os.X_OK):
-        msg = f"{path} cannot be written: give this user write permission on it, or on {path.parent} to make it"
+        msg = f"{path} cannot be written: give this user write permission on it, or on {path.parent} to create it"
         raise SinkError(msg)
 
 

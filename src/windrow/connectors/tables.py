@@ -181,7 +181,7 @@ def layout(spec: SinkSpec) -> Layout:
     natural = tuple(field.name for field in schema.row_key(rows))
     for column in sink.key:
         if column not in natural:
-            msg = f"the sink's key has {column!r}, which is not one of {', '.join(natural)}"
+            msg = f"the sink's key contains {column!r}, which is not one of {', '.join(natural)}"
             raise PipelineError(msg)
     key = (*(sink.key or natural), *(["revision"] if spec.discards else []))
     panes = ("pane", "revision") if rows.has_panes else ()

@@ -63,9 +63,9 @@ class DeltaDatabase(Database):
         """Raise SinkError, because several folders cannot be renamed atomically."""
         live, shadow = tables[0]
         msg = (
-            f"Delta tables cannot change their names at one moment, so {shadow!r} cannot take the place of {live!r}: "
-            f"let readers read {shadow!r}, and continue from the replay's savepoint (run --from-savepoint, with "
-            f"another --checkpoint) with `table: {shadow}`"
+            f"Delta tables cannot be renamed atomically, so {shadow!r} cannot replace {live!r}: let readers read "
+            f"{shadow!r}, and resume from the replay's savepoint (run --from-savepoint, with another --checkpoint) "
+            f"with `table: {shadow}`"
         )
         raise SinkError(msg)
 

@@ -1,4 +1,4 @@
-"""The connector of Delta tables."""
+"""The connector for Delta tables."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ DELTA = Connector(
             DeltaSink,
             (
                 settings.folder_key(),
-                settings.table_key("as for SQLite. Each table is a folder of its name in `path`."),
-                settings.primary_key("what rows are merged by; else as for SQLite."),
+                settings.table_key("as for SQLite. Each table is a folder with its name in `path`."),
+                settings.primary_key("the columns by which rows are merged; otherwise as for SQLite."),
                 settings.CHANGELOG,
             ),
         ),
         lambda sink: f"the Delta table {sink.table} in {sink.path}{settings.key_words(sink)}",
-        "[Delta tables](../guides/lakes.md) in a folder: a commit of each table a step. Needs "
+        "[Delta tables](../guides/lakes.md) in a folder, with one commit per table and step. Needs "
         "`pip install 'windrow[delta]'`.",
         dataset=settings.folder_dataset,
         tables="windrow.connectors.delta.sink:DeltaTables",

@@ -136,7 +136,9 @@ class DeltaFolder:
         if self._found is None:
             return
         if features := self._found.protocol().reader_features:
-            what = f"table {self.table.name!r} has {', '.join(features)} of Delta, which windrow does not write"
+            what = (
+                f"table {self.table.name!r} uses the Delta features {', '.join(features)}, which windrow cannot write"
+            )
             yield SchemaMismatch(what)
         key = json.loads(self.properties.get(KEY) or json.dumps(self._key))
         schema = self._found.schema()
@@ -213,8 +215,8 @@ class DeltaFolder:
     def commit(self, run: Run, epoch: int, check: Callable[[DeltaFolder], None], write: Write) -> None:
         """Write a step and its epoch in one commit; do nothing if the table already has that epoch.
 
-        `check` raises SinkError if the table, in the version just read, must not be written. The commit is retried if
-        another writer, such as a compaction, commits at the same time.
+        `check` is called with the version just read, and raises SinkError if this sink may not write to the table. The
+        commit is retried if another writer, such as a compaction, commits at the same time.
         """
         properties = _properties(run, epoch)
         for attempt in range(ATTEMPTS):
@@ -229,8 +231,8 @@ class DeltaFolder:
                 except CommitFailedError as exc:
                     if attempt == ATTEMPTS - 1:
                         msg = (
-                            f"{self.uri}: {ATTEMPTS} times another writer was faster ({exc}); what was committed "
-                            f"before stays: let the run be the only one that writes this table"
+                            f"{self.uri}: another writer committed first {ATTEMPTS} times in a row ({exc}); what was "
+                            f"committed before stays: let only this run write to the table"
                         )
                         raise SinkUnavailableError(msg) from exc
                 else:
@@ -286,7 +288,7 @@ def translate_errors(uri: str) -> Iterator[None]:
         yield
     except CommitFailedError as exc:
         msg = (
-            f"{uri} was changed by another writer at the same time ({exc}): let one process at a time run with a "
+            f"{uri} was changed by another writer at the same time ({exc}): run only one process at a time with a "
             f"checkpoint"
         )
         raise SinkUnavailableError(msg) from exc

@@ -141,7 +141,7 @@ class DeltaTables(Sink):
 
 
 class DeltaResult:
-    """A result table and its companions."""
+    """A result table and its companions as Delta tables."""
 
     def __init__(self, spec: SinkSpec) -> None:
         if not isinstance(spec.sink, DeltaSink):

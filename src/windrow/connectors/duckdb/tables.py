@@ -378,12 +378,12 @@ _ADVICE: tuple[tuple[str | tuple[type[duckdb.Error], ...], type[SinkError], str]
     (
         "we can only read storage versions",
         SinkAddressError,
-        "was written by another version of DuckDB: install that, or give another path",
+        "was written by another version of DuckDB: install that version, or give another path",
     ),
     (
         "CHECKPOINT during DETACH failed",
         SinkError,
-        "could not take in the log beside it, which keeps what was committed: see if the disk is full or failing",
+        "could not be merged with its log, which keeps what was committed: check whether the disk is full or failing",
     ),
     (
         "Corrupt database file",
@@ -406,7 +406,9 @@ def translate(error: duckdb.Error, path: str) -> SinkError:
     """Convert a DuckDB error to a SinkError that says what happened to the file and what to do."""
     said = str(error).partition("\n")[0]
     if _is_held(error):
-        advice = "is open elsewhere, and DuckDB lets only one write it and nobody read meanwhile: close it there"
+        advice = (
+            "is open elsewhere, and nobody else can open a DuckDB file while one process writes to it: close it there"
+        )
         return SinkUnavailableError(f"{path} {advice} ({said}); what was committed before stays")
     for known, kind, advice in _ADVICE:
         if known in said if isinstance(known, str) else isinstance(error, known):

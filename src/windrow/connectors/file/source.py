@@ -133,7 +133,7 @@ class FollowedFile(Follower):
             self.update()
         except WindrowError as exc:
             if str(exc) != self._warned:
-                warn(f"{exc}; until then the rows stay as they were")
+                warn(f"{exc}; until then, the rows stay as they were")
             self._warned = str(exc)
         else:
             self._read, self._warned = self._seen, ""
@@ -151,10 +151,10 @@ class FollowedFile(Follower):
         try:
             content = self._path.read_bytes()
         except OSError as exc:
-            msg = f"cannot read the file {self._path}: {exc.strerror}; bring it back, or correct the path"
+            msg = f"cannot read the file {self._path}: {exc.strerror}; restore it, or correct the path"
             raise InputError(msg) from exc
         if self._signature() != before:
-            msg = f"the file {self._path} changed while it was read; write it elsewhere, and move it there"
+            msg = f"the file {self._path} changed while it was read; write it elsewhere, then move it into place"
             raise InputError(msg)
         try:
             text = content.decode("utf-8-sig")
@@ -162,18 +162,18 @@ class FollowedFile(Follower):
             msg = f"not UTF-8 at byte {exc.start}; save the file as UTF-8"
             raise self._wrong(content.count(b"\n", 0, exc.start) + 1, msg) from exc
         if not text.strip():
-            raise self._wrong(1, "the file is empty; a table without rows is a CSV file with a header alone")
+            raise self._wrong(1, "the file is empty; a table without rows is a CSV file with only a header")
         found: dict[_Key, str] = {}
         lines: dict[_Key, int] = {}
         for line, row, body in self._csv(text) if self._path.suffix == ".csv" else self._json(text):
             if reserved := _RESERVED.intersection(row):
-                raise self._wrong(line, f"{min(reserved)!r} is a field that windrow writes; give it another name")
+                raise self._wrong(line, f"{min(reserved)!r} is a field that windrow writes; rename it")
             try:
                 key = self._key_of(row)
             except BadValueError as exc:
-                raise self._wrong(line, f"{exc}; each row has a key") from exc
+                raise self._wrong(line, f"{exc}; every row needs a key") from exc
             if key in found:
-                raise self._wrong(line, f"the key is that of the row on line {lines[key]}; keep one of them")
+                raise self._wrong(line, f"the row on line {lines[key]} has the same key; keep one of them")
             found[key], lines[key] = body, line
         return found
 
@@ -182,10 +182,10 @@ class FollowedFile(Follower):
         try:
             header = next(reader)
             if "" in header or len(set(header)) < len(header):
-                raise self._wrong(1, "the header must give each column a name of its own")
+                raise self._wrong(1, "each column in the header needs a unique name")
             for field in self._key:
                 if not set(header).intersection(field.names):
-                    raise self._wrong(1, f"the header has no {field.name!r}, a field of the key")
+                    raise self._wrong(1, f"the header has no {field.name!r}, which is a key field")
             for values in reader:
                 if len(values) != len(header):
                     msg = f"expected {len(header)} values, one for each name in the header, not {len(values)}"
@@ -252,8 +252,8 @@ class FollowedFile(Follower):
                     match = None
                 if match is None:
                     msg = (
-                        f"record {offset} of {self._folder.file(0)} is not a row of the file {self._path}, by its key; "
-                        "give the file a log of its own"
+                        f"record {offset} of {self._folder.file(0)} is not a row of the file {self._path} with its "
+                        "key; give the file a log of its own"
                     )
                     raise SourceError(msg)
                 deleted = match[2] == "true"

@@ -92,7 +92,7 @@ class Span:
             yield raw_batch(partition, pa.arange(offset, offset + len(values)), values, keys)
             at += len(values)
         if at < self.row + self.rows:
-            msg = f"the file {self.file.path} changed while it was read; bring back what was there"
+            msg = f"the file {self.file.path} changed while it was read; restore its former contents"
             raise RecordsLostError(msg)
 
     def _is_unchanged(self) -> bool:
@@ -206,8 +206,8 @@ class FileSequence:
         found = self.advance(files, START, line)
         if found.line < line:
             msg = (
-                f"the log lost records: {self.pattern} is to be read up to offset {line}, and the files have only "
-                f"{found.line} records now; bring the files back"
+                f"the log lost records: {self.pattern} must be read up to offset {line}, but the files now have only "
+                f"{found.line} records; restore the files"
             )
             raise SourceError(msg)
         return found
@@ -237,7 +237,7 @@ class FileSequence:
         if (change := self.change(files, at, mark)) is not None:
             msg = (
                 f"the log lost records: {self.pattern} was read up to offset {at.line}, in {at.file}, and {change}; "
-                "bring back what was there, or start over with another checkpoint"
+                "restore the files, or start over with another checkpoint"
             )
             raise RecordsLostError(msg)
 
@@ -298,8 +298,8 @@ def list_partitions(sequences: Sequence[FileSequence]) -> list[list[DataFile]]:
         other = found.setdefault(file.stamp[0], file)  # not every file system has unique inodes
         if other is not file and other.path.resolve() == file.path.resolve():
             msg = (
-                f"one file is matched as {other.path} and as {file.path}, so each record would count twice; give "
-                "patterns that match it once"
+                f"the same file is matched as {other.path} and as {file.path}, so each record would count twice; use "
+                "patterns that match it only once"
             )
             raise InputError(msg)
     return listed

@@ -251,7 +251,7 @@ def _nowhere(column: pa.Array) -> Mask:
 
 
 def _of_parents(odd: Mask | None, lengths: npt.NDArray[np.int64]) -> Mask | None:
-    """Given a mask of the elements of lists with these lengths, return the mask of lists with such an element."""
+    """Return the mask of lists that contain a masked element, given the mask of all elements and the lists' lengths."""
     if odd is None:
         return None
     found = np.zeros(len(lengths), dtype=np.bool_)

@@ -97,7 +97,10 @@ class TextRows:
             ):
                 yield file  # type: ignore[misc] # a gzip file reads bytes, too
         except (gzip.BadGzipFile, EOFError, zlib.error) as exc:
-            msg = f"{self.path} is not gzip, or is cut off ({exc}): write it again, elsewhere, and move it there"
+            msg = (
+                f"{self.path} is not a gzip file or is truncated ({exc}): write it again elsewhere, then move it into "
+                "place"
+            )
             raise SourceError(msg) from exc
         except OSError as exc:
             msg = f"cannot read {self.path}: {exc.strerror}"
@@ -112,8 +115,8 @@ class TextRows:
             raise InputError(msg, Place(str(self.path), 1)) from exc
         if tuple(names) != given.columns:
             msg = (
-                f"the header has {', '.join(names) or 'nothing'}, and the columns of the source are "
-                f"{', '.join(given.columns)}: give them in the order of the file, or header: false if there is none"
+                f"the header has {', '.join(names) or 'nothing'}, but the columns of the source are "
+                f"{', '.join(given.columns)}: list them in the order of the file, or set header: false without one"
             )
             raise InputError(msg, Place(str(self.path), 1))
 

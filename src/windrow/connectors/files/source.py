@@ -92,16 +92,16 @@ class OrderedFiles(Source):
             partition, position = int(name), Position.of(at)
             read = f"read up to offset {position.line}"
             if partition >= len(listed):
-                path = "give the pipeline the path again"
+                path = "add the path to the pipeline again"
                 losses.append(
-                    Loss(partition, position.line, 0, f"{read}, and the pipeline has no such path now", restore=path)
+                    Loss(partition, position.line, 0, f"{read}, and the pipeline no longer has that path", restore=path)
                 )
                 del moved[name]
                 continue
             sequence, files = self._sequences[partition], listed[partition]
             if (change := sequence.change(files, position, at["mark"])) is not None:
                 beyond = sequence.beyond(files, position)
-                restore = "bring the files back as they were"
+                restore = "restore the files as they were"
                 losses.append(Loss(partition, position.line, beyond.line, f"{read}, and {change}", restore=restore))
                 moved[name] = sequence.noted(files, beyond)
         return FoundLosses(tuple(losses), moved)

@@ -93,8 +93,8 @@ class KafkaAppender(Appender):
 
     def _fenced(self) -> SourceError:
         return SourceError(
-            f"{self._where} cannot be appended to: this process is fenced, because another one appends to it or the "
-            "broker has ended the transaction; run the command again"
+            f"{self._where} cannot be appended to: this process is fenced, because another one is appending to it or "
+            "the broker has ended the transaction; run the command again"
         )
 
 

@@ -91,7 +91,7 @@ class Admin:
         self._client = client_of(AdminClient, topic, options)
 
     def partitions(self) -> list[int]:
-        """Return the topic's partitions; raise SourceError if the topic does not exist or must not be read."""
+        """Return the topic's partitions; raise SourceError if the topic does not exist or reading it is denied."""
         return sorted(partition.id for partition in self._describe(self._timeout).partitions)
 
     def topic_id(self, timeout: float | None = None) -> str:
@@ -102,7 +102,7 @@ class Admin:
         return str(self._describe(self._timeout if timeout is None else timeout).topic_id)
 
     def settings(self) -> dict[str, str]:
-        """Return the topic's settings, such as ``retention.ms``; raise SourceError if they must not be read."""
+        """Return the topic's settings, such as ``retention.ms``; raise SourceError if reading them is denied."""
         began, resource = time.monotonic(), ConfigResource(ConfigResource.Type.TOPIC, self._topic)
         found = self._answer(self._client.describe_configs([resource])[resource], began, self._timeout)
         return {name: entry.value for name, entry in found.items()}
@@ -202,7 +202,7 @@ class Admin:
         if not known:
             return "; create it first"
         near = difflib.get_close_matches(self._topic, known, n=3, cutoff=0.5)
-        return f"; did you mean {', '.join(near)}?" if near else f"; create it first (there are {len(known)} others)"
+        return f"; did you mean {', '.join(near)}?" if near else f"; create it first ({len(known)} other topics exist)"
 
 
 class ConsumerGroup:
@@ -221,8 +221,8 @@ class ConsumerGroup:
     def commit(self, offsets: Mapping[int, int], timeout: float) -> None:
         """Commit the next offset of each partition.
 
-        Raise SourceError if the group must not be used or has active members. Raise SourceUnavailableError if no broker
-        answers within `timeout` seconds.
+        Raise SourceError if access to the group is denied or the group has active members. Raise SourceUnavailableError
+        if no broker answers within `timeout` seconds.
         """
         places = [TopicPartition(self._topic, partition, offset) for partition, offset in offsets.items()]
         request = ConsumerGroupTopicPartitions(self._group, places)
@@ -230,7 +230,7 @@ class ConsumerGroup:
         for place in group_answer(answer, self._group, self._servers, timeout).topic_partitions:
             if place.error is not None:
                 raise denied(place.error, self._group, self._servers) or SourceUnavailableError(
-                    f"the consumer group {self._group} at {self._servers} takes no offset of partition "
+                    f"the consumer group {self._group} at {self._servers} rejected the offset of partition "
                     f"{place.partition} of {self._topic}: {place.error.str()}"
                 )
 
@@ -238,7 +238,7 @@ class ConsumerGroup:
 def group_answer(future: Future[T], group: str, servers: str, timeout: float) -> T:
     """Return a broker's answer to a request about a consumer group.
 
-    Raise SourceError if the group must not be used, and SourceUnavailableError if no answer arrives in time.
+    Raise SourceError if access to the group is denied, and SourceUnavailableError if no answer arrives in time.
     """
     try:
         return future.result(timeout)
@@ -251,7 +251,7 @@ def group_answer(future: Future[T], group: str, servers: str, timeout: float) ->
 
 
 def denied(error: KafkaError, group: str, servers: str) -> SourceError | None:
-    """Return the error for a consumer group or topic that must not be used; None for other errors."""
+    """Return the error if access to a consumer group or topic was denied; None for other errors."""
     match error.code():
         case KafkaError.GROUP_AUTHORIZATION_FAILED:
             what = f"the consumer group {group} at {servers} may not be used with these options: grant READ on it"
@@ -264,8 +264,8 @@ def denied(error: KafkaError, group: str, servers: str) -> SourceError | None:
             what = f"the brokers at {servers} refuse these options: grant DESCRIBE on the cluster"
         case KafkaError.UNKNOWN_MEMBER_ID | KafkaError.NON_EMPTY_GROUP | KafkaError.STALE_MEMBER_EPOCH:
             what = (
-                f"the consumer group {group} at {servers} has active members, and takes offsets from them alone: name "
-                "a group in which nothing consumes"
+                f"the consumer group {group} at {servers} has active members and accepts offsets only from them: use a "
+                "group without consumers"
             )
         case _:
             return None

@@ -69,7 +69,7 @@ class ListTopic:
             if self._take(tail, 0.05):
                 deadline = time.monotonic() + _BEGIN_SECONDS
             elif time.monotonic() > deadline:
-                msg = f"the list {self._spec.name!r}: topic {self._spec.topic} gives no records"
+                msg = f"the list {self._spec.name!r}: topic {self._spec.topic} returns no records"
                 raise SourceUnavailableError(msg)
 
     def _take(self, tail: Tail, seconds: float) -> int:
@@ -105,7 +105,7 @@ class ListTopic:
         wanted = "a text" if field is None else f"a JSON object with a text or whole number as {field!r}"
         return (
             f"the list {self._spec.name!r}: the key of partition {partition}, offset {offset} of topic "
-            f"{self._spec.topic} is not {wanted}, and no entry; write null with that key, and the right one"
+            f"{self._spec.topic} is not {wanted}, so it is not an entry; write null with that key, then the right key"
         )
 
 

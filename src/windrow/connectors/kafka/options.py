@@ -21,7 +21,7 @@ OURS = {
     "enable.partition.eof": "leave it out: a step relies on the end of a partition",
     "isolation.level": "leave it out: only committed records are read",
     "key.deserializer": "leave it out: keys are read as bytes",
-    "value.deserializer": "leave it out: values are read as bytes, and `decode` says what they hold",
+    "value.deserializer": "leave it out: values are read as bytes, and `decode` describes what they contain",
     "interceptor.classes": "leave it out: records are read as they are",
 }
 """Options that a pipeline cannot set, with advice on what to do instead."""

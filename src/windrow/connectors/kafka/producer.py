@@ -137,7 +137,7 @@ class TransactionalProducer:
         return self._unavailable(f"the transaction of {self._what} failed: {error.str()}")
 
 
-_GONE = "a topic that it writes is not there: start the run again, which creates those that are missing"
+_GONE = "a topic that it writes does not exist: start the run again, which creates missing topics"
 _TOO_LARGE = "raise max.message.bytes of the topic, and message.max.bytes among the options"
 _REFUSED = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "grant WRITE and DESCRIBE on the topics that it writes",
@@ -146,13 +146,13 @@ _REFUSED = {
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: "grant IDEMPOTENT_WRITE on the cluster",
     KafkaError.MSG_SIZE_TOO_LARGE: _TOO_LARGE,
     KafkaError.RECORD_LIST_TOO_LARGE: _TOO_LARGE,
-    KafkaError.INVALID_RECORD: "the topic does not take such records: look at its settings",
-    KafkaError.POLICY_VIOLATION: "the policy of the broker is against it",
+    KafkaError.INVALID_RECORD: "the topic does not accept such records: check its settings",
+    KafkaError.POLICY_VIOLATION: "a policy of the broker forbids it",
     KafkaError.UNKNOWN_TOPIC_OR_PART: _GONE,
     KafkaError._UNKNOWN_TOPIC: _GONE,  # noqa: SLF001 - the client's own names
     KafkaError._UNKNOWN_PARTITION: _GONE,  # noqa: SLF001
     KafkaError.TOPIC_EXCEPTION: _GONE,
-    KafkaError.INVALID_TRANSACTION_TIMEOUT: "let transaction.max.timeout.ms of the broker be {timeout:,} ms",
+    KafkaError.INVALID_TRANSACTION_TIMEOUT: "set transaction.max.timeout.ms of the broker to at least {timeout:,} ms",
     KafkaError.UNSUPPORTED_VERSION: "the broker is too old for transactions",
     KafkaError._UNSUPPORTED_FEATURE: "the broker is too old for transactions",  # noqa: SLF001
 }

@@ -140,7 +140,7 @@ class Reader:
         """Raise an error if no record has arrived for too long."""
         if short and seconds > _END_PATIENCE:
             partition, end = min(short.items())
-            msg = f"the topic lost records: partition {partition} of {self._topic} ends at offset {end} now"
+            msg = f"the topic lost records: partition {partition} of {self._topic} now ends at offset {end}"
             raise RecordsLostError(msg)
         if seconds > (_PATIENCE if self._said else _LONG_PATIENCE):
             raise SourceUnavailableError(unreachable(self._servers, self._said))
@@ -230,7 +230,7 @@ class Tail:
     def committed(self, seconds: float) -> TopicPartition | None:
         """Return the offset that the group has committed, with its metadata; None if it has committed none.
 
-        Raise SourceError if the group must not be used, and SourceUnavailableError if no broker answers in time.
+        Raise SourceError if access to the group is denied, and SourceUnavailableError if no broker answers in time.
         """
         found = _committed(self._consumer, [self._place], seconds, self._group, self._servers, self._said)
         return found.get(self._place.partition)
@@ -307,7 +307,7 @@ def _in_order(at: dict[int, int], batch: pa.RecordBatch) -> pa.RecordBatch:
     for partition in distinct(partitions):
         its_own = offsets[partitions == partition]
         if np.any(np.diff(its_own, prepend=at.get(partition, its_own[0] + 1) - 1) <= 0):
-            msg = f"the Kafka client gave records of partition {partition} twice, or in another order"
+            msg = f"the Kafka client returned records of partition {partition} twice or out of order"
             raise SourceError(msg)
         at[partition] = int(its_own[-1]) + 1
     return batch

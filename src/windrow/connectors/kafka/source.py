@@ -27,8 +27,8 @@ _NO_ID = "A" * 22
 def preflight(source: m.KafkaSource, timeout: float = TIMEOUT) -> dict[int, tuple[int, int]]:
     """Return the first offset of each partition and the end of its committed records, within `timeout` seconds.
 
-    Raise SourceError if no broker can be reached or the topic does not exist or must not be read. Raise InputError for
-    invalid options.
+    Raise SourceError if no broker can be reached, the topic does not exist, or reading it is denied. Raise InputError
+    for invalid options.
     """
     return _ends(_admin(source, timeout))
 
@@ -147,9 +147,10 @@ def find_losses(topic: str, offset: Any, ends: Mapping[int, tuple[int, int]], *,
     """Compare a run's position, as Spark recorded it, with the first and last offsets of each partition.
 
     A partition that was added after the run began is read from offset 0. If the topic was recreated (`made_anew`), all
-    its former records are lost, and reading continues at the first offset. If it was not, a partition that ends before
-    the position was truncated, and reading continues at its end, since its remaining records were already read. If
-    `made_anew` is None (unknown), such a partition may belong to a new topic, so it is read from its first offset.
+    its former records are lost, and reading continues at the first offset. Otherwise, a partition that ends before the
+    position was truncated; its remaining records were already read, so reading continues at its end. If `made_anew` is
+    None (unknown), a partition that ends before the position may belong to a new topic, so it is read from its first
+    offset.
     """
     stands = {int(partition): int(at) for partition, at in offset.get(topic, {}).items()}
     moved: dict[str, int] = {}

@@ -16,7 +16,7 @@ _DENIED = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATI
 
 
 def create_topics(admin: AdminClient, missing: Sequence[NewTopic]) -> None:
-    """Create topics, ignoring those that already exist.
+    """Create topics, ignoring topics that already exist.
 
     Raise InputError if the broker refuses, and KafkaException if no broker answers.
     """
@@ -35,7 +35,7 @@ def create_topics(admin: AdminClient, missing: Sequence[NewTopic]) -> None:
             partitions = "" if wanted[topic] < 1 else f", with {wanted[topic]} partitions"
             msg = f"topic {topic} cannot be created: {error.str()}; create it{partitions}"
             if error.code() in _DENIED:
-                msg += ", or grant CREATE on it; if it is there already, grant DESCRIBE and WRITE on it"
+                msg += ", or grant CREATE on it; if it already exists, grant DESCRIBE and WRITE on it"
             raise InputError(msg) from exc
 
 
@@ -51,7 +51,7 @@ def require_compaction(admin: AdminClient, topic: str) -> None:
         raise InputError(msg) from exc
     if policy != "compact":
         msg = (
-            f"the topic {topic} has cleanup.policy={policy}, and would lose state that has not changed for long: set "
+            f"the topic {topic} has cleanup.policy={policy}, and would lose state that has long been unchanged: set "
             f"cleanup.policy=compact on it (kafka-configs --alter --entity-type topics --entity-name {topic} "
             "--add-config cleanup.policy=compact)"
         )

@@ -31,7 +31,7 @@ def locked(folder: LogFolder) -> Iterator[None]:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as exc:
         os.close(lock)
-        msg = f"another process appends to the log {folder.path}, or trims it: wait until it has ended"
+        msg = f"another process is appending to the log {folder.path} or trimming it: wait until it has ended"
         raise SourceError(msg) from exc
     try:
         yield

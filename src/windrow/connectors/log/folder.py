@@ -49,7 +49,7 @@ class LogFolder:
             with os.scandir(self.path) as entries:
                 found = {entry.name: entry.stat() for entry in entries if _LIKE.fullmatch(entry.name)}
         except FileNotFoundError:
-            msg = f"there is no log folder {self.path}; make one with `windrow generate`, or correct the path"
+            msg = f"there is no log folder {self.path}; create one with `windrow generate`, or correct the path"
             raise InputError(msg) from None
         except NotADirectoryError:
             msg = f"{self.path} is not a folder; a log is a folder with partition-0.jsonl, partition-1.jsonl, ..."
@@ -70,7 +70,7 @@ class LogFolder:
             )
             raise InputError(msg)
         if not stat.S_ISREG(status.st_mode):
-            msg = f"{self.path / name} is not a file; a partition is a file with a record a line"
+            msg = f"{self.path / name} is not a file; a partition is a file with one record per line"
             raise InputError(msg)
         return int(match[1])
 
@@ -200,8 +200,8 @@ class LogFolder:
         found = self.up_to(partition, line, self.first(partition) if start is None else start)
         if found.line < line:
             msg = (
-                f"the log lost records: partition {partition} ({self.file(partition)}) is to be read up to offset "
-                f"{line}, and it has only {found.line} lines now; bring the file back"
+                f"the log lost records: partition {partition} ({self.file(partition)}) must be read up to offset "
+                f"{line}, but now has only {found.line} lines; bring the file back"
             )
             raise SourceError(msg)
         return found
@@ -323,9 +323,9 @@ class LogFolder:
         """
         self._require(partition, at, kept := self.retained(partition))
         if at.line >= kept.base.line and self.mark(partition, at) not in {mark, 0}:
-            raise self._lost(partition, at, "other bytes stand before that place now")
+            raise self._lost(partition, at, "the bytes before that position have changed")
         if head is not None and self.head(partition) != head:
-            raise self._lost(partition, at, "its first line is another one now")
+            raise self._lost(partition, at, "its first line has changed")
 
     def noted(self, partition: int, at: Position) -> dict[str, int]:
         """Return a position as Spark records it, with checksums of the bytes before it and of the first line."""

@@ -155,7 +155,8 @@ def plan_trim(
         if offsets is not None and partition in offsets:
             if offsets[partition] > end.line:
                 msg = (
-                    f"partition {partition} ends at offset {end.line}, before {offsets[partition]}: name one up to that"
+                    f"partition {partition} ends at offset {end.line}, before {offsets[partition]}: "
+                    f"give an offset up to that"
                 )
                 raise InputError(msg)
             to = max(to, folder.up_to(partition, max(offsets[partition], to.line), to))

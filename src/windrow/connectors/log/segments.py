@@ -72,7 +72,7 @@ class Retained:
             text = path.read_bytes()
         except FileNotFoundError:
             return _WHOLE
-        damaged = f"{path} is damaged: restore it, or remove the log and write it anew"
+        damaged = f"{path} is damaged: restore it, or remove the log and write it again"
         try:
             plain = json.loads(text)
             first, base = (Position(*map(int, plain[name])) for name in ("first", "base"))
@@ -82,12 +82,12 @@ class Retained:
         if not START <= first <= base:
             raise SourceError(damaged)
         if file.exists() and head(file) != known:
-            msg = f"{path} is of another file than {file.name} is now: remove it, if the log was made anew"
+            msg = f"{path} belongs to a former {file.name}: remove it if the log was recreated"
             raise SourceError(msg)
         return kept
 
     def write(self, file: Path) -> None:
-        """Durably replace the JSON file that describes the retained part of a partition."""
+        """Durably write the JSON file that describes the retained part of a partition."""
         path = beside(file)
         plain = {
             "first": [self.first.line, self.first.byte],
@@ -166,7 +166,7 @@ def _whole(path: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, pa.ArrowInvalid) as exc:
-        msg = f"the compacted segment {path} cannot be read ({exc}): restore it, or remove the log and write it anew"
+        msg = f"the compacted segment {path} cannot be read ({exc}): restore it, or remove the log and write it again"
         raise SourceError(msg) from exc
 
 

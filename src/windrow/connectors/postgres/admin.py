@@ -126,7 +126,7 @@ class Promotion:
         """Acquire the locks that a run holds while it writes the tables; raise SinkError if a run holds one."""
         for table in (self.live[0], self.shadow[0]):
             if not lock_table(self.session.connection, self.session.schema, table, RUN_SECONDS):
-                msg = f"a run that writes table {table!r} is still going: end that one (Ctrl-C), then promote"
+                msg = f"a run that writes table {table!r} is still running: stop it (Ctrl-C), then promote"
                 raise SinkError(msg)
 
     def _exclude(self, tables: Sequence[str]) -> None:
@@ -137,7 +137,7 @@ class Promotion:
         except psycopg.errors.LockNotAvailable as exc:
             msg = (
                 f"another session has used table {self.live[0]!r} or {self.shadow[0]!r} for {LOCK_SECONDS:g} seconds: "
-                f"end its transaction (pg_stat_activity names it), then promote; nothing was changed"
+                f"end its transaction (see pg_stat_activity), then promote; nothing was changed"
             )
             raise SinkError(msg) from exc
 
@@ -179,7 +179,7 @@ class Promotion:
             self.session.connection.execute(statement)
         except psycopg.Error as exc:
             msg = (
-                f"{what} cannot be made on the tables that would take the place of {self.live[0]!r} "
+                f"{what} cannot be created on the tables that would replace {self.live[0]!r} "
                 f"({exc.diag.message_primary}): drop it first; nothing was changed"
             )
             raise SinkError(msg) from exc

@@ -108,7 +108,7 @@ class Server:
         said = _NAME.sub('""', text)  # a host or a database may be called anything
         problem = f"cannot connect to {self.place}: {text}"
         if _FULL.search(said):
-            return f"{problem}: raise max_connections, or close some", True
+            return f"{problem}: raise max_connections, or close some connections", True
         advice = next((advice for pattern, advice in _REFUSED if pattern.search(said)), None)
         if advice is None:
             return f"{problem}: check that it runs, and the url of the {self.called}", True
@@ -141,7 +141,7 @@ _REFUSED: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         ("permission denied", "grant this user CONNECT on the database, or correct the url"),
         (
             "pg_hba.conf .*(?:no encryption|SSL off)",
-            "set sslmode=verify-full, since the server takes TLS only, or let this user in without in its pg_hba.conf",
+            "set sslmode=verify-full, since the server accepts only TLS, or let this user in without it in pg_hba.conf",
         ),
         ("pg_hba.conf", "let this user in from here in the server's pg_hba.conf, or correct the url"),
         ('database ""', "create the database, or correct the url"),
@@ -149,7 +149,7 @@ _REFUSED: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         ("does not match host name", "connect by a name that is in the server's certificate"),
         (
             "certificate verify failed",
-            "name the server's authority in sslrootcert, and see that the certificate has not expired",
+            "name the server's authority in sslrootcert, and check that the certificate has not expired",
         ),
         ("root certificate", "name the file of the server's authority in sslrootcert"),
         ("certificate|private key|unknown ca", "check sslcert and sslkey"),
@@ -188,7 +188,7 @@ class Translation:
     passing: tuple[type[psycopg.Error], ...] = ()
 
     def translate(self, error: psycopg.Error, place: str) -> RunError:
-        """Convert an error to one that says what happened at `place` and what to do."""
+        """Convert an error to a message that says what happened at `place` and what to do."""
         advice = next((text for kind, text in self.advice if isinstance(error, kind)), "correct that, then start again")
         kind = self.unavailable if may_pass(error) or isinstance(error, self.passing) else self.failed
         return kind(f"{place}: {one_line(error)}: {advice}{self.after}")
@@ -296,13 +296,16 @@ def qualified(schema: str, table: str) -> str:
 _SINK_ADVICE: tuple[tuple[type[psycopg.Error], str], ...] = (
     (errors.InsufficientPrivilege, "a privilege is missing; grant it, then start again"),
     (errors.DiskFull, "the database's disk is full; make room, then start again"),
-    (errors.OutOfMemory, "the database is out of memory; give it more, or take fewer records a step"),
-    (errors.LockNotAvailable, "another session holds a lock; end that one, then start again"),
+    (errors.OutOfMemory, "the database is out of memory; give it more, or process fewer records per step"),
+    (errors.LockNotAvailable, "another session holds a lock; end it, then start again"),
     (errors.QueryCanceled, "the statement was cancelled; raise statement_timeout for this user, or start again"),
-    (errors.DeadlockDetected, "another session locked the same rows; nobody else may write windrow's tables"),
-    (errors.SerializationFailure, "another session wrote the same rows; nobody else may write windrow's tables"),
-    (errors.ReadOnlySqlTransaction, "the database takes no writes; connect to the primary"),
-    (errors.TooManyConnections, "the database has no connection left; raise max_connections, or close some"),
+    (errors.DeadlockDetected, "another session locked the same rows; no other program may write to windrow's tables"),
+    (
+        errors.SerializationFailure,
+        "another session wrote the same rows; no other program may write to windrow's tables",
+    ),
+    (errors.ReadOnlySqlTransaction, "the database does not accept writes; connect to the primary"),
+    (errors.TooManyConnections, "the database has no connections left; raise max_connections, or close some"),
     (errors.UndefinedTable, "a table was dropped while the pipeline ran; start over with --fresh"),
     (errors.UndefinedColumn, "a table was altered while the pipeline ran; restore it, or start over with --fresh"),
     (errors.DependentObjectsStillExist, "drop what depends on the table first, or choose another table"),
@@ -314,7 +317,7 @@ _SINK_ADVICE: tuple[tuple[type[psycopg.Error], str], ...] = (
             "shorter one, as in `key: [{user_hash: md5(user)}]`, and start over with --fresh"
         ),
     ),
-    (errors.AdminShutdown, "the database is going down; start again when it is back"),
+    (errors.AdminShutdown, "the database is shutting down; start again when it is back"),
     (psycopg.InterfaceError, "the connection was lost; start again"),
     (psycopg.OperationalError, "the connection was lost or the database is in trouble; start again"),
 )

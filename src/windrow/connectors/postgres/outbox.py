@@ -58,10 +58,10 @@ def open_outbox(sink: m.PostgresSink) -> Iterator[Outbox]:
     with client.connect(sink.url) as connection, client.translate_errors(place):
         schema = client.schema_of(connection, place)
         if client.first_value(connection, "SELECT to_regclass($1)", client.qualified(schema, table)) is None:
-            msg = f"{place} has no table {table!r}: set `outbox: true` at the sink, and start the run once"
+            msg = f"{place} has no table {table!r}: set `outbox: true` in the sink, and start the run once"
             raise InputError(msg)
         if not client.lock_table(connection, schema, table, LOCK_SECONDS):
-            msg = f"another relay empties {table!r} in {place}: end that one first"
+            msg = f"another relay is emptying {table!r} in {place}: end it first"
             raise SinkError(msg)
         yield Outbox(connection, schema, table)
 

@@ -281,8 +281,8 @@ class PostgresSession(Session):
             self._demand(table.name, privilege)
         if table not in SHARED and self._may("row_security_active($1)", self.name(table.name)):
             msg = (
-                f"row-level security of table {table.name!r} holds for user {self._user()!r}, and PostgreSQL's COPY "
-                f"does not go with that: write as the table's owner, or as a role with BYPASSRLS"
+                f"row-level security of table {table.name!r} applies to user {self._user()!r}, and PostgreSQL's COPY "
+                f"does not support that: write as the table's owner, or as a role with BYPASSRLS"
             )
             raise SinkError(msg)
 

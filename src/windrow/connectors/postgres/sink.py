@@ -62,7 +62,7 @@ class PostgresServer(SqlServer):
 
     def _lock(self, connection: Connection, schema: str, table: str) -> None:
         if not client.lock_table(connection, schema, table, self._lock_seconds):
-            msg = f"a run that writes table {table!r} is still going: end that one, or choose another table"
+            msg = f"a run that writes table {table!r} is still running: end it, or choose another table"
             raise SinkUnavailableError(msg)
 
     @contextmanager

@@ -239,5 +239,8 @@ class EmbeddedFile(SqlServer):
                 quote(name)
                 other = seen.setdefault(name.lower(), name)
                 if other != name:
-                    msg = f"the columns {other!r} and {name!r} are one to {self.system}, which ignores case: rename one"
+                    msg = (
+                        f"the columns {other!r} and {name!r} are the same to {self.system}, "
+                        f"which ignores case: rename one"
+                    )
                     raise PipelineError(msg)

@@ -108,7 +108,10 @@ class SqlTables(Sink):
             msg = "the sink is not open: call open() before commit()"
             raise SinkError(msg)
         if not self._server.exists():
-            msg = f"{self._server.place} was removed while a run wrote it: put it back, or start over with --fresh"
+            msg = (
+                f"{self._server.place} was removed while a run was writing to it: "
+                f"restore it, or start over with --fresh"
+            )
             raise SinkError(msg)
         with self._server.writing() as db:
             for table in self._tables:
@@ -396,7 +399,7 @@ def _promote(db: Session, pipeline: str, live_table: str, shadow_table: str) -> 
             db.execute(dependent.sql)
         except db.error as exc:
             msg = (
-                f"{dependent.kind} {dependent.name!r} cannot be made on the tables that would take the place of "
+                f"{dependent.kind} {dependent.name!r} cannot be created on the tables that would replace "
                 f"{live[0]!r} ({str(exc).partition(chr(10))[0]}): drop it first; nothing was changed"
             )
             raise SinkError(msg) from exc

@@ -242,7 +242,7 @@ def _times_as_written(distinct: list[Any]) -> pa.Array:
         read = pa.array(np.array(distinct, dtype="datetime64[us]")).cast(MICROS)
         if utc_text(read).equals(written):
             return read
-    msg = "not all are times as windrow writes them"
+    msg = "not all values are times as windrow writes them"
     raise ValueError(msg)
 
 

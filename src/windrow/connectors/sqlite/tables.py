@@ -86,7 +86,7 @@ class SqliteFile(EmbeddedFile):
             raise
         if mode != "wal":
             db.close()
-            msg = f"{self.path} cannot be read while it is written there (SQLite's WAL): put it on a local disk"
+            msg = f"{self.path} cannot be read during writes there (SQLite's WAL mode): put it on a local disk"
             raise SinkAddressError(msg)
         return db
 
@@ -220,11 +220,11 @@ class SqliteSession(EmbeddedSession):
 _ADVICE = {
     "SQLITE_NOTADB": "is not an SQLite database: give the sink another path",
     "SQLITE_CORRUPT": "is damaged: restore it from a copy, or move it away and start over with --fresh",
-    "SQLITE_CANTOPEN": "cannot be opened: check that the path is a file in a folder that may be written",
+    "SQLITE_CANTOPEN": "cannot be opened: check that the path is a file in a folder with write permission",
     "SQLITE_READONLY": "may not be written: give write permission on the file and its folder",
     "SQLITE_PERM": "may not be written: give write permission on the file and its folder",
-    "SQLITE_BUSY": "is locked by another writer: end that one, then start again",
-    "SQLITE_LOCKED": "is locked by another writer: end that one, then start again",
+    "SQLITE_BUSY": "is locked by another writer: end it, then start again",
+    "SQLITE_LOCKED": "is locked by another writer: end it, then start again",
     "SQLITE_FULL": "cannot grow, the disk is full: make room, then start again",
     "SQLITE_IOERR": "could not be read or written: check the disk, then start again",
     "SQLITE_CONSTRAINT": "refused a row",

@@ -106,8 +106,8 @@ class FollowedTable:
             state = FollowState(source.slot or name, source.publication or source.slot or name, called)
             if db.find_slot(sql, state.slot) is not None:
                 msg = (
-                    f"the slot {state.slot} is there already, and is not of {store.name}: name another one, or "
-                    f"drop it if nothing needs it: SELECT pg_drop_replication_slot('{state.slot}')"
+                    f"the slot {state.slot} already exists and does not belong to {store.name}: choose another slot, "
+                    f"or drop this one if nothing needs it: SELECT pg_drop_replication_slot('{state.slot}')"
                 )
                 raise InputError(msg)
             store.note(state)
@@ -117,7 +117,7 @@ class FollowedTable:
             state.table,
         ):
             msg = (
-                f"{store.name} is of the table {state.table}, by the slot {state.slot} and the publication "
+                f"{store.name} belongs to the table {state.table}, with the slot {state.slot} and the publication "
                 f"{state.publication}: give the source a log or a topic of its own"
             )
             raise InputError(msg)
@@ -126,13 +126,13 @@ class FollowedTable:
     def _require_slot(self, sql: Connection, state: FollowState) -> None:
         """Raise SourceError if the slot no longer has the changes that follow the end of the log."""
         slot = db.find_slot(sql, state.slot)
-        over = f"{self._store.removal} to copy the table anew, and start over with --fresh"
+        over = f"{self._store.removal} to copy the table again, and start over with --fresh"
         if slot is None:
-            msg = f"{self._server.place} has no slot {state.slot} any more, so changes are lost: {over}"
+            msg = f"{self._server.place} no longer has the slot {state.slot}, so changes are lost: {over}"
             raise SourceError(msg)
         if slot.is_lost:
             msg = (
-                f"{self._server.place} has removed what the slot {state.slot} still needed, as it was more than "
+                f"{self._server.place} has removed WAL that the slot {state.slot} still needed, because it exceeded "
                 f"max_slot_wal_keep_size, so changes are lost: drop the slot, {over}"
             )
             raise SourceError(msg)
@@ -141,8 +141,8 @@ class FollowedTable:
         )  # read after the slot: a run that is ending may have confirmed more meanwhile
         if noted.confirmed and slot.confirmed > noted.confirmed:
             msg = (
-                f"{self._store.name} is older than the slot {state.slot}, so changes are lost: bring back the newest "
-                f"one, or drop the slot, {over}"
+                f"{self._store.name} is older than the slot {state.slot}, so changes are lost: restore its newest "
+                f"state, or drop the slot, {over}"
             )
             raise SourceError(msg)
 

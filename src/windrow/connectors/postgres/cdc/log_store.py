@@ -63,8 +63,8 @@ class LogStore(ChangeStore):
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as exc:
                 msg = (
-                    f"another run follows the table {self._table} into {self.name}: end that one, give this pipeline "
-                    "a log of its own, or let it read that one: log: {path, format: debezium}"
+                    f"another run follows the table {self._table} into {self.name}: end that run, give this pipeline "
+                    "a log of its own, or let it read that log: log: {path, format: debezium}"
                 )
                 raise SourceUnavailableError(msg) from exc
             yield
@@ -73,7 +73,7 @@ class LogStore(ChangeStore):
         """Return the state recorded in ``postgres.json``; None if there is none."""
         noted = self._read_state()
         if noted is None and self._file.exists():
-            msg = f"the log {self._folder.path} is not of a table: name another folder in `log`"
+            msg = f"the log {self._folder.path} does not contain the changes of a table: use another folder in `log`"
             raise InputError(msg)
         return None if noted is None else noted[0]
 
@@ -116,8 +116,8 @@ class LogStore(ChangeStore):
             place = (ChangePlace.of_record(last) if last else None) or state.place
         except (ValueError, KeyError, TypeError, AttributeError) as exc:
             msg = (
-                f"the last record of {self._file} is not a change of the table {state.table}: nobody else may append "
-                "to the log of a table; give the source a log of its own"
+                f"the last record of {self._file} is not a change of the table {state.table}: no other program may "
+                "append to the log of a table; give the source a log of its own"
             )
             raise SourceError(msg) from exc
         if self._file.stat().st_size > self._at.byte:

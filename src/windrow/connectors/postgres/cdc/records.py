@@ -27,7 +27,10 @@ _UNAVAILABLE = text(UNAVAILABLE)
 
 
 class ChangePlace(NamedTuple):
-    """The position of a change: the LSN of its transaction's commit record, and its number there, from 1."""
+    """The position of a change in the database's write-ahead log.
+
+    `commit` is the LSN of its transaction's commit record, and `number` its number in that transaction, counted from 1.
+    """
 
     commit: int = 0
     number: int = 0
@@ -82,7 +85,7 @@ class RecordWriter:
         names = [name for name, _ in columns]
         if missing := [name for name in self._key_names if name not in names]:
             msg = (
-                f"the table {self._called} has no published column {missing[0]!r} any more, which is in its key: "
+                f"the table {self._called} no longer has a published column {missing[0]!r}, which is in its key: "
                 "follow it into a new log, with another `key`"
             )
             raise SourceError(msg)

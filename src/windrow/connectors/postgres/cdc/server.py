@@ -35,14 +35,14 @@ _ADVICE: tuple[tuple[type[psycopg.Error], str], ...] = (
     (
         errors.InsufficientPrivilege,
         (
-            "grant the role what it lacks: ALTER ROLE ... REPLICATION, SELECT on the table, and to create the "
-            "publication CREATE on the database and the ownership of the table (or name one in `publication`)"
+            "grant the role what it lacks: ALTER ROLE ... REPLICATION, SELECT on the table, and, to create the "
+            "publication, CREATE on the database and ownership of the table (or name one in `publication`)"
         ),
     ),
-    (errors.ConfigurationLimitExceeded, "raise max_replication_slots or max_wal_senders, or drop slots without use"),
-    (errors.ObjectInUse, "another process reads the slot: end that, or give this pipeline a slot and a log of its own"),
+    (errors.ConfigurationLimitExceeded, "raise max_replication_slots or max_wal_senders, or drop unused slots"),
+    (errors.ObjectInUse, "another process reads the slot: end it, or give this pipeline a slot and a log of its own"),
     (errors.DiskFull, "the database's disk is full; make room, then start again"),
-    (errors.LockNotAvailable, "another session holds a lock; end that one, then start again"),
+    (errors.LockNotAvailable, "another session holds a lock; end it, then start again"),
     (psycopg.OperationalError, "the connection was lost or the database is in trouble; start again"),
 )
 _ERRORS = Translation(SourceError, SourceUnavailableError, _ADVICE, passing=(errors.ObjectInUse,))
@@ -90,7 +90,7 @@ def refuse_unready(sql: Connection, place: str) -> None:
     """Raise SourceError unless the database's version and settings allow following a table."""
     version = sql.info.server_version
     if version < _OLDEST:
-        msg = f"{place} is PostgreSQL {version // 10_000}; changes are read from 15 and newer"
+        msg = f"{place} is PostgreSQL {version // 10_000}; changes can be read from version 15 on"
         raise SourceError(msg)
     level, recovers = _single_row(sql, "SELECT current_setting('wal_level'), pg_is_in_recovery()")
     if recovers:
@@ -117,7 +117,7 @@ def find_table(sql: Connection, name: str, place: str) -> TableFacts:
     except (errors.SyntaxError, errors.InvalidName, errors.UndefinedTable, errors.FeatureNotSupported):
         row = None
     if row is None or row[2] not in {"r", "p"}:
-        msg = f"{place} has no table {name} that this role may see: correct `table` (SCHEMA.TABLE), or grant it"
+        msg = f"{place} has no table {name} that this role may see: correct `table` (SCHEMA.TABLE), or grant access"
         raise SourceError(msg)
     schema, table, _, identity, primary, index = row
     columns = {"d": _names(primary), "i": _names(index), "f": None}
@@ -155,7 +155,7 @@ def refuse_unlogged(table: TableFacts, known_by: Sequence[Sequence[str]]) -> Non
         if not set(names).intersection(table.identity):
             msg = (
                 f"the table {table.schema}.{table.name} does not log the old value of {names[0]!r} when a row is "
-                "updated, and the pipeline has a table whose key is made of it: "
+                "updated, and the pipeline has a table whose key contains it: "
                 f"ALTER TABLE {table.quoted} REPLICA IDENTITY FULL, or give that table the primary key"
             )
             raise SourceError(msg)
@@ -186,9 +186,9 @@ def published_columns(sql: Connection, publication: str, table: TableFacts) -> t
     ).fetchall()
     if not rows:
         msg = (
-            f"the publication {publication} does not have the table {table.quoted}: ALTER PUBLICATION "
-            f"{_quoted(publication)} ADD TABLE {table.quoted}; what was changed meanwhile is lost, so follow it into "
-            "a new log"
+            f"the publication {publication} does not include the table {table.quoted}: ALTER PUBLICATION "
+            f"{_quoted(publication)} ADD TABLE {table.quoted}; changes made in the meantime are lost, so follow the "
+            "table into a new log"
         )
         raise SourceError(msg)
     columns = [(name, type_) for name, type_, _ in rows]

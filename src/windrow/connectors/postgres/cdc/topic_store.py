@@ -111,8 +111,8 @@ class TopicStore(ChangeStore):
         while not sql.execute(_TRY_LOCK, (lock,)).fetchall()[0][0]:
             if time.monotonic() > deadline:
                 msg = (
-                    f"another run follows the table {self._table} into {self.name}: end that one, give this pipeline a "
-                    "topic of its own, or let it read that one: kafka: {servers, topic, format: debezium}"
+                    f"another run follows the table {self._table} into {self.name}: end that run, give this pipeline a "
+                    "topic of its own, or let it read that topic: kafka: {servers, topic, format: debezium}"
                 )
                 raise SourceUnavailableError(msg)
             time.sleep(WAIT_SECONDS)
@@ -135,8 +135,8 @@ class TopicStore(ChangeStore):
         has_topic, has_position = self._topic.topic in known, self._beside in known
         if has_position and not has_topic and self._read() is not None:
             msg = (
-                f"there is no topic {self._topic.topic} at {self._topic.servers} any more, so changes are lost: "
-                f"delete the topic {self._beside}, too, to copy the table anew, and start over with --fresh"
+                f"the topic {self._topic.topic} no longer exists at {self._topic.servers}, so changes are lost: "
+                f"delete the topic {self._beside}, too, to copy the table again, and start over with --fresh"
             )
             raise SourceUnavailableError(msg)  # a broker that is starting may not know it yet
         missing = [] if has_topic else [NewTopic(self._topic.topic, config=_KEPT)]
@@ -145,7 +145,7 @@ class TopicStore(ChangeStore):
         deadline = time.monotonic() + TIMEOUT
         while missing and not self._known().topics.keys() >= {self._topic.topic, self._beside}:
             if time.monotonic() > deadline:
-                msg = f"{self.name} was created, and is not there yet: start again"
+                msg = f"{self.name} was created but is not available yet: start again"
                 raise SourceUnavailableError(msg)
             time.sleep(WAIT_SECONDS)
 
@@ -163,15 +163,15 @@ class TopicStore(ChangeStore):
             if any(first < end for first, end in preflight(self._topic).values()):
                 msg = (
                     f"{self.name} at {self._topic.servers} has records, but {self._beside} does not name their "
-                    "table: name another topic in `topic`"
+                    "table: use another topic in `topic`"
                 )
                 raise InputError(msg)
             return None
         if self._position.topic_id != KafkaTopic(self._topic).identity():
             msg = (
-                f"{self.name} at {self._topic.servers} is not the one into which "
-                f"{self._position.state.table} was copied, so changes are lost: {self.removal} to copy the table anew, "
-                "and start over with --fresh"
+                f"{self.name} at {self._topic.servers} is not the topic into which "
+                f"{self._position.state.table} was copied, so changes are lost: {self.removal} to copy the table "
+                "again, and start over with --fresh"
             )
             raise SourceError(msg)
         return self._position.state
@@ -199,8 +199,8 @@ class TopicStore(ChangeStore):
         self._position = self._read()
         if self._position is None:
             msg = (
-                f"the topic {self._beside} has lost its records: {self.removal} to copy the table anew, and start over "
-                "with --fresh"
+                f"the topic {self._beside} has lost its records: {self.removal} to copy the table again, and start "
+                "over with --fresh"
             )
             raise SourceError(msg)
         return self._position.state
@@ -217,7 +217,7 @@ class TopicStore(ChangeStore):
             return None if last is None else _Position.read(last)
         except (ValueError, TypeError, LookupError) as exc:
             msg = (
-                f"the topic {self._beside} has a record that is not windrow's: name another topic in `topic`, or "
+                f"the topic {self._beside} has a record that windrow did not write: use another topic in `topic`, or "
                 f"{self.removal}, and start over with --fresh"
             )
             raise SourceError(msg) from exc
