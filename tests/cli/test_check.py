@@ -192,7 +192,7 @@ def test_what_is_not_there_fails_with_what_to_do(here: Path) -> None:
     found = connect("--master", "spark://127.0.0.1:1")
     assert found["source"] == (
         "failed",
-        "there is no log folder data/spend; make one with `windrow generate`, or correct the path",
+        "there is no log folder data/spend; create one with `windrow generate`, or correct the path",
     )
     assert found["sink"][0] == "failed"
     assert "nowhere of nowhere/spend.db does not exist: create it" in found["sink"][1]

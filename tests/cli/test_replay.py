@@ -233,7 +233,7 @@ def test_from_offsets_and_up_to_offsets() -> None:
     said = plain("replay", *MEMORY, "--from", "0=100,1=150", "--fresh")
     assert said["events"] == 50
     assert any("windows lack earlier records" in note for note in said["notes"])
-    assert "was replayed from offsets on" in windrow("promote", code=1).stderr
+    assert "was replayed from given offsets" in windrow("promote", code=1).stderr
 
 
 def test_by_default_it_ends_where_the_live_table_stands(log: Files) -> None:
@@ -335,7 +335,7 @@ def test_a_replay_that_did_not_come_to_its_end_cannot_be_promoted(monkeypatch: p
     with monkeypatch.context() as patch:
         patch.setattr("windrow.runtime.memory._read", broken)
         windrow("replay", *MEMORY, code=1)
-    assert "has not come to its end" in windrow("promote", code=1).stderr
+    assert "has not finished" in windrow("promote", code=1).stderr
 
 
 def test_the_journal_is_repeated_unless_the_log_alone_is_asked_for() -> None:

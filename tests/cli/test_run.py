@@ -123,7 +123,7 @@ def test_no_pipeline_at_all() -> None:
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        ("nowhere", "there is no log folder nowhere; make one with `windrow generate`, or correct the path"),
+        ("nowhere", "there is no log folder nowhere; create one with `windrow generate`, or correct the path"),
         ("pipeline.yaml", "pipeline.yaml is not a folder; a log is a folder with partition-0.jsonl, "),
         (".", ". is not a log: it has no partition-0.jsonl, "),
     ],
@@ -240,7 +240,7 @@ def test_tables_of_another_run() -> None:
     sink.commit(0, {"": StepOutput.empty(sink_spec_of(pipeline).rows)})
     sink.close()
     assert refused(1, writes=lambda name: name.startswith("spend.db")).startswith(
-        "table 'spend' holds the rows of another run of pipeline 'user-spend': to write it anew, add --fresh, which "
+        "table 'spend' holds the rows of another run of pipeline 'user-spend': to rewrite it, add --fresh, which "
     )
 
 
@@ -248,7 +248,7 @@ def test_a_second_run_in_memory_says_how_to_begin_anew(folder: Path) -> None:
     pipeline = write()
     assert run("--host", "memory", "--until-end").exit_code == 0
     told = refused(1, "--host", "memory", "--until-end", writes=lambda name: name.startswith("spend.db"))
-    assert "to write it anew, add --fresh, which removes its rows; to resume, name the --checkpoint" in told
+    assert "to rewrite it, add --fresh, which removes its rows; to resume, use the --checkpoint" in told
     assert "a run with --host memory or batch has none" in told
     assert run("--host", "memory", "--until-end", "--fresh").exit_code == 0
     assert_same(SqliteStore(folder), pipeline)

@@ -199,7 +199,7 @@ def test_rows_are_chosen_by_key_window_time_and_reason() -> None:
         (["--where", "mean=nan"], "column 'mean' is a number"),
         (["--where", "window_start=noon"], "is a time, such as 2026-01-31 or 2026-01-31T10:05 (UTC)"),
         (["--where", "user=\udcff"], "column 'user' is text in UTF-8"),
-        (["dead", "--where", "raw=x"], "column 'raw' holds bytes, which are not compared"),
+        (["dead", "--where", "raw=x"], "column 'raw' holds bytes, which cannot be compared"),
         (["--json", "--csv"], "give --json or --csv, not both"),
         (["nothing"], "the pipeline writes no table 'nothing': choose one of spend, spend_changes, spend_late"),
     ],

@@ -119,7 +119,7 @@ def test_a_relative_path_stays_the_file_that_was_opened(tmp_path: Path, monkeypa
 def test_a_file_that_was_removed_is_not_made_anew_by_a_step(model: Pipeline) -> None:
     sink = opened(model)
     Path(model.sink.place).unlink()
-    with pytest.raises(SinkError, match=r"spend.duckdb was removed while a run wrote it"):
+    with pytest.raises(SinkError, match=r"spend.duckdb was removed while a run was writing to it"):
         sink.commit(0, step(model))
     assert not Path(model.sink.place).exists()
 
@@ -223,7 +223,7 @@ def test_an_internal_error_of_duckdb_ends_one_transaction_alone(model: Pipeline)
 
 
 def test_names_ignore_case_and_a_view_is_no_table(model: Pipeline) -> None:
-    with pytest.raises(PipelineError, match=r"'user' and 'USER' are one to DuckDB"):
+    with pytest.raises(PipelineError, match=r"'user' and 'USER' are the same to DuckDB"):
         DuckDBTables(sink_spec_of(pipeline(model.sink, aggregates=(Aggregate("USER", Count()),))))
     opened(model).commit(0, step(model))
     again = DuckDBTables(sink_spec_of(pipeline(DuckDBSink(model.sink.place, "Spend"))))

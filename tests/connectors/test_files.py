@@ -264,10 +264,15 @@ def test_a_file_that_changes_while_it_is_read_ends_the_run(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("name", "content", "error", "says"),
     [
-        ("x.csv", b"user_id;amount\n", InputError, r"x.csv:1: the header has user_id, amount, and the columns of the"),
+        ("x.csv", b"user_id;amount\n", InputError, r"x.csv:1: the header has user_id, amount, but the columns of the"),
         ("x.csv", b"\xff\n", InputError, r"x.csv:1: the header is not CSV: 'utf-8' codec"),
-        ("x.csv.gz", b"user_id", SourceError, r"x.csv.gz is not gzip, or is cut off"),
-        ("x.csv.gz", gzip.compress(b"a" * 99, mtime=0)[:-9], SourceError, r"x.csv.gz is not gzip, or is cut off"),
+        ("x.csv.gz", b"user_id", SourceError, r"x.csv.gz is not a gzip file or is truncated"),
+        (
+            "x.csv.gz",
+            gzip.compress(b"a" * 99, mtime=0)[:-9],
+            SourceError,
+            r"x.csv.gz is not a gzip file or is truncated",
+        ),
         ("x.parquet", b"PAR1", SourceError, r"cannot read .*x.parquet as Parquet"),
     ],
 )

@@ -133,16 +133,16 @@ def test_the_log_has_exactly_the_differences(
 
 BAD = [
     ("csv", b"", "1: the file is empty"),
-    ("csv", b"currency,on,on\nEUR,1,1\n", "1: the header must give each column a name of its own"),
-    ("csv", b"currency,,on\nEUR,1,1\n", "1: the header must give each column a name of its own"),
-    ("csv", b"currency", "1: the header has no 'on', a field of the key"),
+    ("csv", b"currency,on,on\nEUR,1,1\n", "1: each column in the header needs a unique name"),
+    ("csv", b"currency,,on\nEUR,1,1\n", "1: each column in the header needs a unique name"),
+    ("csv", b"currency", "1: the header has no 'on', which is a key field"),
     ("csv", b"currency,on\nEUR\n", "2: expected 2 values"),
     ("csv", b"currency,on\nEUR,1\n\n", "3: expected 2 values"),
     ("csv", b'currency,on\nEUR,1\n"EUR,2\n', "3: not CSV: "),
     ("csv", b"currency,on\nEUR,1\n\xff,2\n", "3: not UTF-8 at byte 18"),
-    ("csv", b"currency,on\nEUR,\n", "2: missing: on; each row has a key"),
+    ("csv", b"currency,on\nEUR,\n", "2: missing: on; every row needs a key"),
     ("csv", b"currency,on\nEUR,1.5\n", "2: wrong type: on: "),
-    ("csv", b"currency,on\nEUR,1\nEUR,1.0\n", "3: the key is that of the row on line 2"),
+    ("csv", b"currency,on\nEUR,1\nEUR,1.0\n", "3: the row on line 2 has the same key"),
     ("csv", b"currency,on,_deleted\nEUR,1,true\n", "2: '_deleted' is a field that windrow writes"),
     ("jsonl", b"\n", "1: the file is empty"),
     ("jsonl", b'{"currency": "EUR", "on": 1}\n{"currency": "USD", "o', "2: malformed: not JSON"),
@@ -235,7 +235,7 @@ def test_a_file_that_cannot_be_read_is_a_warning_until_it_can(tmp_path: Path) ->
     rates.path.unlink()
     [gone] = polled(followed, 5)
     assert gone.startswith(f"cannot read the file {rates.path}: No such file")
-    assert gone.endswith("; until then the rows stay as they were")
+    assert gone.endswith("; until then, the rows stay as they were")
     rates.path.write_text("currency")
     [malformed] = polled(followed, 5)
     assert malformed.startswith(f"{rates.path}:1: the header has no 'on'")

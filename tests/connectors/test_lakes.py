@@ -166,7 +166,7 @@ def test_who_was_given_up_is_refused_by_delta_itself(tmp_path: Path, monkeypatch
                 # it looked before the next one opened the tables
                 patched.setattr(given_up, "_check", lambda _: None)
                 patched.setattr(DeltaFolder, "read", lambda _: True)
-                with pytest.raises(SinkError, match="another writer was faster"):
+                with pytest.raises(SinkError, match="another writer committed first"):
                     given_up.commit(1, output)
     assert store.epochs() == [0]
     assert [len(rows) for rows in contents(store, model)] == [2, 2, 0, 0, 0]
@@ -256,7 +256,7 @@ def test_a_step_that_was_cut_short_is_not_handed_over(tmp_path: Path) -> None:
     assert folder is folders["spend_clocks"]
     folder.commit(RUN, 1, lambda _: None, write)
     assert sink.journal().num_rows == 0
-    with pytest.raises(SinkError, match="'spend' is at epoch 1, but the savepoint is of epoch 0"):
+    with pytest.raises(SinkError, match="'spend' is at epoch 1, but the savepoint is at epoch 0"):
         DeltaTables(sink_spec_of(model)).open(Run(RUN.pipeline, "run-2"), Follows(RUN, 0))
 
 
@@ -373,7 +373,7 @@ def test_parquet_files_are_handed_over_by_the_last_to_open_them(
         ParquetFolder(sink_spec_of(model)).open(next_run, Follows(RUN, 0))
     assert looks[:2] == [next_run, next_run]
     assert store.owners() == {"spend": RUN.id}
-    with pytest.raises(SinkError, match="is at epoch 1, but the savepoint is of epoch 0"):
+    with pytest.raises(SinkError, match="is at epoch 1, but the savepoint is at epoch 0"):
         ParquetFolder(sink_spec_of(model)).open(next_run, Follows(RUN, 0))
 
 
@@ -455,7 +455,7 @@ def test_what_was_replayed_into_a_delta_table_is_noted(tmp_path: Path) -> None:
     assert database.replayed("spend") == replace(note, finished=True)
     committed(store, store.model(sink=store.settings("other")), run=Run(RUN.pipeline, "run-2"))
     assert database.replayed("other") is None
-    with pytest.raises(SinkError, match=r"cannot change their names at one moment.*'spend_shadow'"):
+    with pytest.raises(SinkError, match=r"cannot be renamed atomically.*'spend_shadow'"):
         database.promote(RUN.pipeline, [("spend", "spend_shadow")])
 
 

@@ -66,7 +66,7 @@ def test_times_are_text_and_decimals_numbers(model: Pipeline, sink: SqliteTables
 
 def test_a_step_is_not_written_to_a_file_that_was_removed(model: Pipeline, sink: SqliteTables) -> None:
     Path(model.sink.place).unlink()
-    with pytest.raises(SinkError, match=r"spend.db was removed while a run wrote it"):
+    with pytest.raises(SinkError, match=r"spend.db was removed while a run was writing to it"):
         sink.commit(0, step(model))
 
 
@@ -107,7 +107,7 @@ def test_a_decimal_that_is_null_is_null_as_text_and_as_a_number(tmp_path: Path) 
 
 
 def test_table_and_column_names_ignore_case(model: Pipeline, tmp_path: Path) -> None:
-    with pytest.raises(PipelineError, match=r"'user' and 'USER' are one to SQLite"):
+    with pytest.raises(PipelineError, match=r"'user' and 'USER' are the same to SQLite"):
         sink_of(pipeline(SqliteSink("x.db", "spend"), aggregates=(Aggregate("USER", Count()),)))
     first = sink_of(model)
     first.open(RUN)
@@ -184,7 +184,7 @@ def test_another_writer_is_waited_for_and_then_named(model: Pipeline) -> None:
     assert isinstance(model.sink, SqliteSink)
     with closing(sqlite3.connect(model.sink.path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
-        with pytest.raises(SinkError, match="is locked by another writer: end that one"):
+        with pytest.raises(SinkError, match="is locked by another writer: end it"):
             sink.commit(0, step(model))
         other.execute("ROLLBACK")
     sink.commit(0, step(model))

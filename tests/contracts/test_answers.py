@@ -243,7 +243,7 @@ def test_tables_that_are_not_there_or_have_another_key(store: Store) -> None:
     with pytest.raises(InputError, match=r"no table 'spend_shadow' in .*windrow replay"):
         compared(model, shadow(model, store))
     store.query("CREATE TABLE spend_shadow (window_start TEXT, window_end TEXT, x INTEGER)")
-    with pytest.raises(InputError, match="'spend_shadow' has no column 'user', so its rows have another key"):
+    with pytest.raises(InputError, match="'spend_shadow' has no column 'user', so its rows have a different key"):
         compared(model, shadow(model, store))
 
 

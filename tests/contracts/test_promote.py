@@ -61,7 +61,7 @@ def test_the_shadow_takes_the_place_of_the_live_tables_and_goes_back(store: Stor
         ("spend", "run-2"),
         ("spend_shadow", "run-1"),
     ]
-    with pytest.raises(SinkError, match=r"'spend_shadow'.*--from-savepoint.*to take that back"):
+    with pytest.raises(SinkError, match=r"'spend_shadow'.*--from-savepoint.*to undo that"):
         store.sink(live).open(RUN)
     promote(live, shadow)
     assert (says(store, live), says(store, shadow)) == ((1, 1, 1), (2, 2, 2))
@@ -208,10 +208,10 @@ def note(store: Store, **changed: Any) -> Database:  # noqa: ANN401 - any part o
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"finished": False}, "has not come to its end.*--fresh"),
-        ({"finished": False, "at": {"topic": {"0": 7}}, "identity": "id"}, "has not come to its end"),
+        ({"finished": False}, "has not finished.*--fresh"),
+        ({"finished": False, "at": {"topic": {"0": 7}}, "identity": "id"}, "has not finished"),
         ({"since": 1_767_225_600_500_000}, r"only windows that end after 2026-01-01 00:00:00.500"),
-        ({"begin": {0: 3}}, "was replayed from offsets on"),
+        ({"begin": {0: 3}}, "was replayed from given offsets"),
     ],
 )
 def test_a_replay_that_is_not_whole_is_refused(store: Store, changed: dict[str, Any], message: str) -> None:
@@ -234,7 +234,7 @@ def test_a_run_that_is_seen_to_be_going_is_not_pushed_aside(store: Store) -> Non
     sink.open(RUN)
     try:
         if store.sees_runs:
-            with pytest.raises(SinkError, match=r"'spend' is still going: end that one"):
+            with pytest.raises(SinkError, match=r"'spend' is still running: stop it"):
                 promote(live, shadow)
             assert says(store, live) == (1, 1, 1)
         else:

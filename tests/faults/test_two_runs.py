@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.long]
 REFUSED = {
     "the same checkpoint": (2, "another run is using the checkpoint"),
     "log to SQLite": (1, "holds the rows of another run of pipeline 'user-spend'"),
-    "Kafka to PostgreSQL": (1, "a run that writes table 'spend' is still going"),
+    "Kafka to PostgreSQL": (1, "a run that writes table 'spend' is still running"),
 }
 
 

@@ -106,6 +106,6 @@ def test_a_live_run_reads_the_file_again_when_it_changes(tmp_path: Path, runner:
 
     assert runner.live(given, scene(), on_warning=mend) == "asked"
     problem = "expected 2 values, one for each name in the header, not 3"
-    assert warnings == [f"{tmp_path / 'rates.csv'}:4: {problem}; until then the rows stay as they were"]
+    assert warnings == [f"{tmp_path / 'rates.csv'}:4: {problem}; until then, the rows stay as they were"]
     assert sorted(recorded(tmp_path)) == sorted([*THEN, ("USD", "1", False)])
     assert rows(tmp_path) == [*RESULT[:2], ("USD", 3, 1, 1)]

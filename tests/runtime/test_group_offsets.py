@@ -148,7 +148,7 @@ def test_a_group_with_active_members_takes_offsets_from_them_alone(
     consumer.subscribe([name])
     try:
         assert consumer.poll(SECONDS) is not None
-        with pytest.raises(SourceError, match="has active members, and takes offsets from them alone: name a group"):
+        with pytest.raises(SourceError, match="has active members and accepts offsets only from them: use a group"):
             move(kafka, group, name, {0: 1})
     finally:
         consumer.close()

@@ -283,7 +283,7 @@ def test_a_key_that_is_no_entry_is_reported_with_its_place_and_stops_nothing(
     place = f"the list 'blocked': the key of partition 0, offset %d of topic {blocked} is not a JSON object with a "
     assert len(warnings) == 1
     assert warnings[0].startswith(place % 0)
-    assert "write null with that key, and the right one (and 1 more of its keys)" in warnings[0]
+    assert "write null with that key, then the right key (and 1 more of its keys)" in warnings[0]
     (run,) = (job.open() for job in jobs)
     # one comes while it runs, and a right one behind it
     write(b"{}", b'{"card": "card 0 3"}')

@@ -151,7 +151,7 @@ def refused(code: int) -> Future[Any]:
     ("call", "code", "kind", "grant"),
     [
         ("committed", GROUP, SourceError, "may not be used with these options: grant READ on it"),
-        ("create_topics", TOPIC, InputError, "or grant CREATE on it; if it is there already, grant DESCRIBE and WRITE"),
+        ("create_topics", TOPIC, InputError, "or grant CREATE on it; if it already exists, grant DESCRIBE and WRITE"),
         ("create_topics", CLUSTER, InputError, "or grant CREATE on it"),
         ("describe_configs", TOPIC, InputError, "grant DESCRIBE_CONFIGS on it"),
         ("describe_configs", CLUSTER, InputError, "grant DESCRIBE_CONFIGS on it"),

@@ -175,7 +175,7 @@ def test_a_topic_that_is_not_there_ends_the_run(kafka: Kafka, pipeline: ProcessP
     feed(kafka, source_of(pipeline), 0, 200, partitions=1)
     jobs = open_jobs(pipeline)
     delete(kafka, f"{pipeline.name}.alerts")
-    with pytest.raises(RunError, match=r"failed twice after offset \d+: .*; a topic that it writes is not there"):
+    with pytest.raises(RunError, match=r"failed twice after offset \d+: .*; a topic that it writes does not exist"):
         serve(jobs, until_read(jobs, ends_of(pipeline)))
 
 

@@ -320,7 +320,7 @@ def test_a_second_relay_is_refused(
 ) -> None:
     monkeypatch.setattr("windrow.connectors.postgres.outbox.LOCK_SECONDS", 0.1)
     fill(model, 1)
-    with open_relay(sink, log), pytest.raises(SinkError, match="another relay empties 'spend_outbox'"):
+    with open_relay(sink, log), pytest.raises(SinkError, match="another relay is emptying 'spend_outbox'"):
         empty(sink, log)
     assert empty(sink, log) == 1
 

@@ -61,7 +61,7 @@ def test_results_are_sent_until_the_outbox_is_empty(database: str) -> None:
     Path("spend.yaml").write_text(ONE % database)
     missing = windrow("relay", "spend.yaml", "sent", "--until-empty")
     assert missing.exit_code == 2
-    assert "has no table 'spend_outbox': set `outbox: true` at the sink, and start the run once" in missing.stderr
+    assert "has no table 'spend_outbox': set `outbox: true` in the sink, and start the run once" in missing.stderr
     ran = windrow("run", "spend.yaml", "--until-end", "--host", "memory", "--json")
     assert ran.exit_code == 0, ran.output
     waiting = [json.loads(line) for line in windrow("show", "spend.yaml", "outbox", "--json").stdout.splitlines()]

@@ -1,1 +1,1 @@
-"""Connectors: a package for each system that records are read from or rows are written to."""
+"""Connectors: one package for each system that windrow reads records from or writes rows to."""

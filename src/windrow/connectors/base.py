@@ -1,6 +1,6 @@
-"""Descriptions of connectors without their drivers: the properties of each kind of source and sink.
+"""Descriptions of connectors, which need no drivers: the properties of each kind of source and sink.
 
-An object is named as ``module:name``, and its module is imported when it is used.
+An object is referred to as ``module:name``. Its module is imported only when the object is used.
 """
 
 from __future__ import annotations
@@ -17,28 +17,30 @@ from windrow.errors import needs_extra
 
 
 def load(name: str) -> Any:  # noqa: ANN401 - any object
-    """Return the object ``module:name``."""
+    """Import the object ``module:name``."""
     module, _, attribute = name.partition(":")
     return getattr(import_module(module), attribute)
 
 
 def no_findings(_settings: object) -> Iterable[Finding]:
-    """Return no findings."""
+    """Return an empty collection of findings."""
     return ()
 
 
 @dataclass(frozen=True)
 class SourceConnector(Kind[Any]):
-    """A kind of source, by the class of its settings, and its section in a pipeline file.
+    """A kind of source: the class of its settings, and its section in a pipeline file.
 
-    `findings` are the problems of settings, each with its place below the source; `dataset` is the log's namespace and
-    name in OpenLineage. `log` names the reader (`windrow.connectors.source.Source`, made from the settings): a followed
-    source has none, since its `records` are read.
+    `findings` yields the problems in the settings, with keys relative to the source's section. `dataset` returns the
+    namespace and name of the log in OpenLineage. `log` refers to the reader, a `windrow.connectors.source.Source` that
+    is constructed from the settings. A followed source has no reader of its own, because the log in its `records` is
+    read instead.
 
-    `follower` names the `windrow.connectors.source.Follower` that appends changes to the log (made from the node of the
-    graph and the names of key fields of tables); `appender` names the `windrow.connectors.source.Appender` of corrected
-    records (made from settings, an identity and the first bytes of a record), or `not_written` says why there is none.
-    `finder` names a function that returns a function which finds the partitions and can be sent to other processes.
+    `follower` refers to the `windrow.connectors.source.Follower` that appends changes to the log. It is constructed
+    from the source's node in the graph and the names of the tables' key fields. `appender` refers to the
+    `windrow.connectors.source.Appender` of corrected records, constructed from the settings, an identity and the first
+    bytes of a record; if there is none, `not_written` returns the reason. `finder` refers to a function that takes the
+    settings and returns a function that looks up the partitions and can be sent to other processes.
     """
 
     dataset: Callable[[Any], tuple[str, str]] = lambda source: ("", source.place)
@@ -52,13 +54,13 @@ class SourceConnector(Kind[Any]):
 
 @dataclass(frozen=True)
 class SinkConnector(Kind[Any]):
-    """A kind of sink, by the class of its settings, and its section in a pipeline file.
+    """A kind of sink: the class of its settings, and its section in a pipeline file.
 
-    `findings` and `dataset` (of one of its tables) are as for a source. `tables` names the
-    `windrow.connectors.sink.Sink` that writes the rows (made from the `SinkSpec` of each table in one database), and
-    `database` the `windrow.connectors.database.Database` for use outside of a run (made from the settings). `called` is
-    the sink's name in messages. `row_bytes` names the function for the bytes of a row (given a table and the bytes of a
-    text). Opening the sink needs the packages of `extra`.
+    `findings` and `dataset` (for one of the sink's tables) work as they do for a source. `tables` refers to the
+    `windrow.connectors.sink.Sink` that writes the rows, constructed from the `SinkSpec` of each table in one database.
+    `database` refers to the `windrow.connectors.database.Database` used outside of a run, constructed from the
+    settings. `called` is what messages call the sink. `row_bytes` refers to the function that estimates the bytes of a
+    row, given the table and the average bytes of a text. Opening the sink needs the packages of `extra`.
     """
 
     dataset: Callable[[Any, str], tuple[str, str]] = lambda sink, table: ("", f"{sink.place}/{table}")
@@ -70,14 +72,14 @@ class SinkConnector(Kind[Any]):
     extra: str = ""
 
     def load(self, name: str) -> Any:  # noqa: ANN401 - any object
-        """Return an object of the connector by its name; raise SetupError if the packages of its extra are missing."""
+        """Load an object of the connector by name; raise SetupError if packages of its extra are missing."""
         with needs_extra(self.extra, self.called) if self.extra else nullcontext():
             return load(name)
 
 
 @dataclass(frozen=True)
 class Connector:
-    """A system that can be read, written, or both."""
+    """A system that windrow can read from, write to, or both."""
 
     source: SourceConnector | None = None
     sink: SinkConnector | None = None

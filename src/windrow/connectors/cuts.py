@@ -1,4 +1,4 @@
-"""Where the steps of a log end: cuts, positions, fair shares of a step, and how Spark reads a log."""
+"""Where the steps of a log end: cuts, positions, a fair division of a step, and how Spark reads a log."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Cut = Mapping[int, int]
-"""The end of a step: the next offset of each partition. A partition that is left out stays at the cut before."""
+"""The end of a step: the next offset of each partition. A missing partition stays at the previous cut."""
 
 Stage = Callable[[Iterable["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
 """A function that a Spark task applies to its batches."""
 
 Offset = Mapping[str, Any]
-"""The position of a stream as Spark records it, in JSON: ``{partition: {"line": next offset, ...}}``, where a source
-may note more of a partition, or ``{topic: {partition: next offset}}``."""
+"""The position of a stream as Spark records it, in JSON: ``{partition: {"line": next offset, ...}}``, to which a source
+may add details of the partition, or ``{topic: {partition: next offset}}``."""
 
 
 @dataclass(frozen=True)
 class StreamPlan:
-    """How Spark reads a log through a stage, from `begin` on in a new query.
+    """How Spark reads a log and passes it through a stage; a new query starts at `begin`.
 
-    The stage receives a step's records as RAW batches, each partition's in the order of its offsets and in one Spark
-    task; there are at most `tasks` tasks. A step has at most `max_records` records, or ends at the next of `cuts` if
-    those are given (after the last of them, the next step has all the rest).
+    The stage receives a step's records as RAW batches. Each partition is read in offset order by a single Spark task,
+    and a step has at most `tasks` tasks. A step has at most `max_records` records. If `cuts` are set, each step ends at
+    the next cut instead, and the step after the last cut reads the remaining records.
     """
 
     stage: Stage
@@ -39,7 +39,7 @@ class StreamPlan:
 
 
 def numbered_batches(source: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield RAW batches of a source with the numbers that its partitions have in a graph with several sources."""
+    """Yield the RAW batches of a source, renumbering its partitions for a graph with several sources."""
     import pyarrow as pa  # noqa: PLC0415 - not needed to plan the steps of a stream
     import pyarrow.compute as pc  # noqa: PLC0415 - the same
 
@@ -49,11 +49,12 @@ def numbered_batches(source: int, batches: Iterable[pa.RecordBatch]) -> Iterator
 
 
 def fair_shares(waiting: Mapping[int, int], limit: int) -> dict[int, int]:
-    """Divide a whole limit among partitions by the number of records that wait in each.
+    """Divide a limit on records among partitions in proportion to the records that are waiting in each.
 
-    A partition with more waiting records gets more, so that partitions of one topic advance together in event time and
-    few windows are open at once. Each gets at least a sixteenth of an equal share, and at least one record if the limit
-    allows: a partition that is not read for long could be taken for idle.
+    A partition with more waiting records gets more, so that the partitions of a topic advance together in event time
+    and few windows are open at once. Each partition gets at least a sixteenth of an equal share, and at least one
+    record if the limit allows it, because a partition that is not read for a long time could be mistaken for an idle
+    one.
     """
     least = max(1, limit // (16 * len(waiting))) if limit >= len(waiting) else 0
     left, total = limit - least * len(waiting), sum(waiting.values())
@@ -65,11 +66,11 @@ def fair_shares(waiting: Mapping[int, int], limit: int) -> dict[int, int]:
 
 
 class Counted(Protocol):
-    """A place in a partition with `line` records before it."""
+    """A position in a partition that knows how many records precede it."""
 
     @property
     def line(self) -> int:
-        """How many records are before it."""
+        """Number of records before the position."""
         ...
 
 
@@ -79,11 +80,12 @@ At = TypeVar("At", bound=Counted)
 def limited_ends(
     start: Mapping[int, At], left: Callable[[int, At], int], advance: Callable[[int, At, int], At], max_records: int
 ) -> dict[int, At]:
-    """Return the end of a step of at most `max_records` records.
+    """Return the position in each partition at which a step of at most `max_records` records ends.
 
-    Partitions with a backlog share the limit by its size, which `left` returns (in any unit: bytes), and a share that
-    is not used goes to the others; each contributes at least one record, whatever the limit. `advance` returns the
-    place a number of records further on, or the end.
+    The partitions share the limit in proportion to their backlogs. `left` returns a partition's backlog, in any unit
+    (such as bytes). If a partition cannot use its whole share, the rest goes to the other partitions. Each partition
+    with a backlog contributes at least one record, even if that exceeds the limit. `advance` returns the position a
+    given number of records further on, or the end of the partition.
     """
     ends = dict(start)
     behind = {partition for partition, at in ends.items() if left(partition, at) > 0}
@@ -102,7 +104,7 @@ def limited_ends(
 
 
 def portions(waiting: Mapping[int, int], limit: int) -> dict[int, int]:
-    """Divide a limit as `fair_shares` does, and give the others what a partition cannot use."""
+    """Divide a limit as `fair_shares` does, and redistribute what a partition cannot use."""
     found, left = dict.fromkeys(waiting, 0), min(limit, sum(waiting.values()))
     while left:
         rest = {partition: count - found[partition] for partition, count in waiting.items() if count > found[partition]}

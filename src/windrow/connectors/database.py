@@ -1,4 +1,4 @@
-"""The contract of a database outside of a run: read results, record replays, promote tables."""
+"""The interface to a database outside of a run: read results, record replays, and promote tables."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ from windrow.errors import InputError
 
 @dataclass(frozen=True)
 class Replayed:
-    """A replay into a table: from `begin` (None: the beginning of the log) to `end`, and whether it `finished`.
+    """A replay into a table, from the offsets `begin` (None is the beginning of the log) to `end`.
 
-    With `since` only the windows that end after it (microseconds) are in the table. `at` is the end in the source's own
-    form, and `identity` distinguishes the log from another of the same name; a note of an older version has neither.
+    If `since` (microseconds) is set, the table has only the windows that end after it. `finished` tells whether the
+    replay has reached its end. `at` is the end as the source itself represents it, and `identity` distinguishes the log
+    from another one of the same name. Both are None in records written by older versions.
     """
 
     table: str
@@ -38,18 +39,18 @@ class Replayed:
     identity: str | None = None
 
     def texts(self) -> tuple[str | None, str]:
-        """Return begin and end as JSON."""
+        """Return `begin` (None if it is None) and `end` as JSON texts."""
         log = {} if self.at is None else {_LOG: {"at": self.at, "identity": self.identity}}
         return None if self.begin is None else json.dumps(self.begin), json.dumps({**self.end, **log})
 
     def row(self) -> pa.Table:
-        """Return the row of `windrow.connectors.tables.REPLAYS`."""
+        """Return the replay as a row of the table `windrow.connectors.tables.REPLAYS`."""
         values = [self.table, self.run.pipeline, self.run.id, *self.texts(), self.since, self.finished]
         return pa.table([[value] for value in values], schema=REPLAYS.schema)
 
     @staticmethod
     def read(table: str, run: Run, texts: tuple[str | None, str], since: int | None, *, finished: bool) -> Replayed:
-        """Read a replay from the result of `texts`."""
+        """Restore a replay from the texts that `texts` returned."""
         begins, ends = texts
         end = json.loads(ends)
         log = end.pop(_LOG, {})
@@ -62,14 +63,14 @@ def _offsets(offsets: Mapping[str, int]) -> dict[int, int]:
 
 
 _LOG = "log"
-"""The key beside partitions in the end of a replay as JSON."""
+"""The key, beside the partitions, under which the JSON of a replay's end has the log."""
 
 
 @dataclass(frozen=True)
 class Promoted:
-    """The result of a promotion: `former` is the new name of the replaced tables, None if there were none.
+    """The result of a promotion. `former` is the new name of the replaced table, None if no table was replaced.
 
-    `carried` are the indexes, triggers and views of users that were moved to the new tables; `left` are the objects
+    `carried` lists the users' indexes, triggers and views that were moved to the new tables. `left` lists the objects
     that still depend on the former tables.
     """
 
@@ -88,18 +89,18 @@ _KINDS: Final = (
     (pa.types.is_decimal, "a decimal({0.precision},{0.scale})"),
     (pa.types.is_timestamp, "a time, such as 2026-01-31 or 2026-01-31T10:05 (UTC)"),
 )
-"""The types of columns in words."""
+"""Descriptions of column types."""
 
 
 def read_value(field: pa.Field, text: str, option: str = "") -> Value:
-    """Read the value in ``COLUMN=VALUE`` of an option by the column's type; a time is in ISO 8601.
+    """Parse the value of an option ``COLUMN=VALUE`` according to the column's type; times are in ISO 8601.
 
-    Raise InputError if it is not a value of the type, or cannot be compared.
+    Raise InputError if the text is not a value of that type, or if the column's type cannot be compared.
     """
     value = _value_or_none(field, text)
     if value is None:
         kind = next((kind.format(field.type) for is_kind, kind in _KINDS if is_kind(field.type)), None)
-        needs = "holds bytes, which are not compared" if kind is None else f"is {kind}"
+        needs = "holds bytes, which cannot be compared" if kind is None else f"is {kind}"
         msg = f"{option} {f'{field.name}={text}'!r}: column {field.name!r} {needs}".lstrip()
         raise InputError(msg)
     return value
@@ -120,7 +121,7 @@ def _value_or_none(field: pa.Field, text: str) -> Value | None:
 
 @dataclass(frozen=True)
 class Condition:
-    """A comparison of a column with a value of the column's type; null meets no condition."""
+    """A comparison of a column with a value of the column's type. Nulls never satisfy it."""
 
     column: str
     operator: Literal["=", "<", ">"]
@@ -129,24 +130,24 @@ class Condition:
 
 @dataclass(frozen=True)
 class WindowRange:
-    """Windows that end after `after` and begin before `before` (microseconds); None is no bound."""
+    """The windows that end after `after` and start before `before` (microseconds); None leaves that side open."""
 
     after: int | None = None
     before: int | None = None
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
-        """The bounds as conditions."""
+        """The bounds that are set, as conditions on the window's start and end."""
         after = () if self.after is None else (Condition("window_end", ">", self.after),)
         return (*after, *(() if self.before is None else (Condition("window_start", "<", self.before),)))
 
 
 class Snapshot(ABC):
-    """Tables as they were at one moment, read by SQL of the database."""
+    """The tables of a database as of one moment, read with SQL."""
 
     @abstractmethod
     def columns(self, table: str) -> list[str]:
-        """Return the names of a table's columns; none if there is no such table."""
+        """Return the names of a table's columns, or an empty list if the table does not exist."""
 
     def rows(
         self,
@@ -158,12 +159,12 @@ class Snapshot(ABC):
         limit: int | None = None,
         misfits: bool = False,
     ) -> Iterator[pa.Table]:
-        """Read columns of a table, of rows that meet all conditions; the tables yielded have its schema.
+        """Yield the rows that satisfy all conditions, in tables with the schema of `table`.
 
-        They are ordered by the columns `order`: text by code points, nulls last, and `descending` columns backwards.
-        Decimals may have more digits after the point than the schema declares, if the database holds such. A value that
-        is not of its column's type is a SinkError; with `misfits` it is null, and a column
-        `windrow.connectors.misfits.MISFITS` has it.
+        Rows are sorted by the columns `order`: text by code points, nulls last, and the columns in `descending` in
+        reverse. Decimals keep all their digits after the decimal point, even if the schema declares fewer. A value that
+        does not have its column's type raises SinkError. With `misfits=True`, such a value becomes null, and the column
+        `windrow.connectors.misfits.MISFITS` contains it as text.
         """
         columns = ", ".join(map(self.select, table.schema))
         by = ", ".join(self.order(table.schema.field(name), is_descending=name in descending) for name in order)
@@ -174,56 +175,56 @@ class Snapshot(ABC):
             yield with_misfits(table, fitted_columns, keep=misfits)
 
     def count(self, table: Table, where: Sequence[Condition] = ()) -> int:
-        """Return the number of rows that meet all conditions."""
+        """Return the number of rows that satisfy all conditions."""
         conditions, values = self._where(table, where)
         return self.fetch_number(table, f"SELECT count(*) FROM {self.source(table)} WHERE {conditions}", values)
 
     def _where(self, table: Table, where: Sequence[Condition]) -> tuple[str, list[object]]:
-        """Return conditions in SQL, and the values of their parameters."""
+        """Return the conditions in SQL, and the values of the parameters in them."""
         fields = [table.schema.field(condition.column) for condition in where]
         sides = [self.compare(*pair, at) for at, pair in enumerate(zip(fields, where, strict=True), 1)]
         values = [self.bind(field, condition.value) for field, condition in zip(fields, where, strict=True)]
         return " AND ".join(sides) or "true", values
 
     def source(self, table: Table) -> str:
-        """Return the table in the FROM clause."""
+        """Return the SQL for the table in a FROM clause."""
         return quote(table.name)
 
     def select(self, field: pa.Field) -> str:
-        """Return a column in the SELECT clause."""
+        """Return the SQL for a column in a SELECT clause."""
         return quote(field.name)
 
     def order(self, field: pa.Field, *, is_descending: bool) -> str:
-        """Return a column in the ORDER BY clause."""
+        """Return the SQL for a column in an ORDER BY clause."""
         return f"{quote(field.name)} {'DESC' if is_descending else 'ASC'} NULLS LAST"
 
     @abstractmethod
     def compare(self, field: pa.Field, condition: Condition, number: int) -> str:
-        """Return a condition in the WHERE clause, whose value is the parameter `number`, from 1."""
+        """Return the SQL of a condition in a WHERE clause; its value is parameter `number`, counted from 1."""
 
     def bind(self, field: pa.Field, value: Value) -> object:  # noqa: ARG002 - for databases with other types
-        """Return the value of a parameter; None, which meets no condition, if the column cannot hold it."""
+        """Convert a value to a query parameter; None, which satisfies no condition, if the column cannot hold it."""
         return value
 
     @abstractmethod
     def fetch(self, table: Table, sql: str, values: Sequence[object]) -> Iterator[list[Fitted]]:
-        """Run a query of columns of a table; yield the columns of some of its rows at a time."""
+        """Run a query that selects columns of a table, and yield the columns of one batch of rows at a time."""
 
     @abstractmethod
     def fetch_number(self, table: Table, sql: str, values: Sequence[object]) -> int:
-        """Run a query for one number."""
+        """Run a query that returns a single number."""
 
 
 class Database(Protocol):
-    """A database by its sink's address; it raises SinkErrors."""
+    """The database of a sink, opened by the address in the sink's settings. Methods raise SinkError."""
 
     @property
     def place(self) -> str:
-        """The location as it was given, without user and password."""
+        """The location as the user wrote it, without user name and password."""
         ...
 
     def snapshot(self) -> AbstractContextManager[Snapshot]:
-        """Read the current tables; nothing is locked. Raise InputError if there is no such database."""
+        """Open a snapshot of the current tables without locks; raise InputError if the database does not exist."""
         ...
 
     def note(self, replayed: Replayed) -> None:
@@ -231,34 +232,39 @@ class Database(Protocol):
         ...
 
     def note_redrives(self, rows: pa.Table) -> None:
-        """Record copies of dead letters that were appended (`windrow.connectors.tables.REDRIVES`), each once."""
+        """Record copies of dead letters that were appended to a log, each once.
+
+        `rows` are rows of `windrow.connectors.tables.REDRIVES`.
+        """
         ...
 
     def replayed(self, table: str) -> Replayed | None:
-        """Return the replay into a table by the run that it belongs to; None if it was no replay."""
+        """Return the replay that wrote a table, or None if the run that owns the table was not a replay."""
         ...
 
     def stands(self, table: str) -> tuple[Run, int | None] | None:
-        """Return the run that a result table belongs to and its last committed epoch; None if it belongs to no run."""
+        """Return the run that owns a result table and its last committed epoch, or None if no run owns the table."""
         ...
 
     def mismatches(self, layout: Layout) -> list[str]:
-        """Describe how existing tables differ from a layout: columns, types and primary keys."""
+        """Describe how the columns, types and primary keys of existing tables differ from a layout."""
         ...
 
     def promote(self, pipeline: str, tables: Sequence[tuple[str, str]]) -> list[Promoted]:
-        """Swap the names of live tables and of their shadows, with their companions, all at once.
+        """Swap the names of live tables with those of their shadows, including the companion tables, all at once.
 
-        `tables` are the names of each live table and of its shadow. Raise SinkError if they are not the pipeline's, the
-        replay is incomplete, or a run is writing one of them; InputError if there is no such shadow.
+        `tables` has the names of each live table and its shadow. Raise SinkError if the tables belong to another
+        pipeline, the replay is incomplete, or a run is writing one of them. Raise InputError if a shadow does not
+        exist.
         """
         ...
 
 
 def read_replayed(snapshot: Snapshot, table: str, owner: Run) -> Replayed | None:
-    """Return the replay into a table by the run `owner`; None if it was no replay.
+    """Return the replay that the run `owner` made into a table, or None if the run was not a replay.
 
-    A replay into several tables has a row for each; a promoted table has it under its former name.
+    A replay into several tables has one recorded row per table. The row of a promoted table has the table's former
+    name.
     """
     if not snapshot.columns(REPLAYS.name):
         return None
@@ -276,26 +282,26 @@ def read_replayed(snapshot: Snapshot, table: str, owner: Run) -> Replayed | None
 
 
 def columns_of(snapshot: Snapshot, database: Database, table: Table) -> list[str]:
-    """Return the names of a table's columns; raise InputError if there is no such table."""
+    """Return the names of a table's columns; raise InputError if the table does not exist."""
     columns = snapshot.columns(table.name)
     if not columns:
         msg = (
             f"there is no table {table.name!r} in {database.place}: no run has written it; "
-            f"make it with `windrow run` or `windrow replay`"
+            f"create it with `windrow run` or `windrow replay`"
         )
         raise InputError(msg)
     return columns
 
 
 def present(snapshot: Snapshot, database: Database, table: Table) -> Table:
-    """Return a table with the columns that exist: the pipeline may have others since its last run.
+    """Restrict a table to the columns that exist in the database.
 
-    Raise InputError as `columns_of` does.
+    The pipeline may have gained or lost columns since its last run. Raise InputError if the table does not exist.
     """
     there = columns_of(snapshot, database, table)
     return only_columns(table, [name for name in table.columns if name in there])
 
 
 def only_columns(table: Table, columns: Sequence[str]) -> Table:
-    """Return a table with some of its columns."""
+    """Restrict a table to some of its columns."""
     return Table(table.name, pa.schema([table.schema.field(name) for name in columns]), table.key)

@@ -1,4 +1,4 @@
-"""Differences between two result tables, row by row: of two pipelines, or of two SQLite files."""
+"""Compare two result tables row by row: those of two pipelines, or those in two SQLite files."""
 
 from __future__ import annotations
 
@@ -31,12 +31,15 @@ from windrow.errors import InputError
 from windrow.expressions import SinkSpec
 
 _ABOUT = ("pane", "revision")
-"""Columns that describe how a result came about, and are not part of it."""
+"""Columns that describe how a result was obtained rather than the result itself."""
 
 
 @dataclass(frozen=True)
 class Compared:
-    """The result of a comparison of the windows within `bounds`; `only_here` and `only_there` are columns."""
+    """The result of a comparison of two tables, limited to the windows within `bounds`.
+
+    `only_here` and `only_there` are the names of columns that only one of the tables has.
+    """
 
     found: Comparison
     bounds: WindowRange
@@ -47,17 +50,18 @@ class Compared:
 
     @property
     def is_same(self) -> bool:
-        """Whether rows and columns are equal."""
+        """Whether the tables have equal rows and the same columns."""
         return self.found.is_same and not self.only_here and not self.only_there
 
 
 def compare_answers(
     here: SinkSpec, there: SinkSpec, bounds: WindowRange, *, limit: int, panes: bool = False
 ) -> Compared:
-    """Compare the result tables of two pipelines' sinks; with `panes` also pane and revision.
+    """Compare the result tables of two pipelines' sinks; with `panes`, including the columns pane and revision.
 
-    If one of them is a replay from a time on, only the windows that end after it are compared; records, which have no
-    windows, are all compared. Raise InputError if there is no such table, or if their keys are not the same.
+    If one of the tables was written by a replay that starts at a given time, only the windows that end after this time
+    are compared. Results without windows are always compared in full. Raise InputError if a table does not exist, or if
+    the tables have different keys.
     """
     tables = layout(here).result, layout(there).result
     databases = open_database(here.sink), open_database(there.sink)
@@ -99,20 +103,23 @@ def compare_answers(
 
 
 def _same_key(schemas: Sequence[pa.Schema], key: Sequence[str]) -> None:
-    """Raise InputError if the columns of the key that both sides have are of different kinds."""
+    """Raise InputError if a key column has a different kind of type in each table."""
     for name in key:
         kinds = [kind_of(schema.field(name).type) for schema in schemas if name in schema.names]
         if len(set(kinds)) > 1:
-            msg = f"column {name!r} of the key is {kinds[0]} here and {kinds[1]} there: compare another table"
+            msg = f"the key column {name!r} is {kinds[0]} here and {kinds[1]} there: compare another table"
             raise InputError(msg)
 
 
 def _keyed_columns(snapshot: Snapshot, database: Database, table: Table, key: Sequence[str]) -> list[str]:
-    """Return the columns of a table; raise InputError if one of the key is missing."""
+    """Return the columns of a table; raise InputError if a key column is missing."""
     columns = columns_of(snapshot, database, table)
     missing = [name for name in key if name not in columns]
     if missing:
-        msg = f"table {table.name!r} has no column {missing[0]!r}, so its rows have another key: compare another table"
+        msg = (
+            f"table {table.name!r} has no column {missing[0]!r}, so its rows have a different key: compare another "
+            "table"
+        )
         raise InputError(msg)
     return columns
 
@@ -122,14 +129,15 @@ Kind = Literal["here", "there", "differs"]
 OneSide = Literal["here", "there"]
 KINDS: Final[tuple[OneSide, OneSide]] = ("here", "there")
 _WIDE = 76
-"""Digits in which decimals of different scales are compared and added."""
+"""Digits with which decimals of different scales are compared and added."""
 
 
 @dataclass
 class Side:
-    """One side of a comparison: its rows, and the sum of each numeric column (exact for integers and decimals).
+    """One side of a comparison: its number of rows, and the sum of each numeric column.
 
-    `repeated` is the number of rows with the key of a row before them; `first_repeated` is the first such key.
+    Sums of integers and decimals are exact. `repeated` is the number of rows with the same key as an earlier row, and
+    `first_repeated` is the first such key.
     """
 
     rows: int = 0
@@ -140,9 +148,9 @@ class Side:
 
 @dataclass(frozen=True)
 class RowDifference:
-    """A key whose rows differ, with the values on either side; None where there is no such row.
+    """A key whose rows differ, with the values on each side. A side that has no such row is None.
 
-    Times, decimals, bytes, numbers that are not finite, and values that are not of the column's type are text.
+    Times, decimals, bytes, non-finite numbers, and values that do not have their column's type are given as text.
     """
 
     kind: Kind
@@ -153,7 +161,10 @@ class RowDifference:
 
 @dataclass
 class Comparison:
-    """The numbers of rows `only_here`, `only_there` and `different`; `first` are the first of them by key."""
+    """The result of comparing two sides row by row.
+
+    `only_here`, `only_there` and `different` are numbers of rows, and `first` has the first differences in key order.
+    """
 
     here: Side = field(default_factory=Side)
     there: Side = field(default_factory=Side)
@@ -164,16 +175,16 @@ class Comparison:
 
     @property
     def is_same(self) -> bool:
-        """Whether there is no difference."""
+        """Whether the rows are equal."""
         return not (self.only_here or self.only_there or self.different)
 
 
 def compare(here: Iterator[pa.Table], there: Iterator[pa.Table], key: Sequence[str], limit: int) -> Comparison:
-    """Compare rows that come in the order of their keys, with the same columns, and that of misfits on either side.
+    """Compare two sides whose rows are sorted by key and have the same columns.
 
-    A side may have a key more than once: all rows of such a key are compared, in any order, and so are rows that lack
-    a part of the key, or have a misfit there. Some tables of either side are in memory at a time, and all rows without
-    a key. `limit` is how many differences are kept; the others are counted.
+    Either side may also have the column of misfits. A side may repeat a key. All rows of a repeated key are compared as
+    a set, and so are rows in which a part of the key is null or a misfit. Memory holds a few tables of each side, and
+    all rows without a complete key. At most `limit` differences are kept; further differences are only counted.
     """
     comparer = _Comparer(key, limit)
     sides = _Rows(here, key), _Rows(there, key)
@@ -195,13 +206,13 @@ def compare(here: Iterator[pa.Table], there: Iterator[pa.Table], key: Sequence[s
 
 
 _PERMISSIVE: Final = {"promote_options": "permissive"}
-"""Tables of decimals of different scales can be concatenated."""
+"""Allows concatenating tables whose decimals have different scales."""
 
 
 class _Rows:
-    """A reader of one side that continues after the rows compared so far.
+    """Reads one side of a comparison, continuing after the rows that were already compared.
 
-    `keyless` are the rows read that lack a part of the key; they are in no order.
+    `keyless` collects the rows in which a part of the key is null. They are in no particular order.
     """
 
     def __init__(self, tables: Iterator[pa.Table], key: Sequence[str]) -> None:
@@ -212,7 +223,7 @@ class _Rows:
         self.keyless: list[pa.Table] = []
 
     def fill(self) -> bool:
-        """Read more rows if none is held; return whether there are any. The rows of a key are held together."""
+        """Read more rows if none are buffered, keeping all rows of a key together; return False at the end."""
         if self._held is not None and self._held.num_rows:
             return True
         self._held, self._ahead = self._ahead or self._next(), None
@@ -239,11 +250,11 @@ class _Rows:
 
     @property
     def last(self) -> tuple[Any, ...]:
-        """The last key that is held."""
+        """The last key in the buffer."""
         return self._at(self._rows, self._rows.num_rows - 1)
 
     def take(self, bound: tuple[Any, ...]) -> pa.Table:
-        """Return the rows up to a key, and hold the rest."""
+        """Remove the rows up to and including a key from the buffer, and return them."""
         rows = self._rows
         count = bisect_right(range(rows.num_rows), bound, key=lambda number: self._at(rows, number))
         self._held = rows.slice(count)
@@ -252,7 +263,7 @@ class _Rows:
     @property
     def _rows(self) -> pa.Table:
         if self._held is None:
-            msg = "fill() comes first"
+            msg = "call fill() first"
             raise ValueError(msg)
         return self._held
 
@@ -268,7 +279,7 @@ def _key_at(rows: pa.Table, key: Sequence[str], number: int) -> tuple[Any, ...]:
 
 
 def _repeats(rows: pa.Table, key: Sequence[str]) -> npt.NDArray[np.int64]:
-    """Return the numbers of the rows that have the key of the row before them; nulls are not equal."""
+    """Return the numbers of the rows that have the same key as the row before; keys with nulls are never equal."""
     is_same = np.ones(max(0, rows.num_rows - 1), dtype=np.bool_)
     for name in key:
         column = rows.column(name).combine_chunks()
@@ -277,20 +288,16 @@ def _repeats(rows: pa.Table, key: Sequence[str]) -> npt.NDArray[np.int64]:
 
 
 class _Comparer:
-    """Compares rows of two sides, and collects the result in `found`."""
-
     def __init__(self, key: Sequence[str], limit: int) -> None:
         self.found = Comparison()
         self._key = key
         self._limit = limit
 
     def add(self, left: pa.Table, right: pa.Table) -> None:
-        """Count and sum rows of both sides."""
         for side, rows in ((self.found.here, left), (self.found.there, right)):
             self._add(side, rows)
 
     def add_only(self, kind: OneSide, rows: pa.Table) -> None:
-        """Count and sum rows whose keys only one side has."""
         self._add(getattr(self.found, kind), rows)
         self._count(kind, rows.num_rows)
         for row in _shown(rows.slice(0, max(0, self._limit - len(self.found.first)))):
@@ -318,7 +325,6 @@ class _Comparer:
             side.sums[column.name] = total + side.sums.get(column.name, type(total)(0))  # type: ignore[operator]
 
     def compare(self, left: pa.Table, right: pa.Table) -> None:
-        """Compare rows by key."""
         found, key = self.found, self._key
         left, right = _alike(left, right)
         if left.equals(right):
@@ -359,7 +365,7 @@ class _Comparer:
             found.first.append(_row_difference(kind, {name: row[f"key.{name}"] for name in key}, *sides))
 
     def compare_as_sets(self, left: pa.Table, right: pa.Table) -> None:
-        """Compare rows without distinct keys: equal rows of both sides are paired."""
+        """Pair equal rows of both sides, for rows that a key does not identify."""
         sides = [list(_shown(rows)) for rows in (left, right)]
         counts = [Counter(map(repr, rows)) for rows in sides]
         for kind, rows, rest in zip(KINDS, sides, (counts[0] - counts[1], counts[1] - counts[0]), strict=True):
@@ -386,7 +392,7 @@ class _Comparer:
 def _row_difference(
     kind: Kind, key: dict[str, Any], here: dict[str, Any] | None, there: dict[str, Any] | None
 ) -> RowDifference:
-    """Return a difference, with misfits in their places."""
+    """Return a difference in which misfits, kept as text, replace the nulls of their columns."""
     for side in (here, there):
         for name, text in json.loads((side or {}).pop(MISFITS.name, None) or "{}").items():
             (key if name in key else side or {})[name] = text
@@ -394,13 +400,13 @@ def _row_difference(
 
 
 def _alike(left: pa.Table, right: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """Return two tables with columns of the same types, in which equal values are equal."""
+    """Convert the columns of two tables to common types in which equal values compare equal."""
     columns = [_alike_columns(left.column(name), right.column(name)) for name in left.schema.names]
     return tuple(pa.table(list(side), names=left.schema.names) for side in zip(*columns, strict=True))
 
 
 def _alike_columns(left: pa.ChunkedArray, right: pa.ChunkedArray) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
-    """Return two columns of one type: exact numbers as decimals, and values of different types as text."""
+    """Convert two columns to a common type: decimals for exact numbers, otherwise text if their types differ."""
     types = left.type, right.type
     if types[0] == types[1]:
         return left, right
@@ -413,7 +419,7 @@ def _alike_columns(left: pa.ChunkedArray, right: pa.ChunkedArray) -> tuple[pa.Ch
 
 
 def _as_text(value: object) -> str | None:
-    """Return a value as text that is the same for equal numbers of different types."""
+    """Convert a value to text that is the same for equal numbers of different types."""
     match value:
         case None:
             return None
@@ -433,7 +439,7 @@ _EXACT = Context(prec=_WIDE)
 
 
 def _unequal(left: pa.ChunkedArray, right: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return the mask of unequal values; null equals null, and NaN equals NaN."""
+    """Return the mask of values that differ. Nulls equal each other, and so do NaNs."""
     unequal = pc.fill_null(pc.not_equal(left, right), fill_value=False)
     if pa.types.is_floating(left.type):
         neither = pc.and_(pc.is_nan(left), pc.is_nan(right))
@@ -442,7 +448,7 @@ def _unequal(left: pa.ChunkedArray, right: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _shown(rows: pa.Table) -> Iterable[dict[str, Any]]:
-    """Return rows as values of JSON: times, decimals, bytes and numbers that are not finite are text."""
+    """Convert rows to JSON values: times, decimals, bytes and non-finite numbers become text."""
     columns = []
     for column in rows.columns:
         values = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
@@ -460,13 +466,14 @@ def _shown(rows: pa.Table) -> Iterable[dict[str, Any]]:
 
 
 _LONGEST_TEXT = 256 << 20
-"""Bytes of a table as text up to which it is compared as a whole; a larger table is compared row by row."""
+"""Maximum size, as text, of a table that is compared as a whole; larger tables are compared row by row."""
 
 
 def differences(spec: SinkSpec, left: Path, right: Path) -> list[str]:
-    """Return a line for each table of a sink that differs between two files, with its first difference.
+    """Compare the tables of a sink in two SQLite files; return one line per differing table with its first difference.
 
-    The cut of the log into steps is ignored: epochs, and with them the order of rows of different keys.
+    Epochs and the order of rows with different keys are ignored, because they depend on how the log was divided into
+    steps.
     """
     tables = layout(spec)
     key = tuple(field.name for field in row_key(spec.rows))
@@ -506,7 +513,7 @@ def _is_exact_in_json(type_: pa.DataType) -> bool:
 
 
 def _text(file: Path, sql: str) -> bytes | None:
-    """Return the text that a query returns; None if there is none, or if it is too long."""
+    """Return the text that a query returns; None if it is null or too long."""
     with closing(_open(file)) as db:
         db.text_factory = bytes
         db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST_TEXT)

@@ -1,6 +1,6 @@
-"""Rows as JSON objects: decimals are text and times ISO 8601, so that nothing is rounded.
+"""Rows as JSON objects. Decimals are text and times ISO 8601, so nothing is rounded.
 
-Times always have six digits of a second, so that they sort as text.
+Times always have six fractional digits, so that they sort as text.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from windrow.connectors.tables import decimal_text
 
 
 def json_objects(batch: pa.RecordBatch, infinite: Literal["null", "text"] = "null") -> pa.Array:
-    """Return each row as a JSON object, as `json.dumps` writes it without spaces and without escaping letters.
+    """Return each row as a JSON object, as `json.dumps` writes it without spaces and with unescaped letters.
 
-    JSON has no infinite numbers: they are `null`, or with `infinite` ``text`` the texts ``inf``, ``-inf`` and ``nan``.
+    JSON has no infinities and no NaN. They become `null` or, with ``infinite="text"``, the texts ``inf``, ``-inf`` and
+    ``nan``.
     """
     parts: list[pa.Array | str] = []
     for number, (name, column) in enumerate(zip(batch.schema.names, batch.columns, strict=True)):
@@ -32,7 +33,6 @@ _ESCAPED = r'["\\\x00-\x1f]'
 
 
 def _json_values(values: pa.Array, infinite: str) -> pa.Array:
-    """Return the JSON text of each value."""
     type_ = values.type
     if pa.types.is_timestamp(type_):
         # a step has few different times
@@ -59,7 +59,7 @@ def _json(value: object, infinite: str) -> str:
 
 
 def plain_text(value: object) -> str:
-    """Return the text of a value that JSON has no type for."""
+    """Return the text that represents a value for which JSON has no type."""
     match value:
         case Decimal():
             return format(value, "f")

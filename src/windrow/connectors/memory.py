@@ -1,4 +1,4 @@
-"""A sink that collects the steps in memory."""
+"""A sink that collects steps in memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from windrow.expressions import Rows
 
 
 class CollectSink(Sink):
-    """Keeps each step in `steps`, by epoch, as long as its process lives."""
+    """Keeps the output of each step in `steps`, by epoch, for the lifetime of the process."""
 
     needs_rows = True
     is_even = True
@@ -24,11 +24,11 @@ class CollectSink(Sink):
 
     @property
     def last(self) -> int | None:
-        """The last committed epoch."""
+        """The last committed epoch, or None."""
         return max(self.steps, default=None)
 
     def open(self, run: Run, follows: Follows | None = None) -> int | None:
-        """Return the last committed epoch; raise SinkError if a run that this one does not follow has committed."""
+        """Return the last committed epoch; raise SinkError if an unrelated run has committed steps."""
         self.preflight(run, follows)
         self._run = run
         return self.last
@@ -51,8 +51,8 @@ class CollectSink(Sink):
             (self.steps[epoch],) = outputs
 
     def close(self) -> None:
-        """Keep the steps: a sink that is opened again continues after them."""
+        """Do nothing, so that a sink that is opened again continues after the collected steps."""
 
     def output(self, rows: Rows) -> StepOutput:
-        """Return the steps, whose changes have these rows, joined in order."""
+        """Concatenate the outputs of all steps in order; `rows` describes the rows of their changes."""
         return StepOutput.concat([StepOutput.empty(rows), *(self.steps[epoch] for epoch in sorted(self.steps))])

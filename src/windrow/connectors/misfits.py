@@ -1,7 +1,8 @@
-"""Stored values that are not of their column's type, as another program wrote them or changed the column.
+"""Stored values that do not have the type of their column.
 
-SQLite takes any value in any column, and the type of a column can be changed in every database. A value is read as the
-pipeline's type only if that is lossless; otherwise it is a misfit, which is an error or is kept as text.
+They occur if another program wrote them or changed the column. SQLite accepts any value in any column, and every
+database lets users change the type of a column. A value is read as the pipeline's type only if that is lossless.
+Otherwise it is a misfit, which either raises an error or is kept as text.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ from windrow.connectors.tables import Table
 from windrow.errors import SinkError
 
 MISFITS = pa.field("windrow misfits", pa.string())
-"""The column with a row's misfits as a JSON object, each column's name with its value as SQL writes it; or null."""
+"""A row's misfits as a JSON object that maps column names to values as written in SQL; null if there are none."""
 
 _ERRORS: Final = (ValueError, TypeError, ArithmeticError, NotImplementedError)
-"""Raised for a value that is not of a type: by Arrow, numpy and decimal."""
+"""Errors that Arrow, numpy and decimal raise for a value that does not have the required type."""
 _KINDS: Final[tuple[tuple[tuple[Callable[[pa.DataType], bool], ...], str, set[type]], ...]] = (
     ((pa.types.is_boolean,), "true or false", {bool}),
     ((pa.types.is_integer,), "a whole number of its size", {int}),
@@ -34,7 +35,7 @@ _KINDS: Final[tuple[tuple[tuple[Callable[[pa.DataType], bool], ...], str, set[ty
     ((pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view), "text in UTF-8", {str}),
     ((pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view), "bytes", {bytes}),
 )
-"""Kinds of types in words, each with the Python types of its values."""
+"""Predicates for kinds of types, with a description and the Python types of their values."""
 
 
 class NotUtf8(bytes):
@@ -42,19 +43,19 @@ class NotUtf8(bytes):
 
 
 class Fitted(NamedTuple):
-    """The values of a column, null where a row has a misfit, and the misfits as text by the row's number."""
+    """The values of a column, null in rows with a misfit, and the misfits as text, keyed by row number."""
 
     values: pa.Array
     misfits: Mapping[int, str]
 
 
 def kind_of(type_: pa.DataType) -> str:
-    """Return the kind of a type in words."""
+    """Describe the kind of a type in words."""
     return next((words for kinds, words, _ in _KINDS if any(is_(type_) for is_ in kinds)), str(type_))
 
 
 def fit_column(values: Sequence[Any], read: Callable[[Sequence[Any]], pa.Array]) -> Fitted:
-    """Read the values of a column by a function that raises an error if a value is not of the column's type."""
+    """Convert the values of a column with `read`, which raises an error if a value does not have the column's type."""
     try:
         return Fitted(read(values), {})
     except _ERRORS:
@@ -71,9 +72,9 @@ def _fits(value: object, read: Callable[[Sequence[Any]], pa.Array]) -> bool:
 
 
 def exact_array(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
-    """Return values as an array; raise an error for a value of another type, which Arrow would convert.
+    """Convert values to an array; raise an error for a value of a different type, even if Arrow could convert it.
 
-    A float or decimal without a fraction is a whole number.
+    A float or decimal without a fraction counts as a whole number.
     """
     known = next((known for kinds, _, known in _KINDS if any(is_(type_) for is_ in kinds)), None)
     others = set[type]() if known is None else set(map(type, values)) - known - {NoneType}
@@ -88,13 +89,13 @@ def exact_array(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
 
 
 def exact_decimals(values: Sequence[Decimal | None], type_: pa.DataType) -> pa.Array:
-    """Return decimals with all their digits after the point, even if the type declares fewer."""
+    """Convert decimals to an array that keeps all their fractional digits, even if the type declares fewer."""
     scale = max((-int(number.as_tuple().exponent) for number in values if number is not None), default=0)
     return pa.array(values, pa.decimal128(38, min(38, max(scale, type_.scale))))
 
 
 def exact_cast(column: pa.Array, type_: pa.DataType) -> Fitted:
-    """Cast the column of a database; a value that the cast would change is a misfit."""
+    """Cast a column read from a database. A value that the cast would change is a misfit."""
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     try:
@@ -114,7 +115,7 @@ def _cast(column: pa.Array, type_: pa.DataType) -> pa.Array:
 
 
 def fit_rows(rows: Sequence[tuple[Any, ...]], schema: pa.Schema, read: Callable[..., pa.Array]) -> list[Fitted]:
-    """Return the columns of rows, each read by `read(values, type_=...)`, which raises an error as for `fit_column`."""
+    """Convert rows to columns with `read(values, type_=...)`, which raises errors as described in `fit_column`."""
     return [
         fit_column(values, partial(read, type_=type_))
         for values, type_ in zip(zip(*rows, strict=True), schema.types, strict=True)
@@ -122,14 +123,14 @@ def fit_rows(rows: Sequence[tuple[Any, ...]], schema: pa.Schema, read: Callable[
 
 
 def fit_batch(batch: pa.RecordBatch, schema: pa.Schema) -> list[Fitted]:
-    """Return the columns of a batch, cast as by `exact_cast`."""
+    """Cast the columns of a batch to the types of a schema, with `exact_cast`."""
     return [exact_cast(column, field.type) for column, field in zip(batch.columns, schema, strict=True)]
 
 
 def with_misfits(table: Table, columns: Sequence[Fitted], *, keep: bool) -> pa.Table:
-    """Return the rows of a table, with the column `MISFITS` if there are any.
+    """Return columns as rows of a table, adding the column `MISFITS` if there are any misfits.
 
-    Raise SinkError for the first misfit unless they are to be kept.
+    Unless `keep` is set, raise SinkError for the first misfit.
     """
     rows = pa.table([column.values for column in columns], names=table.schema.names)
     texts: dict[int, dict[str, str]] = {}
@@ -138,7 +139,7 @@ def with_misfits(table: Table, columns: Sequence[Fitted], *, keep: bool) -> pa.T
             if not keep:
                 msg = (
                     f"column {field.name!r} of table {table.name!r} holds {text}, which is not {kind_of(field.type)}: "
-                    f"another program wrote it; correct it, or write the table anew (windrow replay, windrow promote)"
+                    f"another program wrote it; correct it, or rewrite the table (windrow replay, windrow promote)"
                 )
                 raise SinkError(msg)
             texts.setdefault(row, {})[field.name] = text

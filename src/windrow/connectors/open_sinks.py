@@ -1,4 +1,4 @@
-"""The sinks of a graph, and their databases."""
+"""Open the sinks of a graph and their databases."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def open_sinks(graph: m.Graph) -> SinkGroup:
-    """Return the sinks of a graph, not yet connected: one for all tables in the same database.
+    """Return the sinks of a graph without connecting to them. Tables in the same database share one sink.
 
     Raise PipelineError if tables cannot be laid out in their database.
     """
@@ -35,9 +35,10 @@ def open_sinks(graph: m.Graph) -> SinkGroup:
 
 
 def promote(graph: m.Graph, shadows: Mapping[str, str]) -> dict[str, Promoted]:
-    """Put the shadow of each live table of a pipeline in its place, those in one database at once.
+    """Replace each live table of a pipeline by its shadow; tables in the same database are replaced together.
 
-    If a database refuses, promotions in others are undone. Raises the errors of `Database.promote`.
+    If one database refuses, the promotions already made in other databases are undone. Raises the errors of
+    `Database.promote`.
     """
     databases: dict[m.Sink, list[tuple[str, str]]] = {}
     for node in graph.sinks:
@@ -58,7 +59,7 @@ def promote(graph: m.Graph, shadows: Mapping[str, str]) -> dict[str, Promoted]:
 
 
 def open_database(sink: m.Sink) -> Database:
-    """Return the database of a sink, not yet connected."""
+    """Return the database of a sink without connecting to it."""
     connector = sink_connector(sink)
     if not connector.database:
         msg = f"the sink is {connector.called}; this command needs a pipeline that writes to a table"

@@ -1,4 +1,4 @@
-"""The sources of a graph: their logs, appenders and followers, and the entries of its lists."""
+"""Open the sources of a graph: their logs, appenders and followers, and the entries of the graph's lists."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from windrow.expressions import table_keys
 
 
 def open_source(source: m.Source) -> Source:
-    """Return the log of a source; nothing is read or reached before its methods are called."""
+    """Return the log of a source. Nothing is read or contacted until its methods are called."""
     log = source.records
     found: Source = load(source_connector(log).log)(log)
     return found
 
 
 def open_appender(source: m.Source, identity: str, prefix: bytes) -> Appender:
-    """Return the appender of records that begin with `prefix`; raise InputError if other programs write the log."""
+    """Return the appender of records that start with `prefix`; raise InputError if the log has none."""
     connector = source_connector(source)
     if not connector.appender:
         raise InputError(connector.not_written(source))
@@ -30,7 +30,7 @@ def open_appender(source: m.Source, identity: str, prefix: bytes) -> Appender:
 
 
 def open_sources(graph: m.Graph) -> Source:
-    """Return all sources of a pipeline as one log."""
+    """Return a single log that combines all sources of a pipeline."""
     first, *others = graph.sources
     if not others:
         return open_source(first.source)
@@ -40,10 +40,10 @@ def open_sources(graph: m.Graph) -> Source:
 
 
 def with_lists(graph: m.Graph, on_warning: Callable[[str], None]) -> m.Graph:
-    """Return a pipeline that contains the entries of its lists; those of topics are read up to their current ends.
+    """Return a pipeline that includes the entries of its lists. Lists in topics are read to their current ends.
 
-    `on_warning` is called with the place of a key that cannot be an entry. Raise InputError for a list that cannot be
-    read, SourceError for a topic.
+    `on_warning` is called if a key cannot be an entry, with its location. Raise InputError for a list in a file that
+    cannot be read, and SourceError for a list in a topic.
     """
 
     def read_topic(topic: m.TopicList) -> frozenset[str]:
@@ -51,7 +51,7 @@ def with_lists(graph: m.Graph, on_warning: Callable[[str], None]) -> m.Graph:
 
         source = graph.sources[0].source
         if not isinstance(source, m.KafkaSource):
-            msg = f"the list {topic.name!r} is at the brokers of the source, which is not Kafka"
+            msg = f"the list {topic.name!r} is a topic on the brokers of the source, but the source is not Kafka"
             raise InputError(msg)
         found = read_list(topic, source)
         if found.warning is not None:
@@ -62,7 +62,7 @@ def with_lists(graph: m.Graph, on_warning: Callable[[str], None]) -> m.Graph:
 
 
 def followers(graph: m.Graph) -> dict[str, Follower]:
-    """Return the followers of files and tables, by source."""
+    """Return the followers of files and tables, by the name of their source."""
     found: dict[str, Follower] = {}
     for node in graph.sources:
         if follower := source_connector(node.source).follower:
@@ -71,10 +71,10 @@ def followers(graph: m.Graph) -> dict[str, Follower]:
 
 
 def partition_finders(graph: m.Graph) -> list[tuple[str, Callable[[], list[int]]]]:
-    """Return the name of each log, and a function that finds its partitions.
+    """Return the name of each log, paired with a function that looks up its partitions.
 
-    The function can be sent to another process, which needs no environment for it: references to secrets are resolved.
-    Raise InputError for a reference that cannot be resolved, and for a wrong option.
+    References to secrets are resolved beforehand, so the function can be sent to another process that does not have
+    their environment. Raise InputError for a reference that cannot be resolved, or for an invalid option.
     """
     found: list[tuple[str, Callable[[], list[int]]]] = []
     for node in graph.sources:

@@ -1,4 +1,4 @@
-"""Ownership of tables: which run may write, clear or promote them, and that each step is written once."""
+"""Ownership of tables: which run may write, clear or promote them, and the guarantee that each step is written once."""
 
 from __future__ import annotations
 
@@ -18,26 +18,27 @@ from windrow.errors import InputError, SinkError
 from windrow.expressions import SinkSpec
 
 CHOICES = (
-    "to write it anew, add --fresh, which removes its rows; to resume, name the --checkpoint that it was written from "
+    "to rewrite it, add --fresh, which removes its rows; to resume, use the --checkpoint with which it was written "
     "(a run with --host memory or batch has none); or choose another table"
 )
 
 _WIDER = {("bigint", "numeric"), ("INTEGER", "NUMERIC"), ("INTEGER", "TEXT"), ("INTEGER", ""), ("NUMERIC", "")}
-"""Pairs of types: a column of the first can get the second without loss."""
+"""Pairs of types where a column of the first type can be changed to the second without loss."""
 _KEPT = {("NUMERIC", "")}
-"""Types of earlier versions that stay as they are: a row that does not fit into such a column is a dead letter."""
+"""Pairs of a type of earlier versions and its replacement, where the old type is kept; rows that do not fit into such a
+column become dead letters."""
 _DIGITS = re.compile(r"DECIMAL\((\d+),(\d+)\)")
 
 
 def is_new(epoch: int, last: int | None, table: str) -> bool:
-    """Return True if a step is the next to commit, and False if it was committed before.
+    """Return True if a step is the next to be committed, False if it was already committed.
 
-    Raise SinkError if steps between are missing.
+    Raise SinkError if steps before it are missing.
     """
     expected = 0 if last is None else last + 1
     if epoch > expected or epoch < 0:
         msg = (
-            f"step {epoch} came to table {table!r}, which waits for step {expected}: rows between are missing "
+            f"table {table!r} received step {epoch} but expects step {expected}: the rows between are missing "
             f"(was the database restored from a backup, or the table dropped?); start over with --fresh"
         )
         raise SinkError(msg)
@@ -45,19 +46,20 @@ def is_new(epoch: int, last: int | None, table: str) -> bool:
 
 
 EPOCHS_KEPT = 1_000
-"""Minimum number of a run's last epochs that are kept; the maximum is less than twice that."""
+"""Minimum number of a run's latest epochs that are kept. Fewer than twice as many are ever stored."""
 
 
 def last_to_forget(epoch: int) -> int | None:
     """Return the last epoch to delete from the fence when a step is committed; None for most steps.
 
-    All readers of the fence need only a run's last epoch: `is_new`, a run that resumes, a savepoint, a replay.
+    Old epochs can be deleted because all readers of the fence need only a run's last epoch: `is_new`, resuming a run,
+    savepoints and replays.
     """
     return epoch - EPOCHS_KEPT if epoch >= EPOCHS_KEPT and epoch % EPOCHS_KEPT == 0 else None
 
 
 def still_opened(opener: str, last: str | None, table: str) -> None:
-    """Raise SinkError if another sink has opened the tables since this one did, for the same run."""
+    """Raise SinkError if another sink has opened the tables for the same run since this sink did."""
     if opener != last:
         msg = (
             f"table {table!r} was opened by another process of the same run, which has replaced this one; what was "
@@ -68,10 +70,11 @@ def still_opened(opener: str, last: str | None, table: str) -> None:
 
 @dataclass(frozen=True)
 class Origin:
-    """The origin of a table: the stream of its rows, and whether its changelog is written.
+    """The origin of a table: the stream that its rows come from, and whether its changelog is written.
 
-    A sink keeps it beside the table. `left_after` is the epoch after which its run continued without the table, -1
-    before the first; the stream of a table that an older version wrote, and that was left since, is empty.
+    A sink stores the origin beside the table. If the table's run has continued without the table, `left_after` is the
+    last epoch of the run before that (-1 if there was none). In this case, the stream is empty if an older version
+    wrote the table.
     """
 
     stream: str
@@ -80,26 +83,27 @@ class Origin:
 
     @staticmethod
     def of(spec: SinkSpec) -> Origin:
-        """Return the origin of a sink's table."""
+        """Return the origin that a sink's table should have."""
         return Origin(spec.stream, spec.sink.changelog)
 
     def text(self) -> str:
-        """Return the origin as JSON."""
+        """Serialize the origin as JSON."""
         return json.dumps({"stream": self.stream, "changelog": self.changelog})
 
     @staticmethod
     def read(text: str | None) -> Origin | None:
-        """Read the result of `text`; None if there is none."""
+        """Parse the result of `text`; None for a missing text."""
         return Origin(**json.loads(text)) if text else None
 
 
 @dataclass(frozen=True)
 class FoundTables:
-    """The contents of a database before a run starts.
+    """What a database contains before a run opens it.
 
-    `owner` is the run that the result table belongs to, `owner_last` its last epoch, `last` the last epoch of the run
-    that opens, `elsewhere` another result table that belongs to it; `present` are the pipeline's tables that exist,
-    `filled` those that have rows. `origin` is that of the result table; None for a table of an older version.
+    `owner` is the run that owns the result table, and `owner_last` the last epoch of that run. `last` is the last epoch
+    of the run that opens the database, and `elsewhere` is another result table that this run owns. `present` lists the
+    pipeline's tables that exist, and `filled` those with rows. `origin` is the origin of the result table, None if an
+    older version wrote it.
     """
 
     owner: Run | None
@@ -114,9 +118,9 @@ class FoundTables:
 def authorize(
     run: Run, tables: Sequence[Table], found: FoundTables, follows: Follows | None = None, origin: Origin | None = None
 ) -> bool:
-    """Return whether the tables are handed over to the run, which follows their owner.
+    """Return True if the tables are handed over to `run` by the run that it follows.
 
-    Raise SinkError unless the run may write rows of `origin` to them; the first is the result table.
+    `tables` starts with the result table. Raise SinkError if the run may not write rows of `origin` to the tables.
     """
     is_handed_over = _authorize(run, tables, found, follows)
     if origin is not None and found.origin is not None and (is_handed_over or found.owner == run):
@@ -125,7 +129,7 @@ def authorize(
 
 
 def _refuse_other_origin(table: str, found: FoundTables, before: Origin, now: Origin) -> None:
-    """Raise SinkError if a table that has steps would get rows of another stream, or lacks steps."""
+    """Raise SinkError if the table has steps and would get rows of a different stream, or lacks steps."""
     last = found.last if found.owner_last is None else found.owner_last
     if last is None:
         return
@@ -136,12 +140,12 @@ def _refuse_other_origin(table: str, found: FoundTables, before: Origin, now: Or
         )
     elif before.left_after is not None and before.left_after < last:
         msg = (
-            f"the run went on without table {table!r}, which lacks the steps from {before.left_after + 1} to {last}: "
+            f"the run continued without table {table!r}, which lacks steps {before.left_after + 1} to {last}: "
             f"leave its sink out, or start over with --fresh"
         )
     elif now.changelog and not before.changelog:
         msg = (
-            f"table {table!r} was written without its changelog, which would lack the steps up to {last}: leave "
+            f"table {table!r} was written without its changelog, which would lack the steps up to {last}: keep "
             f"`changelog: false`, or start over with --fresh"
         )
     else:
@@ -165,8 +169,7 @@ def _authorize(run: Run, tables: Sequence[Table], found: FoundTables, follows: F
     elif found.last is not None:
         if found.elsewhere is None and found.owner is None and not found.present:
             msg = (
-                f"table {table!r} is new, and would lack the steps 0 to {found.last} that this run has committed: "
-                f"{_NEW}"
+                f"table {table!r} is new, and would lack steps 0 to {found.last}, which this run has committed: {_NEW}"
             )
         elif found.elsewhere is None:
             msg = (
@@ -176,9 +179,9 @@ def _authorize(run: Run, tables: Sequence[Table], found: FoundTables, follows: F
         else:
             msg = (
                 f"this checkpoint's run has committed steps 0 to {found.last} to other tables (of "
-                f"{found.elsewhere!r}), and {table!r} would miss them: name the table that it began with; if `windrow "
-                f"promote` put another in its place, resume from the replay's savepoint (run --from-savepoint) with "
-                f"another --checkpoint, or promote {found.elsewhere!r} to take that back; or start over with --fresh"
+                f"{found.elsewhere!r}), and {table!r} would lack them: use the table that it began with; if `windrow "
+                f"promote` replaced that table, resume from the replay's savepoint (run --from-savepoint) with "
+                f"another --checkpoint, or promote {found.elsewhere!r} to undo that; or start over with --fresh"
             )
         raise SinkError(msg)
     elif found.owner is not None and found.present and (found.filled or found.owner_last is not None):
@@ -193,30 +196,30 @@ def _authorize(run: Run, tables: Sequence[Table], found: FoundTables, follows: F
 
 
 _NEW = "leave its sink out, or read the log again into new tables (`windrow replay`, or --fresh)"
-"""Advice for a table that a run has not written so far."""
+"""Advice for a table that the run has not written to before."""
 
 
 def _may_follow(follows: Follows, table: str, found: FoundTables, missing: Sequence[str]) -> None:
-    """Raise SinkError unless all tables exist, belong to that run, and are at that epoch."""
+    """Raise SinkError unless all tables exist, belong to the run that is followed, and are at its epoch."""
     if found.owner is None and not found.present:
         msg = (
-            f"table {table!r} is not there, and this run resumes from a savepoint: name the table that the savepoint "
+            f"table {table!r} does not exist, but this run resumes from a savepoint: use the table that the savepoint "
             f"belongs to (a replay's is its shadow until it is promoted); a new one would lack the steps up to "
             f"{follows.epoch}: {_NEW}"
         )
         raise SinkError(msg)
     if found.owner != follows.run or missing:
-        whose = f"table {missing[0]!r} is not there" if missing else f"table {table!r} belongs to another run"
+        whose = f"table {missing[0]!r} does not exist" if missing else f"table {table!r} belongs to another run"
         msg = (
-            f"{whose}, but this run resumes from a savepoint whose rows are in {table!r}: name the table that the "
+            f"{whose}, but this run resumes from a savepoint whose rows are in {table!r}: use the table that the "
             f"savepoint belongs to (a replay's is its shadow until it is promoted)"
         )
         raise SinkError(msg)
     if found.owner_last != follows.epoch:
         msg = (
-            f"table {table!r} is at epoch {found.owner_last}, but the savepoint is of epoch {follows.epoch}: what came "
-            f"between would be written twice or be missing; take a savepoint of where the table is now, or restore the "
-            f"tables of that time"
+            f"table {table!r} is at epoch {found.owner_last}, but the savepoint is at epoch {follows.epoch}: the rows "
+            f"between would be written twice or be missing; take a savepoint at the table's epoch, or restore the "
+            f"tables as of the savepoint"
         )
         raise SinkError(msg)
 
@@ -231,22 +234,23 @@ def may_clear(pipeline: str, table: str, found: FoundTables) -> None:
 
 
 def still_owned(run: Run, owner: Run | None, table: str) -> None:
-    """Raise SinkError if the table was given to another run since this one began."""
+    """Raise SinkError if the table was handed over to another run after this run started."""
     if owner != run:
         msg = (
             f"table {table!r} was taken over by another run while this one was writing, and this step is not in it: "
-            f"{CHOICES}; where `windrow promote` put a replay in its place, resume from the replay's savepoint "
-            f"(run --from-savepoint, with another --checkpoint), or promote again to take that back"
+            f"{CHOICES}; if `windrow promote` replaced it by a replay, resume from the replay's savepoint "
+            f"(run --from-savepoint, with another --checkpoint), or promote again to undo that"
         )
         raise SinkError(msg)
 
 
 @dataclass(frozen=True)
 class Existing:
-    """An existing table.
+    """The schema of an existing table.
 
-    `types` are as the database spells them, by column, `key` is the primary key, `required` the columns that are
-    NOT NULL. `alter` returns the statements that give a column another type, and let it be null if it can be.
+    `types` maps each column to its type as the database spells it, `key` is the primary key, and `required` are the
+    columns that are NOT NULL. `alter` returns the statements that change the type of a column, and make it nullable if
+    it should be.
     """
 
     types: Mapping[str, str]
@@ -256,16 +260,16 @@ class Existing:
 
 
 class SchemaMismatch(NamedTuple):
-    """A schema mismatch of an existing table, and the statements that fix it, if any."""
+    """A difference between an existing table and the expected schema, with the statements that fix it, if any."""
 
     what: str
     statements: str = ""
 
 
 def schema_mismatches(table: Table, expected: Mapping[str, str], existing: Existing) -> Iterator[SchemaMismatch]:
-    """Yield how an existing table differs from the expected columns, types and primary key.
+    """Yield the differences between an existing table and the expected columns, types and primary key.
 
-    A column that the pipeline can write null to must not be NOT NULL.
+    A column is also a mismatch if it is NOT NULL but the pipeline can write null to it.
     """
     actual, named = existing.types, quote(table.name)
     for name, type_ in expected.items():
@@ -292,13 +296,13 @@ def schema_mismatches(table: Table, expected: Mapping[str, str], existing: Exist
 def relaxable(table: Table, required: Collection[str]) -> list[str]:
     """Return the NOT NULL columns that a run makes nullable when it opens a table.
 
-    These are the places of dead letters, which earlier versions required.
+    These are the columns with the locations of dead letters, which were required in earlier versions.
     """
     return [name for name in ("partition", "offset") if name in required and table.schema.equals(DEAD)]
 
 
 def _is_wider(type_: str, than: str) -> bool:
-    """Whether a type has every value of another."""
+    """Whether a type can represent all values of another type without loss."""
     digits = [(19, 0) if name == "BIGINT" else _digits(name) for name in (type_, than)]
     if (than, type_) in _WIDER or None in digits:
         return (than, type_) in _WIDER
@@ -307,13 +311,13 @@ def _is_wider(type_: str, than: str) -> bool:
 
 
 def _digits(type_: str) -> tuple[int, int] | None:
-    """Return the digits before and after the point of a decimal that declares them."""
+    """Return the number of digits before and after the decimal point that a type declares; None for other types."""
     found = _DIGITS.fullmatch(type_)
     return None if found is None else (int(found[1]) - int(found[2]), int(found[2]))
 
 
 def refuse(found: Sequence[SchemaMismatch]) -> None:
-    """Raise SinkError for mismatches of tables, with the statements that fix them if there are some for all."""
+    """Raise SinkError if there are mismatches; include the statements that fix them if every mismatch has some."""
     if not found:
         return
     more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
@@ -330,28 +334,28 @@ def _foreign(table: str) -> str:
 def may_promote(
     pipeline: str, tables: tuple[str, str], owners: tuple[Run | None, Run | None], replayed: Replayed | None
 ) -> None:
-    """Raise unless the second table may take the place of the first; `owners` are None where there is no such table."""
+    """Raise an error unless the second table may replace the first. An owner is None if its table does not exist."""
     live, shadow = tables
     if owners[1] is None:
-        msg = f"there is no table {shadow!r} to promote: make one with `windrow replay`, or name it with --from"
+        msg = f"there is no table {shadow!r} to promote: create one with `windrow replay`, or set it with --from"
         raise InputError(msg)
     for table, owner in zip(tables, owners, strict=True):
         if owner is not None and owner.pipeline != pipeline:
-            msg = f"table {table!r} belongs to pipeline {owner.pipeline!r}, not {pipeline!r}: name another one"
+            msg = f"table {table!r} belongs to pipeline {owner.pipeline!r}, not {pipeline!r}: choose another table"
             raise SinkError(msg)
     if replayed is None:
         return
     if not replayed.finished:
-        msg = f"the replay into {shadow!r} has not come to its end: replay again with --fresh, then promote"
+        msg = f"the replay into {shadow!r} has not finished: replay again with --fresh, then promote"
     elif replayed.since is not None:
         since = utc_text(pa.array([replayed.since], pa.int64()).cast(MICROS))[0]
         msg = (
-            f"{shadow!r} has only windows that end after {since}, so {live!r} would lose those before: "
+            f"{shadow!r} has only windows that end after {since}, so {live!r} would lose the earlier windows: "
             f"replay from the beginning with --fresh, then promote"
         )
     elif replayed.begin is not None:
         msg = (
-            f"{shadow!r} was replayed from offsets on and lacks what came before them, so {live!r} would too: "
+            f"{shadow!r} was replayed from given offsets and lacks the records before them, as {live!r} would then: "
             f"replay from the beginning with --fresh, then promote; if the log no longer has it, keep the live table"
         )
     else:

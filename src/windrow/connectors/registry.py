@@ -1,8 +1,8 @@
-"""Connectors by kind: those of windrow, and those that other distributions add.
+"""Connectors by kind: those of windrow itself, and connectors added by other distributions.
 
-A connector is a package that describes itself, and a line here. Another distribution adds one by an entry point of the
-group `windrow.connectors`, whose name is the kind and whose object is a `windrow.connectors.base.Connector`. It is
-loaded only when a kind is used that is not windrow's own.
+A connector is a package that describes itself, and has a line in this module. Another distribution can add a connector
+with an entry point in the group `windrow.connectors`. The entry point's name is the kind, and its object is a
+`windrow.connectors.base.Connector`. It is loaded only if a kind is used that is not one of windrow's own.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ OWN: Final = {
     "jsonl": "windrow.connectors.jsonl.connector:JSONL",
     "kafka": "windrow.connectors.kafka.connector:KAFKA",
 }
-"""The connectors of windrow by kind, in the order of the reference."""
+"""The connectors included in windrow by kind, in the order of the reference."""
 
 C = TypeVar("C", SourceConnector, SinkConnector)
 
@@ -49,9 +49,9 @@ def sink_connector(sink: m.Sink) -> SinkConnector:
 
 
 class Connectors(Mapping[str, C], Generic[C]):
-    """The sources or the sinks by kind, each loaded when it is looked up.
+    """Maps each kind to the connector of its source or of its sink, which is loaded when it is looked up.
 
-    Raise SetupError for a connector of another distribution that cannot be loaded or whose kind exists already.
+    Raise SetupError if a connector of another distribution cannot be loaded, or if its kind is already taken.
     """
 
     def __init__(self, role: Literal["source", "sink"]) -> None:
@@ -78,7 +78,7 @@ _load: Callable[[str], Connector] = cache(load)
 
 
 def _connector(kind: str) -> Connector:
-    """Return the connector of a kind; raise KeyError if there is none."""
+    """Load the connector of a kind; raise KeyError if there is none."""
     if kind in OWN:
         return _load(OWN[kind])
     entry = _installed()[kind]
@@ -89,7 +89,8 @@ def _connector(kind: str) -> Connector:
         raise SetupError(msg) from exc
     if not isinstance(found, Connector):
         msg = (
-            f"{entry.value}, the connector {kind!r} of {_distribution(entry)}, is no Connector: update it, or remove it"
+            f"{entry.value}, the connector {kind!r} of {_distribution(entry)}, is not a Connector: "
+            f"update it, or remove it"
         )
         raise SetupError(msg)
     return found
@@ -101,14 +102,14 @@ def _installed() -> dict[str, EntryPoint]:
 
 @lru_cache(maxsize=4)
 def _installed_on(_path: tuple[str, ...]) -> dict[str, EntryPoint]:
-    """Return the entry points of other distributions by kind; raise SetupError for a kind that exists twice."""
+    """Return the entry points of other distributions by kind; raise SetupError if a kind is defined twice."""
     from importlib.metadata import entry_points  # noqa: PLC0415 - few pipelines have such a connector
 
     found: dict[str, EntryPoint] = {}
     for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name):
         if entry.name in OWN or entry.name in found:
             other = "windrow" if entry.name in OWN else _distribution(found[entry.name])
-            msg = f"{_distribution(entry)} has a connector {entry.name!r}, which {other} has, too: remove one of them"
+            msg = f"{_distribution(entry)} has a connector {entry.name!r}, and so does {other}: remove one of them"
             raise SetupError(msg)
         found[entry.name] = entry
     return found

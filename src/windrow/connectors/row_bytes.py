@@ -1,4 +1,4 @@
-"""Estimates of the bytes of a row in a database, by the types of its columns; a text has `text_bytes`."""
+"""Estimate the size of a row in a database from the types of its columns, with `text_bytes` for an average text."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ PARQUET_FILL: Final = 0.4
 
 
 def sqlite(table: Table, text_bytes: float) -> float:
-    """Return the bytes of a row in SQLite, with its part of the primary key's index."""
+    """Return the bytes of a row in SQLite, including the overhead of its primary key."""
     # https://www.sqlite.org/fileformat.html: a header byte a column and the values, in pages that are not full
     values = sum(_sqlite(field, text_bytes) for field in table.schema)
     return (values + len(table.schema) + 6) * SQLITE_FILL
 
 
 def postgres(table: Table, text_bytes: float) -> float:
-    """Return the bytes of a row in PostgreSQL, with its part of the primary key's index."""
+    """Return the bytes of a row in PostgreSQL, including its entry in the primary key's index."""
     # 24 bytes of header and 4 of a pointer to it; the index has the key, 8 of header and 4 of a pointer again
     values = sum(_postgres(field, text_bytes) for field in table.schema)
     key = sum(_postgres(table.schema.field(name), text_bytes) for name in table.key if "epoch" not in table.key)
@@ -31,7 +31,7 @@ def postgres(table: Table, text_bytes: float) -> float:
 
 
 def columnar(table: Table, text_bytes: float) -> float:
-    """Return the bytes of a row in compressed columns."""
+    """Return the bytes of a row in a compressed columnar format."""
     return sum(_arrow(field.type, _text(field, text_bytes)) for field in table.schema) * PARQUET_FILL
 
 
@@ -41,7 +41,7 @@ def json(table: Table, text_bytes: float) -> float:
 
 
 def arrow_bytes(fields: pa.Schema, text_bytes: float) -> float:
-    """Return the bytes of a row in Arrow columns: values, offsets of texts, and no bitmaps."""
+    """Return the bytes of a row in Arrow columns, including the offsets of texts but no validity bitmaps."""
     return sum(_arrow(field.type, text_bytes) for field in fields)
 
 

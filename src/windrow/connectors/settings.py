@@ -1,4 +1,4 @@
-"""What several connectors declare alike: keys, words, findings in their settings, and names of datasets."""
+"""Parts that the settings of several connectors share: keys, descriptions, findings, and names of datasets."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ CHANGELOG: Final = Key("changelog", FLAG, "as for SQLite.", default=True)
 
 
 def folder_key(doc: str = "the folder; created if it does not exist.") -> Key:
-    """Return the key of the place where a sink writes."""
+    """Return the settings key `path`, the location to which a sink writes."""
     return Key("path", TEXT, doc, required=True, positional=True)
 
 
 def table_key(doc: str = "as for SQLite.") -> Key:
-    """Return the key of the result table."""
+    """Return the settings key `table`, the result table."""
     return Key("table", TEXT, doc, required=True)
 
 
 def primary_key(doc: str = "as for SQLite.") -> Key:
-    """Return the key of the columns of the primary key."""
+    """Return the settings key `key`, the columns of the primary key."""
     return Key("key", NAMES, doc, default=())
 
 
@@ -40,12 +40,12 @@ FOLDER_SINK_KEYS: Final = (folder_key(), table_key("as for SQLite: the folder in
 
 
 def key_words(sink: m.TableSink) -> str:
-    """Return the primary key in words, if it is given."""
+    """Describe the primary key in words; empty if the settings do not define one."""
     return f", one row for each {', '.join(sink.key)}" if sink.key else ""
 
 
 def format_words(source: m.Source) -> str:
-    """Return the format of records in words, if they are not JSON objects."""
+    """Describe the format of records in words; empty if they are JSON objects."""
     words = FORMAT.words(source.format)
     return f", {words}" if words else ""
 
@@ -56,25 +56,27 @@ LONGEST_TOPIC = 249
 _SCHEMES = ("postgresql", "postgres")
 _TABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _LONGEST_TABLE = 48
-"""PostgreSQL's 63 less the suffixes of companion tables (``_changes`` ...)."""
+"""PostgreSQL's limit of 63 minus the suffixes of companion tables (``_changes`` ...)."""
 
 
 def table_findings(name: str) -> Iterator[Finding]:
-    """Yield problems of a table's name, which must be plain and leave room for its companions'."""
+    """Yield problems with a table's name, which must be plain and leave room for its companions' suffixes."""
     if not _TABLE_NAME.fullmatch(name) or len(name) > _LONGEST_TABLE:
-        yield error("table", f"{name!r} must be at most {_LONGEST_TABLE} letters, digits and '_', no digit first")
+        yield error(
+            "table", f"{name!r} must be at most {_LONGEST_TABLE} letters, digits and '_', not starting with a digit"
+        )
     if name.lower().startswith("windrow_"):
         yield error("table", f"{name!r}: windrow reserves names that begin with windrow_")
 
 
 def file_findings(path: str, example: str) -> Iterator[Finding]:
-    """Yield problems of the file of a database."""
+    """Yield problems with the path of a database file."""
     if not path or path.startswith(":memory:"):
-        yield error("path", f"{path!r} is not a file that lasts; name one, such as {example}")
+        yield error("path", f"{path!r} is not a persistent file; name one, such as {example}")
 
 
 def folder_sink_findings(sink: Any) -> Iterator[Finding]:  # noqa: ANN401 - settings with a path and a table
-    """Yield problems of a sink that writes files in a folder."""
+    """Yield problems with a sink that writes files to a folder."""
     if not sink.path or "://" in sink.path:
         yield error(
             "path", f"{sink.path!r} must be a folder on a disk: commits to an object store are not supported yet"
@@ -83,7 +85,7 @@ def folder_sink_findings(sink: Any) -> Iterator[Finding]:  # noqa: ANN401 - sett
 
 
 def url_findings(url: str) -> Iterator[Finding]:
-    """Yield problems of the URL of a PostgreSQL server, without the URL, which may contain a password."""
+    """Yield problems with the URL of a PostgreSQL server, without repeating the URL, which may contain a password."""
     if not (is_reference(url) or _is_postgres(fill_placeholders(url))):
         yield error("url", "must be a URL such as postgresql://user@host:5432/database")
 
@@ -98,20 +100,20 @@ def _is_postgres(url: str) -> bool:
 
 
 def broker_findings(servers: str) -> Iterator[Finding]:
-    """Yield problems of the addresses of brokers."""
+    """Yield problems with the addresses of brokers."""
     if not all(_SERVER.fullmatch(server.strip()) for server in servers.split(",")):
-        yield error("servers", f"{servers!r} must be HOST:PORT, or several with commas, such as localhost:9092")
+        yield error("servers", f"{servers!r} must be HOST:PORT, or several separated by commas, such as localhost:9092")
 
 
 def topic_findings(topic: str, longest: int) -> Iterator[Finding]:
-    """Yield problems of the name of a topic."""
+    """Yield problems with the name of a topic."""
     if not _TOPIC.fullmatch(topic) or topic in {".", ".."} or len(topic) > longest:
         message = f"{topic!r} is not a topic name: use at most {longest} letters, digits, '.', '_' and '-'"
         yield error("topic", message)
 
 
 def option_findings(options: Iterable[tuple[str, str]], own: Mapping[str, str]) -> Iterator[Finding]:
-    """Yield the options of a client that windrow sets itself, with what to do about each."""
+    """Yield a finding for each client option that windrow sets itself, with advice on what to do instead."""
     for option, _ in options:
         if option in own:
             yield error(f"options.{option}", f"cannot be set; {own[option]}")
@@ -120,21 +122,24 @@ def option_findings(options: Iterable[tuple[str, str]], own: Mapping[str, str]) 
 
 
 def file_dataset(sink: Any, table: str) -> tuple[str, str]:  # noqa: ANN401 - settings with a path
-    """Return the name of a table in the file of a database: OpenLineage has none, here the file is the namespace."""
+    """Return the OpenLineage namespace and name of a table in a database file.
+
+    OpenLineage has no naming rule for such databases, so the file is used as the namespace.
+    """
     return f"{sink.system}://{Path(sink.path).absolute()}", table
 
 
 def folder_dataset(sink: Any, table: str) -> tuple[str, str]:  # noqa: ANN401 - the same
-    """Return the name of a table that is a folder."""
+    """Return the OpenLineage namespace and name of a table that is a folder."""
     return "file", str(Path(sink.path).absolute() / table)
 
 
 def log_dataset(source: Any) -> tuple[str, str]:  # noqa: ANN401 - the same
-    """Return the name of a log that is a file or a folder."""
+    """Return the OpenLineage namespace and name of a log that is a file or a folder."""
     return "file", str(Path(source.path).absolute())
 
 
 def kafka_namespace(servers: str) -> str:
-    """Return the namespace of the first of some brokers."""
+    """Return the OpenLineage namespace of a Kafka cluster, which is the address of its first broker."""
     first = servers.partition(",")[0].strip().rpartition("://")[2]
     return f"kafka://{first}" if re.search(r":\d+$", first) else f"kafka://{first}:9092"

@@ -1,4 +1,4 @@
-"""Several logs as one, whose partitions are renumbered."""
+"""Several logs combined into one, with renumbered partitions."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ T = TypeVar("T")
 
 
 class SeveralLogs(Source):
-    """The logs of several sources, by their names.
+    """The logs of several sources, by source name, combined into one.
 
-    Offsets are {"sources": [...]}, with the offset of each source in its own form.
+    An offset is {"sources": [...]}, with the offset of each source as that source represents it.
     """
 
     def __init__(self, sources: Mapping[str, Source]) -> None:
@@ -80,7 +80,7 @@ class SeveralLogs(Source):
         return reduce(lambda frame, other: frame.union(other), frames)
 
     def identity(self, seconds: float = 5.0) -> str | None:
-        """Return the ids of the logs in JSON; None if no log has an id."""
+        """Return the ids of the logs as JSON; None if none of the logs has an id."""
         found = [source.identity(seconds) for source in self._sources]
         return None if found == [None] * len(found) else json.dumps(found)
 
@@ -102,7 +102,7 @@ class SeveralLogs(Source):
         return FoundLosses(tuple(losses), {"sources": [lost.offset for lost in found]})
 
     def _by_partition(self, of: Callable[[Source], Mapping[int, T]]) -> dict[int, T]:
-        """Return the answers of all sources by renumbered partition."""
+        """Merge what `of` returns for each source, with renumbered partitions."""
         return {
             self._number(number, partition): value
             for number, source in enumerate(self._sources)
@@ -111,12 +111,15 @@ class SeveralLogs(Source):
 
     def _number(self, source: int, partition: int) -> int:
         if partition >= m.MAX_PARTITIONS:
-            msg = f"partition {partition} of {self._names[source]}: a source of several has at most {m.MAX_PARTITIONS}"
+            msg = (
+                f"partition {partition} of {self._names[source]}: "
+                f"each of several sources can have at most {m.MAX_PARTITIONS}"
+            )
             raise InputError(msg)
         return source * m.MAX_PARTITIONS + partition
 
     def _parts(self, cut: Cut) -> list[dict[int, int]]:
-        """Return the part of a cut for each source."""
+        """Split a cut into one cut per source."""
         parts: list[dict[int, int]] = [{} for _ in self._sources]
         for partition, offset in cut.items():
             parts[partition // m.MAX_PARTITIONS][partition % m.MAX_PARTITIONS] = offset
@@ -124,7 +127,7 @@ class SeveralLogs(Source):
 
 
 def _numbering(number: int, stage: Stage) -> Stage:
-    """Return a stage that renumbers the partitions of one source first."""
+    """Wrap a stage so that the partitions of its source are renumbered first."""
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return stage(numbered_batches(number, batches))

@@ -1,4 +1,4 @@
-"""The contract of a sink: each step is written in one transaction, once."""
+"""The interface of a sink: each step is written exactly once, in one transaction."""
 
 from __future__ import annotations
 
@@ -14,40 +14,40 @@ from windrow.engine.changelog import StepOutput, reason_kinds
 
 @dataclass(frozen=True)
 class Run:
-    """The identity of a run: the pipeline's name, and the id that its checkpoint got when it was created."""
+    """The identity of a run: the name of its pipeline, and the id that was generated with its checkpoint."""
 
     pipeline: str
     id: str
 
     @staticmethod
     def new(pipeline: str) -> Run:
-        """Return a run with a new id."""
+        """Return a run of a pipeline with a new id."""
         return Run(pipeline, str(uuid.uuid4()))
 
 
 @dataclass(frozen=True)
 class Follows:
-    """The run that another one resumes from, and the last epoch that it committed."""
+    """The run from which another run resumes, and the last epoch that it committed."""
 
     run: Run
     epoch: int
 
 
 class Sink(Protocol):
-    """Result tables in one database, each with its companions; most sinks have one result table.
+    """Result tables in one database, each with its companions. Most sinks have a single result table.
 
-    Exactly once: a step and its epoch are committed in one transaction over all tables. A sink that drops its rows has
-    `needs_rows` False and receives steps without rows.
+    Exactly once: a step and its epoch are committed in one transaction across all tables. If `needs_rows` is False, the
+    sink discards rows, so it receives steps without them.
 
-    The rows of a step may not fit into memory: their tables are then mapped from files that Spark's tasks have written.
-    A sink reads them in batches, and changes in `windrow.connectors.tables.pieces`.
+    The rows of a step may not fit into memory. In this case, their tables are memory-mapped from files that Spark tasks
+    have written. A sink reads them in batches, and changes with `windrow.connectors.tables.pieces`.
 
-    The driver alone writes to a database. A sink that many processes can write to (a topic, a table of files) may let
-    tasks write its rows under these rules. A task writes where no reader looks yet, under a name made of the run, the
-    epoch, the key group and an id of its own, since a task can run twice, even at the same time. It returns the names
-    of its files, a few KB, which `commit` receives in place of the rows. `commit` publishes them all at once, together
-    with the epoch, and only if the sink is still the last one that was opened. `open` removes files that no epoch
-    names, and assumes nothing about tasks of a former opener that still write.
+    Only the driver writes to a database. A sink that many processes can write to (a topic, a table of files) may let
+    tasks write its rows under the following rules. A task writes to a place where no reader looks yet. The name of this
+    place contains the run, the epoch, the key group and a unique id, since a task can run twice, even concurrently. The
+    task returns the names of its files, a few KB, which `commit` receives instead of the rows. `commit` publishes them
+    all at once, together with the epoch, and only if the sink is still the last one that was opened. `open` removes
+    files that do not belong to a committed epoch, and must expect that tasks of a previous opener are still writing.
     """
 
     needs_rows: bool
@@ -55,71 +55,73 @@ class Sink(Protocol):
     """Whether all tables had the same steps when they were opened; False only if commits do not span all tables."""
 
     def open(self, run: Run, follows: Follows | None = None) -> int | None:
-        """Create what is missing; return the last epoch that this run committed, or None.
+        """Create missing tables; return the last epoch that this run committed, or None.
 
-        A run that `follows` another one takes over its tables, which must be at exactly that epoch, and continues with
-        the next; the other run is refused from then on. Opened again by their new owner, the tables are unchanged.
+        A run that `follows` another run takes over its tables, which must be at exactly that epoch, and continues with
+        the next epoch. The other run is refused from then on. If the new owner opens the tables again, they do not
+        change.
 
-        Only the last opener of the tables may write to them: another process that has them open for the same run, such
-        as an abandoned driver, is refused at its next commit, and when it opens them again.
+        Only the process that opened the tables last may write to them. Any other process that has them open for the
+        same run, such as an abandoned driver, is refused when it next commits or opens them.
 
-        Raise SinkError if the database cannot be reached or written, or if the tables hold another run's rows.
+        Raise SinkError if the database cannot be reached or written to, or if the tables contain another run's rows.
         """
         ...
 
     def preflight(self, run: Run, follows: Follows | None = None) -> None:
-        """Raise what `open` would raise, as far as it can be known without writing; create and lock nothing."""
+        """Raise the errors of `open` that can be detected without writing; create and lock nothing."""
         ...
 
     def journal(self) -> pa.Table:
-        """Return the clock journal of the first table (`windrow.engine.schema.CLOCKS`), by epoch, of any run.
+        """Return the clock journal of the first table (`windrow.engine.schema.CLOCKS`), ordered by epoch, of any run.
 
-        It needs no `open` and changes nothing; without tables it is empty.
+        The sink need not be open, and nothing is changed. If the table does not exist, the journal is empty.
         """
         ...
 
     def clear(self) -> None:
-        """Drop the tables and their epochs in one transaction, for a fresh start; call it before `open`.
+        """Drop the tables and their epochs in one transaction, for a fresh start. Must be called before `open`.
 
-        Raise SinkError if the tables are not the pipeline's.
+        Raise SinkError if the tables belong to another pipeline.
         """
         ...
 
     def commit(self, epoch: int, *outputs: StepOutput) -> Sequence[pa.Table] | None:
-        """Write a step, an output for each result table in order; an epoch that is already there changes nothing.
+        """Write a step, with one output for each result table in order; do nothing if its epoch was already committed.
 
-        Return the dead letters of rows that a table cannot hold, by table, which are written instead of the rows; None
-        if there can be none.
+        Return, for each table, the dead letters of rows that the table cannot hold, which are written instead of these
+        rows. Return None if there can be none.
 
-        Epochs count up from 0 without a gap; raise SinkError for one that leaves a gap, since rows would be missing.
+        Epochs increase from 0 without gaps. Raise SinkError if epochs before this one are missing, since rows would be
+        missing.
         """
         ...
 
     def close(self) -> None:
-        """Close connections; may be called more than once."""
+        """Close all connections. May be called more than once."""
         ...
 
 
 class SinkGroup:
-    """The sinks of a run, each with the names of the graph's sinks whose tables it writes, in order.
+    """The sinks of a run. Each is paired with the names of the graph's sinks whose tables it writes, in order.
 
-    Each database has a transaction and a fence of its own, and they are committed in order. A run that dies between two
-    commits computes the step again, and sinks that have it ignore it.
+    Each database has its own transaction and fence, and the databases commit one after the other. A run that dies
+    between two commits computes the step again, and sinks that have already committed it ignore it.
     """
 
     def __init__(self, *sinks: tuple[Sequence[str], Sink]) -> None:
         self._sinks = sinks
         self.is_even = True
-        """Whether all tables had the same steps when they were opened; otherwise some have one more."""
+        """Whether all tables had the same steps when they were opened; otherwise, some tables are one step ahead."""
 
     @staticmethod
     def of(sink: Sink | SinkGroup) -> SinkGroup:
-        """Return a group; a single sink is that of a short form."""
+        """Return a group of sinks; a single sink becomes a group with one unnamed sink."""
         return sink if isinstance(sink, SinkGroup) else SinkGroup(([""], sink))
 
     @property
     def needs_rows(self) -> bool:
-        """Whether any sink needs rows."""
+        """Whether any of the sinks needs the rows of a step."""
         return any(sink.needs_rows for _, sink in self._sinks)
 
     def __iter__(self) -> Iterator[tuple[Sequence[str], Sink]]:
@@ -132,7 +134,7 @@ class SinkGroup:
         return None if None in last else min(epoch for epoch in last if epoch is not None)
 
     def preflight(self, run: Run, follows: Follows | None = None) -> None:
-        """Raise what `open` would raise."""
+        """Raise the errors of `open` that can be detected without writing."""
         for _, sink in self._sinks:
             sink.preflight(run, follows)
 
@@ -146,9 +148,9 @@ class SinkGroup:
             sink.clear()
 
     def commit(self, epoch: int, outputs: Mapping[str, StepOutput]) -> dict[str, dict[str, int]]:
-        """Write a step, with the output of each of the graph's sinks by name.
+        """Write a step; `outputs` has the output for each of the graph's sinks by name.
 
-        Return the number of rows that the table of a sink cannot hold, by the sink's name and the kind of the reason.
+        Return the number of rows that the table of each sink cannot hold, by sink name and kind of reason.
         """
         refused: dict[str, pa.Table] = {}
         for names, sink in self._sinks:

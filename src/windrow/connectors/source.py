@@ -1,4 +1,4 @@
-"""The contract of a source: its partitions and records, how Spark tails it, and lost records."""
+"""The interface of a source: its partitions and records, how Spark follows it, and how lost records are found."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 class Source(Protocol):
-    """A partitioned log, whose records are read in the schema `windrow.engine.schema.RAW`."""
+    """A partitioned log. Its records are read as batches in the schema `windrow.engine.schema.RAW`."""
 
     @property
     def name(self) -> str:
-        """The name of the log in messages: the topic, or the folder."""
+        """What messages call the log: the topic, or the folder."""
         ...
 
     def partitions(self) -> list[int]:
@@ -30,97 +30,112 @@ class Source(Protocol):
         ...
 
     def read_all(self) -> Iterator[pa.RecordBatch]:
-        """Read all that is in the log now: one partition after the other, each in the order of its offsets."""
+        """Read the whole log as it is now, one partition after the other, each in offset order."""
         ...
 
     def read_from(self, partition: int, begin: int) -> Iterator[pa.RecordBatch]:
-        """Read a partition from an offset, or the first that still exists, to the end as of now, in RAW batches."""
+        """Read a partition to its current end, in RAW batches.
+
+        Reading starts at the offset `begin` or, if records there no longer exist, at the first existing record.
+        """
         ...
 
     def ends(self) -> dict[int, tuple[int, int]]:
-        """Return the first offset that still exists and the end (the next offset) of each partition, as of now.
+        """Return the first existing offset and the current end (the next offset) of each partition.
 
         Raises the errors of `partitions`.
         """
         ...
 
     def incomplete(self) -> list[str]:
-        """Return the names of files or partitions that end in an incomplete record, as of now.
+        """Return the names of files or partitions that currently end with an incomplete record.
 
         Raises the errors of `partitions`.
         """
         ...
 
     def beginning(self, start: Cut | None = None) -> Offset:
-        """Return where a run begins: the next offsets `start`, and for partitions left out, where the source begins.
+        """Return the position at which a run begins.
 
-        Raises the errors of `partitions`.
+        It is given by the next offsets in `start`; partitions not in `start` begin where the source is configured to
+        begin. Raises the errors of `partitions`.
         """
         ...
 
     def reader(self, plan: StreamPlan) -> StreamReader[Any]:
-        """Return the stream reader with which Spark reads the records; InputError for `cuts` of an uncuttable log."""
+        """Return the stream reader with which Spark reads the log.
+
+        Raise InputError if `plan` has cuts but the log does not support them.
+        """
         ...
 
     def batch(self, spark: SparkSession, begin: Cut, end: Cut, stage: Stage, ddl: str) -> DataFrame:
-        """Return a frame, in the schema `ddl`, of a stage's output for the records between two cuts.
+        """Return a frame, in the schema `ddl`, with a stage's output for the records between two cuts.
 
-        The stage receives RAW batches: one Spark task a partition, in the order of its offsets. A partition that `end`
-        leaves out is not read; one that `begin` leaves out is read from its beginning.
+        The stage receives RAW batches; each partition is a Spark task and is read in offset order. A partition missing
+        in `end` is not read, and a partition missing in `begin` is read from its beginning.
         """
         ...
 
     def identity(self, seconds: float = ...) -> str | None:
-        """Return an id that distinguishes this log from another of the same name, or None.
+        """Return an id that distinguishes this log from others of the same name, or None if the log has no id.
 
         Waits at most `seconds` for a server's answer. Raises the errors of `partitions`.
         """
         ...
 
     def find_losses(self, offset: Offset, identity: str | None) -> FoundLosses:
-        """Return which records from an offset on were lost.
+        """Find the records after an offset that were lost.
 
-        `identity` is that of the log when Spark recorded the offset, None if the log had none. Raises the errors of
-        `partitions`.
+        `identity` is the identity of the log when Spark recorded the offset, None if the log had none. Raises the
+        errors of `partitions`.
         """
         ...
 
 
 @dataclass(frozen=True)
 class NewRecord:
-    """A record to append: its key, None if it has none, and its value."""
+    """A record to append, with its key (None if it has none) and its value."""
 
     key: bytes | None
     value: bytes
 
 
 class Appender(Protocol):
-    """Appends records to a log, within a block; one appender at a time, which can read what earlier ones appended."""
+    """Appends records to a log, within a `with` block.
+
+    A log has only one appender at a time, which can read what earlier appenders have appended.
+    """
 
     def __enter__(self) -> Self:
-        """Open the log; raise SourceError if another appender is open or no log is reached, InputError for no log."""
+        """Open the log for appending.
+
+        Raise SourceError if another appender is open or the log cannot be reached, and InputError if the log does not
+        exist.
+        """
         ...
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, stack: TracebackType | None
     ) -> None:
-        """Leave the log."""
+        """Close the log."""
         ...
 
     def append(self, records: Mapping[int, Sequence[NewRecord]]) -> dict[int, list[int]]:
         """Append records to their partitions; return their offsets.
 
-        Raise SourceError if appending failed or may have failed: some of the records may be in the log then.
+        Raise SourceError if appending failed or may have failed. In this case, some of the records may be in the log.
         """
         ...
 
 
 @dataclass(frozen=True)
 class SlotLag:
-    """The lag of a log behind the table that it follows.
+    """How far a log is behind the table that it follows.
 
-    `bytes` of the database's log (WAL) that the replication slot `slot` retains are not in the log yet; the log has
-    everything that was committed `seconds` ago. None: the database does not answer.
+    `bytes` is the amount of write-ahead log (WAL) retained by the replication slot `slot` that is not in the log yet.
+    The log contains everything that was committed at least `seconds` ago. Both are None if the database does not
+    answer.
     """
 
     slot: str
@@ -129,39 +144,39 @@ class SlotLag:
 
 
 class Follower(Protocol):
-    """Appends the changes of a file or a table to the embedded log of its source."""
+    """Appends the changes of a file or a table to the log of its source."""
 
     @property
     def lag(self) -> SlotLag | None:
-        """The current lag of the log; None for a file."""
+        """The current lag behind the table; None for a file."""
         ...
 
     def preflight(self) -> None:
-        """Raise InputError or SourceError if the file or the table cannot be followed; nothing is appended."""
+        """Raise InputError or SourceError if the file or table cannot be followed. Nothing is appended."""
         ...
 
     def update(self) -> None:
-        """Append all changes up to now; raise InputError or SourceError if that is not possible."""
+        """Append all changes made so far; raise InputError or SourceError if that fails."""
         ...
 
     def follow(self, stop: Event, warn: Callable[[str], None]) -> None:
-        """Append changes as they come until `stop` is set; call `warn` for a problem that ends by itself.
+        """Append changes as they occur until `stop` is set; call `warn` for problems that may resolve themselves.
 
-        Raise SourceError for others; one that may be transient has `passes` set.
+        Raise SourceError for other problems. Its attribute `passes` is True if the error may be transient.
         """
         ...
 
 
 OnDataLoss = Literal["stop", "continue"]
-"""The reaction to lost records: stop, or continue with the rest and write the loss to the journal."""
+"""What to do if records were lost: stop, or record the loss in the journal and continue with the remaining records."""
 
 
 @dataclass(frozen=True)
 class Loss:
-    """A loss in a partition that was read up to the offset `stood`; `goes_on` is the next offset that exists.
+    """Lost records in a partition that was read up to the offset `stood`. `goes_on` is the next offset to read.
 
-    `what` describes the loss; `name` is the partition's if that is not its number. `restore` tells the user how to
-    restore the records, empty if they are lost for good.
+    `what` describes the loss. `name` is what messages call the partition, if that is not its number. `restore` tells
+    the user how to restore the records; it is empty if they are lost for good.
     """
 
     partition: int
@@ -177,22 +192,25 @@ class Loss:
 
 @dataclass(frozen=True)
 class FoundLosses:
-    """The `losses` of a log since a run's position, and the position (as Spark records it) after them."""
+    """The records that a log has lost since a run's position.
+
+    `offset` is the position after the losses, as Spark records it.
+    """
 
     losses: tuple[Loss, ...]
     offset: Any
 
 
 def another_log(name: str) -> str:
-    """Return the message for a log that was replaced while a run read it."""
+    """Return the message for a log that was replaced by another log while a run was reading it."""
     return f"the log {name} lost records: another log of the same name has replaced it"
 
 
 def restoring(losses: Iterable[Loss]) -> list[str]:
-    """Return how the user can restore lost records."""
+    """Return the distinct instructions on how the user can restore lost records."""
     return list(dict.fromkeys(loss.restore for loss in losses if loss.restore))
 
 
 def listed(losses: Iterable[Loss]) -> str:
-    """Write losses in a line."""
+    """Describe losses in a single line."""
     return "; ".join(map(str, losses))

@@ -1,11 +1,11 @@
-"""Files of changes in a folder, which a rename publishes step by step: the base of the Parquet and JSON lines sinks.
+"""Files of changes in a folder, published one step at a time by a rename; the base of the Parquet and JSON lines sinks.
 
-`DIR/TABLE/_owner.json` names the owner of the folder.
+`DIR/TABLE/_owner.json` records the owner of the folder.
 
-The fence: a sink that opens the folder creates `_staging-ID` in it, with an id of its own, and renames those of all
-others before it removes them. A step is written within the sink's own staging folder and renamed out of it, and so is
-`_owner.json`. So a rename by an abandoned writer comes before the next opener looks at the steps, or fails, since its
-path no longer exists: rename(2) is atomic.
+The fence: a sink that opens the folder creates `_staging-ID` in it, with an id of its own. It renames the staging
+folders of all other sinks before it removes them. A step is written in the sink's own staging folder and then renamed
+out of it, and so is `_owner.json`. A rename by an abandoned writer therefore either happens before the next opener
+lists the steps, or it fails because its path no longer exists: rename(2) is atomic.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ _OWNER = "_owner.json"
 
 
 class StepFolder(Sink, ABC):
-    """The changelog, late output, dead letters and clock journal as files in a folder, new ones for each step.
+    """The changelog, late output, dead letters and clock journal as files in a folder, with new files for each step.
 
-    Exactly once: the rename of the changes of a step, whose name has the epoch, commits it; all files are on disk
-    before, and the rename is when `commit` returns. Files cannot be updated, so there is no result table: the last
-    change of a key has its row. Rows are written by the driver.
+    Exactly once: a step is committed by renaming its file or folder of changes, whose name contains the epoch. All of
+    its files are on disk before that, and the rename is on disk when `commit` returns. Files cannot be updated, so
+    there is no result table; the last change of a key contains its row. The driver writes the rows.
     """
 
     needs_rows = True
     is_even = True
     STEP: ClassVar[re.Pattern[str]]
-    """The pattern of the name that is renamed last, with the epoch."""
+    """The pattern of the name that is renamed last and contains the epoch."""
 
     def __init__(self, spec: SinkSpec) -> None:
         self._layout = layout(spec)
@@ -65,14 +65,14 @@ class StepFolder(Sink, ABC):
 
     @abstractmethod
     def _write(self, epoch: int, tables: Mapping[str, pa.Table]) -> Sequence[Path]:
-        """Write the rows of a step into the staging folder; return the paths to rename out of it, the last commits.
+        """Write a step to the staging folder; return the paths to rename out of it, the one that commits the step last.
 
-        `tables` are late, dead, clocks and changes; the first three only with rows.
+        `tables` has the late output, dead letters and clocks, each only if it has rows, and the changes.
         """
 
     @abstractmethod
     def _clocks(self) -> Iterator[pa.Table]:
-        """Yield the clock journal of each step that has rows, in order."""
+        """Yield the clock journal of each step that has one, in order."""
 
     @property
     def _staging(self) -> Path:
@@ -113,7 +113,7 @@ class StepFolder(Sink, ABC):
         return self._read_owner()[0]
 
     def _read_owner(self) -> tuple[Run | None, Origin | None]:
-        """Return the run that the folder belongs to, and its origin; raise SinkError if they cannot be read."""
+        """Return the run that owns the folder, and the folder's origin; raise SinkError if they cannot be read."""
         try:
             found = json.loads((self._folder / _OWNER).read_text(encoding="utf-8"))
             return Run(found["pipeline"], found["run"]), Origin.read(found.get("origin"))
@@ -140,7 +140,7 @@ class StepFolder(Sink, ABC):
         )
 
     def _refuse_others(self) -> None:
-        """Rename the staging folders of other sinks, so that these can commit no more, and remove them."""
+        """Rename the staging folders of other sinks, so that they can no longer commit, and remove these folders."""
         for path in self._folder.iterdir():
             if path.name.startswith(_STAGING) and path != self._staging:
                 path.rename(self._folder / f"{_REMOVED}{path.name}")
@@ -149,7 +149,7 @@ class StepFolder(Sink, ABC):
             shutil.rmtree(path, ignore_errors=True)
 
     def _check(self, run: Run) -> None:
-        """Raise SinkError unless this is the last to have opened the folder, for the run that it belongs to."""
+        """Raise SinkError unless this sink was the last to open the folder and its run still owns the folder."""
         still_owned(run, self._owner(), self._name)
         self._check_opener()
 
@@ -158,7 +158,7 @@ class StepFolder(Sink, ABC):
 
     @contextmanager
     def _fenced(self) -> Iterator[None]:
-        """Raise SinkError for missing files if another sink has opened the folder since."""
+        """Raise SinkError if files are missing because another sink has opened the folder in the meantime."""
         try:
             yield
         except FileNotFoundError:
@@ -166,7 +166,6 @@ class StepFolder(Sink, ABC):
             raise
 
     def _steps(self) -> list[int]:
-        """Return the epochs of all steps."""
         return [int(match[1]) for match in map(self.STEP.fullmatch, _names(self._folder)) if match]
 
     def journal(self) -> pa.Table:
@@ -176,7 +175,7 @@ class StepFolder(Sink, ABC):
             return pa.concat_tables([CLOCKS.empty_table(), *tables])
 
     def clear(self) -> None:
-        """Remove the folder; raise SinkError if it is not the pipeline's own."""
+        """Remove the folder; raise SinkError if it belongs to another pipeline."""
         self.close()
         self._run = None
         with self._translate_errors():
@@ -220,7 +219,7 @@ class StepFolder(Sink, ABC):
 
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:
-        """Raise SinkError for errors of the file system within."""
+        """Convert errors of the file system raised in the block to SinkError."""
         try:
             yield
         except (PermissionError, NotADirectoryError, FileExistsError) as exc:
@@ -246,14 +245,14 @@ def refuse_folder(path: Path) -> None:
 
 
 def refuse_unwritable(path: Path) -> None:
-    """Raise SinkError if this user may not write to a folder, or create it."""
+    """Raise SinkError if this user may not write to a folder or create it."""
     if not os.access(path if path.exists() else path.parent, os.W_OK | os.X_OK):
-        msg = f"{path} cannot be written: give this user write permission on it, or on {path.parent} to make it"
+        msg = f"{path} cannot be written: give this user write permission on it, or on {path.parent} to create it"
         raise SinkError(msg)
 
 
 def write_parquet(path: Path, rows: pa.Table) -> None:
-    """Write a new file, which is on disk afterwards; a piece of the rows is in memory at a time."""
+    """Durably write rows to a new Parquet file, with only a piece of them in memory at a time."""
     with path.open("xb") as file:
         with parquet.ParquetWriter(file, rows.schema, compression="zstd") as writer:
             for _, piece in pieces(rows):

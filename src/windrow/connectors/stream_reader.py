@@ -1,4 +1,4 @@
-"""Streaming data sources of Spark whose tasks apply a stage to the records that they read."""
+"""Streaming data sources for Spark whose tasks pass the records that they read through a stage."""
 
 from __future__ import annotations
 
@@ -23,23 +23,19 @@ T = TypeVar("T")
 def stream_of(spark: SparkSession, name: str, reader: DataSourceStreamReader, ddl: str) -> DataFrame:
     """Return a streaming frame of a reader's output, in the schema `ddl`.
 
-    Spark pickles the class together with the reader, so no setting of it shows in the options of a plan.
+    Spark pickles the data source class together with the reader, so the reader's settings do not appear among the
+    options in query plans.
     """
 
     class Bound(DataSource):
-        """A data source of one reader."""
-
         @classmethod
         def name(cls) -> str:
-            """Return the name for `spark.readStream.format`."""
             return name
 
         def schema(self) -> str:
-            """Return the schema of the reader's output."""
             return ddl
 
         def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802 - Spark's name and parameter
-            """Return the reader."""
             return reader
 
     spark.dataSource.register(Bound)
@@ -47,19 +43,19 @@ def stream_of(spark: SparkSession, name: str, reader: DataSourceStreamReader, dd
 
 
 class Sealed:
-    """A pickled stage, which only tasks load: planning a query does not need its modules."""
+    """A pickled stage that only tasks unpickle, so that planning a query does not import the stage's modules."""
 
     def __init__(self, stage: Stage) -> None:
         self._pickled: bytes = cloudpickle.dumps(stage)  # type: ignore[no-untyped-call] # it has no types
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the output of the stage for batches."""
+        """Unpickle the stage and apply it to batches."""
         stage: Stage = pickle.loads(self._pickled)  # noqa: S301 - the driver of this run pickled it
         return stage(batches)
 
 
 class Share(InputPartition, Generic[T]):
-    """The share of a step that one task reads: ranges of some partitions of the log."""
+    """The part of a step that one task reads: ranges of some partitions of the log."""
 
     def __init__(self, parts: Mapping[int, T]) -> None:
         super().__init__(None)
@@ -67,7 +63,7 @@ class Share(InputPartition, Generic[T]):
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow, Generic[T]):
-    """Tails a log; Spark keeps a reader in a process of its own for a query's life, and one in each task."""
+    """Follows a log. Spark keeps one reader in a separate process while a query runs, and one in each task."""
 
     def __init__(self, plan: StreamPlan) -> None:
         self._stage = Sealed(plan.stage)
@@ -77,7 +73,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow, Generic[
         self._target: dict[int, int] | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Return where the run begins; partitions that are not named there are read from their beginning."""
+        """Return where the run begins. Partitions missing there are read from their beginning."""
         return dict(self._begin)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
@@ -87,26 +83,29 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow, Generic[
         return self.step_from(start, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the output of the stage for a task's share of a step."""
+        """Yield the stage's output for a task's share of a step."""
         if not isinstance(partition, Share):
             raise TypeError(partition)
         return self._stage(self.read_parts(partition.parts))
 
     @abstractmethod
     def step_from(self, start: dict[str, Any], max_records: int | None) -> dict[str, Any]:
-        """Return the end of the step that begins at `start`; `start` itself if there is nothing to read."""
+        """Return the end of the step that starts at `start`, or `start` itself if there is nothing to read."""
 
     @abstractmethod
     def waiting(self, start: Offset) -> int:
-        """Return about how many records are between `start` and the end."""
+        """Estimate the number of records between `start` and the end of the log."""
 
     @abstractmethod
     def read_parts(self, parts: Mapping[int, T]) -> Iterable[pa.RecordBatch]:
-        """Read parts of some partitions, in RAW batches."""
+        """Read ranges of some partitions in RAW batches."""
 
 
 class CutReader(StreamReader[T]):
-    """Tails a log whose steps can be prescribed by `cuts`; an offset is {partition: {"line": next offset, ...}}."""
+    """Follows a log whose steps can be prescribed with `cuts`.
+
+    An offset is {partition: {"line": next offset, ...}}.
+    """
 
     def __init__(self, plan: StreamPlan) -> None:
         super().__init__(plan)
@@ -117,19 +116,19 @@ class CutReader(StreamReader[T]):
         return self.step_to(start, cut, None if self._cuts else max_records)
 
     def is_before(self, start: Offset, cut: Cut) -> bool:
-        """Return whether a cut is ahead of a position."""
+        """Return True if a position is before a cut in any partition."""
         return any(line > start.get(str(partition), {"line": 0})["line"] for partition, line in cut.items())
 
     @abstractmethod
     def step_to(self, start: dict[str, Any], cut: Cut | None, max_records: int | None = None) -> dict[str, Any]:
-        """Return where a step ends: at the cut if one is given, else at the current end of the log or before."""
+        """Return the end of a step: the cut, if there is one, otherwise at most the current end of the log."""
 
 
 class SeveralReader(StreamReader[Mapping[int, Any]]):
-    """Tails several logs as one; an offset is {"sources": [the offset of each]}.
+    """Follows several logs as one. An offset is {"sources": [the offset of each log]}.
 
-    A step reads from each log in proportion to its backlog, so that the logs advance together; or it ends at the next
-    of `cuts`, each with a cut for every log.
+    A step reads from each log in proportion to its backlog, so that the logs advance together. If there are `cuts`, the
+    step ends at the next of them instead; each has a cut for every log.
     """
 
     def __init__(
@@ -140,7 +139,7 @@ class SeveralReader(StreamReader[Mapping[int, Any]]):
         self._cuts = cuts
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Stop each log at its current end."""
+        """Set each log's reader to stop at the log's current end."""
         for reader in self._readers:
             reader.prepareForTriggerAvailableNow()
 
@@ -184,9 +183,10 @@ class SeveralReader(StreamReader[Mapping[int, Any]]):
 
 
 def share_partitions(parts: Mapping[int, T], size: Callable[[T], int], tasks: int) -> list[Share[T]]:
-    """Share the partitions of a step among at most `tasks` tasks, the largest first, each to the smallest share.
+    """Distribute the partitions of a step among at most `tasks` tasks.
 
-    A task costs more than a small step's records, so a task for each core is enough.
+    Partitions are assigned in order of decreasing size, each to the task with the smallest share so far. A task costs
+    more than the records of a small step, so one task per core is enough.
     """
     shares: list[dict[int, T]] = [{} for _ in range(min(tasks, len(parts)))]
     for number in sorted(parts, key=lambda number: (-size(parts[number]), number)):
@@ -202,9 +202,9 @@ def frame_of(
     stage: Stage,
     ddl: str,
 ) -> DataFrame:
-    """Return a frame of a stage's output for ranges (partition, offset, next offset), in the schema `ddl`.
+    """Return a frame, in the schema `ddl`, of a stage's output for ranges (partition, offset, next offset).
 
-    Each range is a task, which reads its records by `read`: they do not go through Java.
+    Each range is a task that reads its records with `read`, so that they do not pass through Java.
     """
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

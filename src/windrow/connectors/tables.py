@@ -29,7 +29,7 @@ MILLI = 1_000
 
 @dataclass(frozen=True)
 class Table:
-    """A table's name, its columns as an Arrow schema, and its primary key, which may be empty."""
+    """A table: its name, its columns as an Arrow schema, and its primary key, which may be empty."""
 
     name: str
     schema: pa.Schema
@@ -42,13 +42,13 @@ class Table:
 
     @property
     def order(self) -> tuple[str, ...]:
-        """The columns by which rows are sorted for display: the primary key, or else their place in the log."""
+        """The columns by which rows are sorted for display: the primary key or, if there is none, the log position."""
         places = ("epoch", "source", "partition", "offset", "window_start", "window_end")
         return self.key or tuple(name for name in places if name in self.columns)
 
 
 def _required(type_: pa.DataType, *names: str) -> list[pa.Field]:
-    """Return columns of a type that are not nullable."""
+    """Return NOT NULL columns of a type."""
     return [pa.field(name, type_, nullable=False) for name in names]
 
 
@@ -57,21 +57,21 @@ EPOCHS = Table(
     pa.schema([*_required(pa.string(), "pipeline", "run"), EPOCH, *_required(schema.MICROS, "committed_at")]),
     ("pipeline", "run", "epoch"),
 )
-"""The fence: the steps that are committed."""
+"""The fence: the committed steps."""
 
 OWNERS = Table(
     "windrow_tables",
     pa.schema(_required(pa.string(), "table_name", "pipeline", "run")),
     ("table_name",),
 )
-"""The run that may write a table: steps of another run would be missing or duplicated."""
+"""The run that may write to a table. Steps of any other run would be missing or duplicated."""
 
 OPENERS = Table(
     "windrow_openers",
     pa.schema(_required(pa.string(), "pipeline", "run", "opener")),
     ("pipeline", "run"),
 )
-"""The last opener of a run's tables: of several processes with the same checkpoint, only that one may write."""
+"""The last opener of a run's tables. If several processes use the same checkpoint, only the last opener may write."""
 
 ORIGINS = Table(
     "windrow_origins",
@@ -84,12 +84,12 @@ ORIGINS = Table(
     ),
     ("table_name",),
 )
-"""The stream that a run writes to a table, and whether with its changelog; `left_after` is the epoch after which the
-run continued without the table, -1 before the first. A table that an older version wrote, and that was left since, has
-an empty stream."""
+"""The stream that a run writes to a table, and whether it also writes the changelog. If the run has continued without
+the table, `left_after` is its last epoch before that (-1 if there was none); the stream is then empty if an older
+version wrote the table."""
 
 SHARED = (EPOCHS, OWNERS, OPENERS, ORIGINS)
-"""The tables that all pipelines in a database share."""
+"""The tables shared by all pipelines in a database."""
 
 REPLAYS = Table(
     "windrow_replays",
@@ -104,8 +104,8 @@ REPLAYS = Table(
     ),
     ("table_name", "run"),
 )
-"""The replays into tables (`windrow.connectors.database.Replayed`): offsets as JSON, `begins` is null for the beginning
-of the log."""
+"""The replays into tables (`windrow.connectors.database.Replayed`). Offsets are JSON, and `begins` is null if the
+replay starts at the beginning of the log."""
 
 
 REDRIVES = Table(
@@ -121,7 +121,7 @@ REDRIVES = Table(
     ),
     ("pipeline", "source", "partition", "offset"),
 )
-"""The copies of dead letters that were appended to logs: `offset` is the copy's, `copy_of` that of the dead letter."""
+"""Copies of dead letters appended to logs: `offset` is that of the copy, and `copy_of` is that of the dead letter."""
 
 
 RELAYS = Table(
@@ -129,13 +129,14 @@ RELAYS = Table(
     pa.schema(_required(pa.string(), "outbox", "target", "relay", "begins")),
     ("outbox",),
 )
-"""The relays that are sending the rows of outboxes, or died while they did: `relay` marks the records of a relay, and
-`begins` is the next offset of each partition of the target before the last of them, as JSON."""
+"""The relays that are sending the rows of outboxes, or that died while sending them. `relay` is an id that marks the
+records of a relay. `begins`, as JSON, is the next offset of each partition of the target before the records of the rows
+that are still in the outbox."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The result table and its companions."""
+    """A result table and its companions."""
 
     result: Table
     changes: Table
@@ -146,30 +147,30 @@ class Layout:
 
     @property
     def own(self) -> tuple[Table, ...]:
-        """The tables of the pipeline alone, except the outbox, which a run may add later."""
+        """The tables that belong to the pipeline alone, except for the outbox, which a run may add later."""
         return (self.result, self.changes, self.late, self.dead, self.clocks)
 
     @property
     def all(self) -> tuple[Table, ...]:
-        """The pipeline's tables, the outbox, and the tables that all pipelines in the database share."""
+        """The pipeline's tables, its outbox, and the tables shared by all pipelines in the database."""
         return (*self.own, *(() if self.outbox is None else (self.outbox,)), *SHARED)
 
 
 def table_names(table: str) -> tuple[str, ...]:
-    """Return the names of a result table and its companions, as `Layout.own` has them."""
+    """Return the names of a result table and its companions, in the order of `Layout.own`."""
     return (table, *(f"{table}_{part}" for part in ("changes", "late", "dead", "clocks")))
 
 
 def beside(table: str) -> tuple[Table, Table, Table]:
-    """Return the companions that are the same for all result tables: late output, dead letters and clock journal."""
+    """Return the companions that do not depend on the results: late output, dead letters and clock journal."""
     _, _, late, dead, clocks = table_names(table)
     return Table(late, schema.LATE), Table(dead, schema.DEAD), Table(clocks, pa.schema([EPOCH, *schema.CLOCKS]))
 
 
 def layout(spec: SinkSpec) -> Layout:
-    """Return the tables of a sink; raise PipelineError for a sink's key that is no key of the results.
+    """Return the tables of a sink; raise PipelineError if the sink's key is not a key of the results.
 
-    In mode discard each pane is a row of its own, so the result table's key has the pane's revision too.
+    In mode discard, each pane is a row of its own, so the key of the result table also includes the pane's revision.
     """
     sink, rows, name = spec.sink, spec.rows, spec.sink.table
     if name.lower() in {table.name for table in (*SHARED, REPLAYS, REDRIVES, RELAYS)}:
@@ -180,7 +181,7 @@ def layout(spec: SinkSpec) -> Layout:
     natural = tuple(field.name for field in schema.row_key(rows))
     for column in sink.key:
         if column not in natural:
-            msg = f"the sink's key has {column!r}, which is not one of {', '.join(natural)}"
+            msg = f"the sink's key contains {column!r}, which is not one of {', '.join(natural)}"
             raise PipelineError(msg)
     key = (*(sink.key or natural), *(["revision"] if spec.discards else []))
     panes = ("pane", "revision") if rows.has_panes else ()
@@ -197,7 +198,7 @@ def layout(spec: SinkSpec) -> Layout:
 
 
 def outbox(table: str) -> Table:
-    """Return the outbox of a result table; the database sets `id`, in the order of commits, and `committed_at`."""
+    """Return the outbox of a result table. The database generates `id`, in commit order, and `committed_at`."""
     columns = [
         *_required(pa.int64(), "id"),
         *_required(pa.string(), "aggregatetype", "aggregateid", "type", "payload"),
@@ -208,23 +209,24 @@ def outbox(table: str) -> Table:
 
 
 def of_epoch(epoch: int, rows: pa.Table) -> pa.Table:
-    """Return a step's rows with its number."""
+    """Add the epoch to the rows of a step."""
     return rows.append_column(EPOCH.name, pa.repeat(pa.scalar(epoch, EPOCH.type), rows.num_rows))
 
 
 def in_order(epoch: int, changes: pa.Table, first: int = 0) -> pa.Table:
-    """Return changes of a step as rows of the changelog; `first` is the place of the first change in the step."""
+    """Convert changes to rows of the changelog; `first` is the position of the first change within its step."""
     return of_epoch(epoch, changes).append_column(SEQ.name, pa.array(np.arange(first, first + changes.num_rows)))
 
 
 _PIECE = 64 << 20
-"""Bytes of changes that are processed at a time."""
+"""Maximum bytes of changes that are processed at a time."""
 
 
 def pieces(changes: pa.Table) -> Iterator[tuple[int, pa.Table]]:
-    """Cut a step's changes into pieces that fit into memory, each with the place of its first row; most steps are one.
+    """Split a step's changes into pieces that fit into memory, each with the position of its first row.
 
-    The changes may be in files that are larger than memory. Applying piece after piece gives the same result.
+    Most steps are a single piece. The changes may be in files larger than memory. Applying the pieces one by one gives
+    the same result as applying all changes at once.
     """
     rows = max(1, changes.num_rows * _PIECE // max(1, changes.nbytes))
     for first in range(0, changes.num_rows, rows):
@@ -232,7 +234,7 @@ def pieces(changes: pa.Table) -> Iterator[tuple[int, pa.Table]]:
 
 
 def create_table(table: Table, types: dict[str, str]) -> str:
-    """Return CREATE TABLE with a database's own types, by column."""
+    """Return a CREATE TABLE statement; `types` maps each column to its type in the database."""
     lines = [
         " ".join([quote(field.name), *filter(None, [types[field.name]]), *([] if field.nullable else ["NOT NULL"])])
         for field in table.schema
@@ -243,16 +245,16 @@ def create_table(table: Table, types: dict[str, str]) -> str:
 
 
 def upsert(table: Table) -> str:
-    """Return the clause of an INSERT by which a row replaces the row with its key."""
+    """Return the clause of an INSERT that makes a row replace the existing row with the same key."""
     updates = ", ".join(f"{quote(c)} = excluded.{quote(c)}" for c in table.columns if c not in table.key)
     return f"ON CONFLICT ({quote_all(table.key)}) DO UPDATE SET {updates}"
 
 
 @dataclass(frozen=True)
 class NetChanges:
-    """The net effect of a step's changes on a table: the last change of each key, in key order.
+    """The net effect of a step's changes on a table: the last change of each key, sorted by key.
 
-    `inserts` are rows of keys that the table did not have, `updates` replace a row, `deletes` remove one.
+    `inserts` have keys that the table did not contain, `updates` replace a row, and `deletes` remove a row.
     """
 
     inserts: pa.Table
@@ -261,9 +263,9 @@ class NetChanges:
 
 
 def net_changes(changes: pa.Table, key: Sequence[str]) -> NetChanges:
-    """Return the net effect of changes in the order of emission.
+    """Return the net effect of changes, which must be in the order in which they were emitted.
 
-    An ``update_before`` has no effect: it repeats the row that an ``update_after`` or ``delete`` replaces.
+    An ``update_before`` has no effect, because it only repeats the row that an ``update_after`` or ``delete`` replaces.
     """
     places = np.flatnonzero(pc.not_equal(changes["op"], "update_before").to_numpy())
     keys = changes.select(list(key)).take(pa.array(places)).combine_chunks()
@@ -282,7 +284,7 @@ def net_changes(changes: pa.Table, key: Sequence[str]) -> NetChanges:
 
 
 def quote(name: str) -> str:
-    """Quote a name for SQL; raise PipelineError if SQL cannot have it."""
+    """Quote a name for SQL; raise PipelineError if SQL does not support the name."""
     if not name or "\x00" in name:
         msg = f"{name!r} cannot name a table or a column: give it a name without U+0000"
         raise PipelineError(msg)
@@ -290,14 +292,14 @@ def quote(name: str) -> str:
 
 
 def quote_all(names: tuple[str, ...] | list[str]) -> str:
-    """Return names as a list for SQL."""
+    """Return a list of quoted names, separated by commas, for SQL."""
     return ", ".join(quote(name) for name in names)
 
 
 def utc_text(times: pa.Array) -> pa.Array:
-    """Return timestamp[us, UTC] as text, ``YYYY-MM-DD HH:MM:SS``, with .fff or .ffffff only if there is a fraction.
+    """Convert timestamp[us, UTC] to text, ``YYYY-MM-DD HH:MM:SS``, plus .fff or .ffffff only if there is a fraction.
 
-    Text of this form sorts as the times do (up to the year 9999). Nulls stay null.
+    Up to the year 9999, texts of this form sort in the order of time. Nulls stay null.
     """
     # a step has few windows: text is made once for each different time
     encoded = times.dictionary_encode()
@@ -314,14 +316,14 @@ def utc_text(times: pa.Array) -> pa.Array:
 
 
 def unscaled(decimals: pa.Array) -> pa.Array:
-    """Return the unscaled integers of decimal128(p, s) as decimal128(38, 0): 12.30 is 1230."""
+    """Return the unscaled integers of decimal128(p, s) as decimal128(38, 0): 12.30 becomes 1230."""
     return pa.Array.from_buffers(
         pa.decimal128(38, 0), len(decimals), decimals.buffers(), decimals.null_count, decimals.offset
     )
 
 
 def decimal_text(decimals: pa.Array) -> pa.Array:
-    """Return decimal128(p, s) in plain notation with all s digits after the point (Arrow's own may be 0E-10)."""
+    """Convert decimal128(p, s) to plain notation with all s fractional digits (Arrow itself may write 0E-10)."""
     scale = decimals.type.scale
     digits = unscaled(decimals).cast(pa.string())
     if scale == 0:
@@ -335,12 +337,12 @@ def decimal_text(decimals: pa.Array) -> pa.Array:
 
 
 def plain_rows(rows: pa.Table) -> Iterator[tuple[Any, ...]]:
-    """Yield rows as values of JSON: times in ISO 8601, decimals with all digits, bytes as text."""
+    """Yield rows as JSON values: times in ISO 8601, decimals with all their digits, bytes as text."""
     return zip(*(plain_values(column.combine_chunks()) for column in rows.columns), strict=True)
 
 
 def plain_values(values: pa.Array) -> list[Any]:
-    """Return the values of a column as values of JSON, as `plain_rows` does."""
+    """Convert the values of a column to JSON values, as `plain_rows` does."""
     if pa.types.is_timestamp(values.type):
         return [None if text is None else f"{text.replace(' ', 'T')}Z" for text in utc_text(values).to_pylist()]
     if pa.types.is_decimal(values.type):
@@ -363,24 +365,24 @@ def plain_values(values: pa.Array) -> list[Any]:
 
 
 def significant_digits(decimals: pa.Array) -> pa.Array:
-    """Count the significant digits of decimals: without sign, leading and trailing zeros."""
+    """Count the significant digits of decimals, without the sign and without leading and trailing zeros."""
     digits = pc.utf8_ltrim(unscaled(decimals).cast(pa.string()), "-")
     return pc.utf8_length(pc.utf8_rtrim(digits, "0"))
 
 
 MOST_BYTES = 500_000_000
-"""Maximum bytes of a dead letter's `raw` in all databases: PostgreSQL has 1 GB for it as text."""
+"""Maximum bytes of a dead letter's `raw` in all databases. PostgreSQL allows 1 GB for its text form."""
 KEPT_BYTES = 1 << 16
-"""Bytes that are kept of a value that a store cannot hold."""
+"""Number of bytes kept of a value that a store cannot hold."""
 _KEPT_TEXT = 4_096
-"""Characters that are then kept of a reason, which may quote the record."""
+"""Number of characters then kept of a reason, which may quote the record."""
 
 
 def storable_dead(dead: pa.Table) -> pa.Table:
-    r"""Return dead letters as every database holds them.
+    r"""Convert dead letters to a form that every database can store.
 
-    A reason may quote the record; PostgreSQL's text cannot hold U+0000, and SQLite's functions stop at it, so it is
-    written as ``\u0000``. A `raw` that is too large is truncated.
+    A reason may quote the record and thus contain U+0000, which PostgreSQL cannot store in text and at which SQLite's
+    functions stop, so it is written as ``\u0000``. A `raw` that is too large is truncated.
     """
     column = dead.schema.get_field_index("reason")
     plain = pc.replace_substring(dead["reason"], "\x00", "\\u0000")
@@ -397,9 +399,9 @@ def storable_dead(dead: pa.Table) -> pa.Table:
 
 
 def with_beginning(row: Mapping[str, Any], column: str, most: int = KEPT_BYTES) -> dict[str, Any]:
-    """Return a row with only the first `most` bytes of a column that a store cannot hold.
+    """Return a row that keeps only the first `most` bytes of a column, because a store cannot hold the whole value.
 
-    The reason then gives the size and the SHA-256 of the whole value.
+    The reason then states the size and the SHA-256 of the whole value.
     """
     value, reason = row[column], row["reason"]
     whole: bytes = value.encode() if isinstance(value, str) else value or b""

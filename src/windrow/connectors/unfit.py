@@ -1,7 +1,7 @@
-"""Rows that do not fit into a table: each becomes a dead letter, and the former row of its key is deleted.
+"""Rows that do not fit into a table. Each becomes a dead letter, and the previous row of its key is deleted.
 
-Whether a row fits is a function of its values and of the table's types, so the remaining changelog is the same for
-every cut of the log.
+Whether a row fits depends only on its values and on the types of the table's columns, so the remaining changelog does
+not depend on how the log is divided into steps.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from windrow.engine.changelog import StepOutput
 from windrow.engine.schema import DEAD
 
 Stored = Callable[[Sequence[Condition]], pa.Table]
-"""Returns the rows of the result table that meet all conditions."""
+"""Returns the rows of the result table that satisfy all conditions."""
 
 _PLACE = ("source", "partition", "offset")
 _WINDOW = ("window_start", "window_end")
@@ -32,10 +32,11 @@ _ABOUT = ("pane", "revision")
 def without_unfit(
     table: Table, output: StepOutput, reasons: pa.Array, stored: Stored, stream: str
 ) -> tuple[StepOutput, pa.Table]:
-    """Return a step without the rows that do not fit into the result table but with their dead letters, and these.
+    """Replace the rows of a step that do not fit into the result table by dead letters.
 
-    `reasons` has for each change why its row does not fit, null if it does; `stream` is the stream of the rows. A row
-    that does not fit is replaced by the deletion of the row before it, if there is one.
+    Return the step with these dead letters added, and the dead letters themselves. `reasons` has the reason why the row
+    of each change does not fit, null if it fits. `stream` is the stream of the rows. A row that does not fit is
+    replaced by the deletion of the previous row of its key, if there is one.
     """
     unfit = reasons.is_valid().to_numpy(zero_copy_only=False)
     is_new = pc.is_in(output.changes["op"], pa.array(["insert", "update_after"])).to_numpy()
@@ -46,10 +47,10 @@ def without_unfit(
 
 
 def _remaining(table: Table, changes: pa.Table, unfit: np.ndarray, stored: Stored) -> pa.Table:
-    """Return the remaining changes, and the deletions of rows that have no successor.
+    """Return the remaining changes, plus the deletions of rows whose successor does not fit.
 
-    A deletion has the pane and the revision of the row that does not fit. An `update_after` without its `update_before`
-    becomes an insert.
+    A deletion has the pane and revision of the row that does not fit. An `update_after` whose `update_before` was
+    removed becomes an insert.
     """
     ops = np.array(changes["op"].to_pylist(), dtype=object)
     chosen = np.arange(changes.num_rows)
@@ -82,7 +83,7 @@ def _remaining(table: Table, changes: pa.Table, unfit: np.ndarray, stored: Store
 
 
 def _by_key(table: Table, changes: pa.Table, unfit: np.ndarray) -> Iterator[tuple[list[Condition], list[int]]]:
-    """Yield each key with a row that does not fit, as conditions, and the places of its changes in order."""
+    """Yield each key with a row that does not fit, as conditions, and the positions of all its changes in order."""
     keys = changes.select(list(table.key))
     some = keys.filter(pa.array(unfit))
     # rows that have such a value in each column: few more than the rows of these keys
@@ -97,13 +98,13 @@ def _by_key(table: Table, changes: pa.Table, unfit: np.ndarray) -> Iterator[tupl
 
 
 def _values(rows: pa.Table) -> Iterator[tuple[Any, ...]]:
-    """Yield rows as tuples of values, times as microseconds."""
+    """Yield rows as tuples of values; times are in microseconds."""
     columns = (column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column for column in rows.columns)
     return zip(*(column.to_pylist() for column in columns), strict=True)
 
 
 def _as_changes(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return deletions of rows of the result table; records have a single revision, on time."""
+    """Convert rows of the result table to deletions. Without pane columns, the pane is on_time and the revision 0."""
     about = {"op": "delete", "pane": "on_time", "revision": 0}
     columns = [
         rows[field.name].cast(field.type)
@@ -115,7 +116,7 @@ def _as_changes(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def _dead_letters(table: Table, rows: pa.Table, reasons: Sequence[str], stream: str) -> pa.Table:
-    """Return dead letters of rows: records with their place, other rows with window and key in the reason."""
+    """Return the dead letters of rows. Records keep their location; for other rows, the reason has window and key."""
     names = [name for name in table.columns if name not in _ABOUT]
     letters = []
     for values, reason in zip(plain_rows(rows.select(names)), reasons, strict=True):
@@ -129,7 +130,7 @@ def _dead_letters(table: Table, rows: pa.Table, reasons: Sequence[str], stream: 
 
 
 def _identity(table: Table, row: dict[str, Any]) -> str:
-    """Return a row's window and key."""
+    """Describe a row by its window and key."""
     start, end = _WINDOW
     window = [f"window {row[start]} to {row[end]}"] if start in table.key else []
     key = [f"{name}={row[name]}" for name in table.key if name in row and name not in _WINDOW]

@@ -130,7 +130,7 @@ def test_a_step_is_written_once_and_a_gap_is_refused(model: Pipeline) -> None:
         assert sink.open(RUN) is None
         sink.commit(0, sums(model, "A"))
         sink.commit(0, sums(model, "never"))
-        with pytest.raises(SinkError, match=r"step 2 came to topic .* waits for step 1.*--fresh"):
+        with pytest.raises(SinkError, match=r"received step 2 but expects step 1.*--fresh"):
             sink.commit(2, sums(model, "never"))
         assert sink.open(RUN) == 0
         sink.commit(0, sums(model, "never"))
@@ -171,7 +171,7 @@ def test_a_topic_with_records_of_somebody_else_is_refused(kafka: Kafka, topic: C
 
 def test_a_run_that_follows_is_given_the_topics(model: Pipeline) -> None:
     committed(model, sums(model, "A"), sums(model, "B"))
-    with pytest.raises(SinkError, match=r"is at epoch 1, but the savepoint is of epoch 0"):
+    with pytest.raises(SinkError, match=r"is at epoch 1, but the savepoint is at epoch 0"):
         KafkaTopics(sink_spec_of(model)).open(NEXT, Follows(RUN, 0))
     with closing(KafkaTopics(sink_spec_of(model))) as before, closing(KafkaTopics(sink_spec_of(model))) as after:
         assert before.open(RUN) == 1

@@ -215,7 +215,7 @@ def test_a_file_that_was_replaced_is_seen_by_its_bytes(tmp_path: Path) -> None:
     write(tmp_path, 0, b'{"n":1}\n{"n":2}\n{"n":3}\n')
     log.verify(0, at, mark)
     write(tmp_path, 0, b'{"n":1}\n{"n":9}\n{"n":3}\n')
-    with pytest.raises(SourceError, match="other bytes stand before that place now"):
+    with pytest.raises(SourceError, match="the bytes before that position have changed"):
         log.verify(0, at, mark)
 
 

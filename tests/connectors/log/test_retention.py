@@ -315,7 +315,7 @@ def test_records_without_a_key_stay(tmp_path: Path) -> None:
 def test_a_log_made_anew_is_not_read_by_what_the_old_one_kept(path: Path) -> None:
     trim(LogFolder(path), offsets={0: 10})
     (path / "partition-0.jsonl").write_bytes(b"{}\n" * 400)
-    with pytest.raises(SourceError, match=r"kept.json is of another file than partition-0.jsonl is now: remove it"):
+    with pytest.raises(SourceError, match=r"kept.json belongs to a former partition-0.jsonl: remove it"):
         read(path)
 
 

@@ -130,7 +130,7 @@ def test_a_step_is_planned_as_one_range_a_partition_that_moved(tmp_path: Path) -
     [
         (lambda file: file.write_bytes(b"line\n"), "it has only 5 bytes now"),
         (lambda file: file.write_bytes(b"LINE\nlines\n"), "no line ends at byte 10 now"),
-        (lambda file: file.write_bytes(b"LINE\nLINE\nline\n"), "other bytes stand before that place now"),
+        (lambda file: file.write_bytes(b"LINE\nLINE\nline\n"), "the bytes before that position have changed"),
         (lambda file: file.unlink(), "it is gone"),
     ],
 )

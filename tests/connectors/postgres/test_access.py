@@ -140,7 +140,7 @@ def test_row_level_security(postgres: Postgres, database: str, role: str) -> Non
     with closing(sink_of(owner)) as sink:
         sink.open(RUN)
     query(owner, f"GRANT ALL ON ALL TABLES IN SCHEMA public TO {role}; ALTER TABLE spend ENABLE ROW LEVEL SECURITY")
-    message = f"row-level security of table 'spend' holds for user '{role}'.*: write as the table's owner"
+    message = f"row-level security of table 'spend' applies to user '{role}'.*: write as the table's owner"
     with pytest.raises(SinkError, match=message):
         sink_of(model).open(RUN)
     with closing(sink_of(owner)) as sink:

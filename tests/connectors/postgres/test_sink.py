@@ -153,7 +153,7 @@ def test_a_second_run_is_refused_while_the_first_is_open(model: Pipeline, sink: 
     second = sink_of(model, lock_seconds=0.05)
     acts: list[Callable[[], object]] = [lambda: second.open(RUN), second.clear]
     for act in acts:
-        with pytest.raises(SinkError, match="a run that writes table 'spend' is still going"):
+        with pytest.raises(SinkError, match="a run that writes table 'spend' is still running"):
             act()
     assert isinstance(model.sink, PostgresSink)
     other = pipeline(PostgresSink(model.sink.url, "other"), name="other")

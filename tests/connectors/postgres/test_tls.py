@@ -64,7 +64,7 @@ def test_what_is_written_goes_over_tls(mode: str, tls: TlsProxy, secure_database
 @pytest.mark.parametrize(
     ("parameters", "said"),
     [
-        ("sslmode=disable", "no encryption: set sslmode=verify-full, since the server takes TLS only"),
+        ("sslmode=disable", "no encryption: set sslmode=verify-full, since the server accepts only TLS"),
         ("sslmode=verify-full", "root.crt.* does not exist: name the file of the server's authority in sslrootcert"),
         ("sslmode=verify-ca&sslrootcert=/none", "/none.* does not exist: name the file of the server's authority"),
         ("sslmode=verify-full&sslrootcert=/dev/null", "could not read root certificate file .*: name the file"),

@@ -1,1 +1,1 @@
-"""Delta tables: a folder for each table of a pipeline."""
+"""Delta tables: one folder for each table of a pipeline."""

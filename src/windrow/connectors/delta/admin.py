@@ -1,4 +1,4 @@
-"""Delta tables outside of a run: read results, record replays and redrives."""
+"""Delta tables outside of a run: read results, and record replays and redrives."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from windrow.errors import InputError, SinkError
 
 
 class DeltaDatabase(Database):
-    """The folder of a sink's tables."""
+    """The folder that contains a sink's Delta tables."""
 
     def __init__(self, sink: DeltaSink) -> None:
         self._path = sink.path
@@ -32,7 +32,7 @@ class DeltaDatabase(Database):
 
     @contextmanager
     def snapshot(self) -> Iterator[DeltaSnapshot]:
-        """Read each table at its version at the first access."""
+        """Open a snapshot in which each table is read at the version that it has when it is first accessed."""
         self._exists()
         with translate_errors(self._path):
             yield DeltaSnapshot(self._path)
@@ -60,12 +60,12 @@ class DeltaDatabase(Database):
         return [mismatch.what for folder in folders if folder.read() for mismatch in folder.mismatches()]
 
     def promote(self, pipeline: str, tables: Sequence[tuple[str, str]]) -> list[Promoted]:  # noqa: ARG002 - the protocol's
-        """Raise SinkError: several folders cannot be renamed at once."""
+        """Raise SinkError, because several folders cannot be renamed atomically."""
         live, shadow = tables[0]
         msg = (
-            f"Delta tables cannot change their names at one moment, so {shadow!r} cannot take the place of {live!r}: "
-            f"let readers read {shadow!r}, and continue from the replay's savepoint (run --from-savepoint, with "
-            f"another --checkpoint) with `table: {shadow}`"
+            f"Delta tables cannot be renamed atomically, so {shadow!r} cannot replace {live!r}: let readers read "
+            f"{shadow!r}, and resume from the replay's savepoint (run --from-savepoint, with another --checkpoint) "
+            f"with `table: {shadow}`"
         )
         raise SinkError(msg)
 
@@ -80,7 +80,7 @@ class DeltaDatabase(Database):
             raise InputError(msg)
 
     def _merge(self, table: Table, rows: pa.Table, *, is_new_only: bool) -> None:
-        """Add rows to a shared table; unless `is_new_only` they replace rows with their keys."""
+        """Insert rows into a shared table; unless `is_new_only`, replace the existing rows with the same keys."""
         folder = DeltaFolder(self._path, table)
         is_same = " AND ".join(f"s.{quote(name)} = t.{quote(name)}" for name in table.key)
         with translate_errors(folder.uri):
@@ -100,7 +100,7 @@ class DeltaDatabase(Database):
 
 
 class DeltaSnapshot(Snapshot):
-    """Tables at their versions, read by the SQL of DataFusion."""
+    """Delta tables at fixed versions, queried with DataFusion SQL."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -140,7 +140,7 @@ class DeltaSnapshot(Snapshot):
 
 
 def _literal(field: pa.Field, value: Value) -> str:
-    """Return the value of a condition in SQL; null, which meets no condition, if the column cannot hold it."""
+    """Write a condition's value in SQL; null, which satisfies no condition, if the column cannot hold the value."""
     if pa.types.is_timestamp(field.type):
         return f"arrow_cast({value}, 'Timestamp(Microsecond, Some(\"UTC\"))')"
     if pa.types.is_decimal(field.type):

@@ -1,4 +1,4 @@
-"""The connector of Delta tables."""
+"""The connector for Delta tables."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from windrow.declare.spec import Section
 
 @dataclass(frozen=True)
 class DeltaSink(m.TableSink):
-    """Delta tables in a folder: each in the folder of its name within."""
+    """Delta tables in a folder. Each table is a subfolder of the same name."""
 
     path: str
     table: str
@@ -28,15 +28,15 @@ class DeltaSink(m.TableSink):
 
     @property
     def place(self) -> str:
-        """The folder."""
+        """The folder that contains the tables."""
         return self.path
 
 
 def delta(path: str | PathLike[str], *, table: str, key: Sequence[str] = (), changelog: bool = True) -> DeltaSink:
-    """Write to Delta tables in a folder: `table`, and beside it its changelog, late output, dead letters and clocks.
+    """Write to Delta tables in a folder: `table`, its changelog, late output, dead letters and clocks.
 
-    `key` is what rows are merged by (left out: the window and the pipeline's key). With ``changelog=False`` the table
-    of changes stays empty. Needs ``pip install 'windrow[delta]'``.
+    Rows are merged by the columns `key`, by default the window and the pipeline's key. With ``changelog=False`` the
+    table of changes stays empty. Needs ``pip install 'windrow[delta]'``.
     """
     return DeltaSink(fspath(path), table, field_names(key), changelog)
 
@@ -49,13 +49,13 @@ DELTA = Connector(
             DeltaSink,
             (
                 settings.folder_key(),
-                settings.table_key("as for SQLite. Each table is a folder of its name in `path`."),
-                settings.primary_key("what rows are merged by; else as for SQLite."),
+                settings.table_key("as for SQLite. Each table is a folder with its name in `path`."),
+                settings.primary_key("the columns by which rows are merged; otherwise as for SQLite."),
                 settings.CHANGELOG,
             ),
         ),
         lambda sink: f"the Delta table {sink.table} in {sink.path}{settings.key_words(sink)}",
-        "[Delta tables](../guides/lakes.md) in a folder: a commit of each table a step. Needs "
+        "[Delta tables](../guides/lakes.md) in a folder, with one commit per table and step. Needs "
         "`pip install 'windrow[delta]'`.",
         dataset=settings.folder_dataset,
         tables="windrow.connectors.delta.sink:DeltaTables",

@@ -1,15 +1,16 @@
-"""A Delta table in its folder: its owner, its last epoch, and commits that only its last opener can make.
+"""A Delta table in its folder: its owner, its last epoch, and commits by only the last sink that opened it.
 
-The table's properties name its owner: `windrow.pipeline`, `windrow.run`, `windrow.opener` (the id of the sink that
+The table's properties record its owner: `windrow.pipeline`, `windrow.run`, `windrow.opener` (the id of the sink that
 opened it last), `windrow.key` (the primary key of a result table, as a JSON list) and `windrow.origin` (the origin of a
-result table, as JSON). The application transaction `windrow:PIPELINE:RUN` of Delta's protocol has the last epoch that
-the run committed, or -1.
+result table, as JSON). In Delta's protocol, the version of the application transaction `windrow:PIPELINE:RUN` is the
+last epoch that the run committed, or -1.
 
-The fence: a commit reads the newest version, checks properties and epoch there, and is the next version or none, since
-a version is created only if it does not exist (Delta's `PROTOCOL.md`, "Delta Log Entries"). By default Delta Lake puts
-a commit after those of others if it detects no conflict; `max_commit_retries` 0 turns that off, as it does not detect
-that a compaction has replaced a file that the commit replaces. Each opener changes the properties in a commit of its
-own. So an abandoned writer is refused by the check or, after it, by the number of its version.
+The fence: a commit reads the newest version and checks the properties and the epoch there. It then either becomes the
+next version or fails, since a version file is created only if it does not exist (Delta's `PROTOCOL.md`, "Delta Log
+Entries"). By default, Delta Lake moves a commit behind concurrent commits if it detects no conflict. Setting
+`max_commit_retries` to 0 turns this off, because Delta Lake does not detect that a concurrent compaction has replaced a
+file that the commit removes. Each sink that opens the table changes the properties in a commit of its own. An abandoned
+writer therefore either fails the check or, if the new sink opens the table after the check, finds its version taken.
 """
 
 from __future__ import annotations
@@ -34,15 +35,18 @@ PIPELINE, RUN, OPENER, KEY = "windrow.pipeline", "windrow.run", "windrow.opener"
 ORIGIN = "windrow.origin"
 
 Write = Callable[["DeltaFolder", deltalake.CommitProperties], None]
-"""A change of a table as one commit, with these properties."""
+"""Changes a table in a single commit with these properties."""
 
 ATTEMPTS = 10
-"""Attempts of a commit while others, such as a compaction, commit to the table at the same time."""
+"""Attempts to commit while others, such as a compaction, commit to the table at the same time."""
 _NONE = -1
 
 
 class DeltaFolder:
-    """A Delta table, which may not exist yet. `read` loads the newest version; all else is of the version read last."""
+    """A Delta table, which may not exist yet.
+
+    All properties refer to the version that the last call to `read` loaded.
+    """
 
     def __init__(self, root: str, table: Table) -> None:
         self.table = table
@@ -52,7 +56,7 @@ class DeltaFolder:
         self._seen: tuple[int, int, int] | None = None
 
     def read(self) -> bool:
-        """Read the newest version; return whether there is a table. Raise SinkError if that fails."""
+        """Load the newest version; return True if the table exists. Raise SinkError if it cannot be read."""
         with translate_errors(self.uri):
             # to Delta, a folder that was removed looks unchanged, and a folder that was created anew looks ahead
             if self._found is not None and self._seen is not None and self._identity(self._seen[0]) == self._seen:
@@ -66,7 +70,7 @@ class DeltaFolder:
         return self._found is not None
 
     def _identity(self, version: int) -> tuple[int, int, int] | None:
-        """Return the identity of the log's file of a version; None if there is no such file."""
+        """Identify the log file of a version by its inode and modification time; None if the file does not exist."""
         try:
             stat = self._log(version).stat()
         except FileNotFoundError:
@@ -78,7 +82,7 @@ class DeltaFolder:
 
     @property
     def delta(self) -> deltalake.DeltaTable:
-        """The table; raise SinkError if it does not exist."""
+        """The loaded table; raise SinkError if it does not exist."""
         if self._found is None:
             msg = (
                 f"there is no Delta table {self.uri}: was it removed while the run was writing? Start over with --fresh"
@@ -88,27 +92,27 @@ class DeltaFolder:
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """The table's properties; empty if it does not exist."""
+        """The table's properties, empty if the table does not exist."""
         return {} if self._found is None else self._found.metadata().configuration
 
     @property
     def owner(self) -> Run | None:
-        """The run that the table belongs to; without an id if it was emptied."""
+        """The run that owns the table. Its id is empty if the table was emptied."""
         found = self.properties
         return Run(found[PIPELINE], found[RUN]) if PIPELINE in found else None
 
     @property
     def opener(self) -> str | None:
-        """The id of the sink that has opened the table last."""
+        """The id of the sink that opened the table last."""
         return self.properties.get(OPENER)
 
     @property
     def origin(self) -> Origin | None:
-        """The table's origin; None if it is not recorded."""
+        """The table's origin, or None if it was not recorded."""
         return Origin.read(self.properties.get(ORIGIN))
 
     def last(self, run: Run | None) -> int | None:
-        """Return the last epoch that a run committed to the table, or None."""
+        """Return the last epoch that a run committed to the table, or None if it committed none."""
         if run is None or self._found is None:
             return None
         epoch = self._found.transaction_version(application(run))
@@ -116,23 +120,25 @@ class DeltaFolder:
 
     @property
     def is_filled(self) -> bool:
-        """Whether the table has rows; without a table, whether its folder has other files, which VACUUM removes."""
+        """Whether the table has rows. If there is no table, whether its folder has files, which VACUUM would delete."""
         if self._found is None:
             return self.path.is_dir() and any(path.name != "_delta_log" for path in self.path.iterdir())
         return self._found.count() > 0
 
     def query(self, sql: str) -> Iterator[pa.RecordBatch]:
-        """Run a query over the table `delta` in the SQL of DataFusion."""
+        """Run a DataFusion SQL query, in which the table is called `delta`."""
         with translate_errors(self.uri):
             found = deltalake.QueryBuilder().register("delta", self.delta).execute(sql)
             yield from pa.RecordBatchReader.from_stream(found)
 
     def mismatches(self) -> Iterator[SchemaMismatch]:
-        """Yield how an existing table differs from the expected one; no SQL fixes it."""
+        """Yield the differences between the existing table and the expected one, without SQL statements to fix them."""
         if self._found is None:
             return
         if features := self._found.protocol().reader_features:
-            what = f"table {self.table.name!r} has {', '.join(features)} of Delta, which windrow does not write"
+            what = (
+                f"table {self.table.name!r} uses the Delta features {', '.join(features)}, which windrow cannot write"
+            )
             yield SchemaMismatch(what)
         key = json.loads(self.properties.get(KEY) or json.dumps(self._key))
         schema = self._found.schema()
@@ -154,13 +160,14 @@ class DeltaFolder:
 
     @property
     def _key(self) -> Sequence[str]:
-        """The primary key by which rows are merged, if any."""
+        """The primary key by which rows are merged; empty for a table that is only appended to."""
         return () if "epoch" in self.table.key else self.table.key
 
     def claim(self, run: Run, opener: str, last: int | None, origin: Origin | None = None) -> None:
-        """Give the table, which is created if missing, to a run whose last epoch is `last`, or the one in the table.
+        """Make a run the owner of the table, creating the table if it does not exist.
 
-        A result table has an `origin`.
+        `last` is recorded as the run's last epoch; if it is None, the run keeps the epoch recorded in the table.
+        `origin` is set for result tables only.
         """
         last = self.last(run) if last is None else last
         configuration = {PIPELINE: run.pipeline, RUN: run.id, OPENER: opener, KEY: json.dumps(list(self._key))}
@@ -185,10 +192,10 @@ class DeltaFolder:
         self._sync(before)
 
     def empty(self, pipeline: str) -> None:
-        """Remove all rows and former columns and the owner; the versions continue.
+        """Remove all rows, former columns and the owner as new versions of the same table.
 
-        A process that has the table open is refused as before, while in a new folder its commits could mix with those
-        of the new owner.
+        Keeping the table's history means that a process which still has the table open is refused. In a new folder, its
+        commits could mix with those of the new owner.
         """
         owner, before = self.owner or Run(pipeline, ""), self.delta.version()
         with translate_errors(self.uri):
@@ -206,10 +213,10 @@ class DeltaFolder:
         self._sync(before)
 
     def commit(self, run: Run, epoch: int, check: Callable[[DeltaFolder], None], write: Write) -> None:
-        """Write a step in one commit with its epoch; a table that has the epoch stays as it is.
+        """Write a step and its epoch in one commit; do nothing if the table already has that epoch.
 
-        `check` raises SinkError unless the table, as just read, may be written. If others commit at the same time, such
-        as a compaction, the commit is tried again.
+        `check` is called with the version just read, and raises SinkError if this sink may not write to the table. The
+        commit is retried if another writer, such as a compaction, commits at the same time.
         """
         properties = _properties(run, epoch)
         for attempt in range(ATTEMPTS):
@@ -224,8 +231,8 @@ class DeltaFolder:
                 except CommitFailedError as exc:
                     if attempt == ATTEMPTS - 1:
                         msg = (
-                            f"{self.uri}: {ATTEMPTS} times another writer was faster ({exc}); what was committed "
-                            f"before stays: let the run be the only one that writes this table"
+                            f"{self.uri}: another writer committed first {ATTEMPTS} times in a row ({exc}); what was "
+                            f"committed before stays: let only this run write to the table"
                         )
                         raise SinkUnavailableError(msg) from exc
                 else:
@@ -233,9 +240,9 @@ class DeltaFolder:
         self._sync(before)
 
     def _sync(self, before: int) -> None:
-        """Make the versions from `before` on durable; their files are already.
+        """Flush the log files of the versions from `before` on to disk; their data files are already on disk.
 
-        These include versions of others and of a killed process: a later version is not durable without them.
+        This includes versions committed by other writers or by a killed process, since a later version depends on them.
         """
         self.read()
         logs = [self._log(version) for version in range(before, self.delta.version() + 1)]
@@ -245,14 +252,14 @@ class DeltaFolder:
 
 
 def commit_files(folder: DeltaFolder, properties: deltalake.CommitProperties, *files: AddAction | RemoveAction) -> None:
-    """Commit added and removed files, or only the epoch if there are none."""
+    """Commit added and removed files. Without files, the commit records only the epoch."""
     schema = folder.delta.schema()
     sync_path(folder.path)
     folder.delta.create_write_transaction(list(files), mode="append", schema=schema, commit_properties=properties)
 
 
 def _properties(run: Run, epoch: int) -> deltalake.CommitProperties:
-    """Return the properties of a commit of an epoch that becomes the next version or fails."""
+    """Return the properties of a commit that records an epoch and that either becomes the next version or fails."""
     return deltalake.CommitProperties(
         custom_metadata={"windrow.epoch": str(epoch)},
         max_commit_retries=0,
@@ -261,12 +268,12 @@ def _properties(run: Run, epoch: int) -> deltalake.CommitProperties:
 
 
 def application(run: Run) -> str:
-    """Return the name of the application transaction that holds the last epoch of a run."""
+    """Return the id of the application transaction whose version is a run's last epoch."""
     return f"windrow:{run.pipeline}:{run.id}"
 
 
 def _types(schema: deltalake.Schema) -> dict[str, str]:
-    """Return the types of columns as Delta's protocol spells them."""
+    """Map each column to its type as Delta's protocol spells it."""
     fields = json.loads(schema.to_json())["fields"]
     return {
         field["name"]: field["type"] if isinstance(field["type"], str) else json.dumps(field["type"])
@@ -276,12 +283,12 @@ def _types(schema: deltalake.Schema) -> dict[str, str]:
 
 @contextmanager
 def translate_errors(uri: str) -> Iterator[None]:
-    """Raise SinkError for errors of Delta and of the file system within."""
+    """Convert errors of Delta Lake and the file system raised in the block to SinkError."""
     try:
         yield
     except CommitFailedError as exc:
         msg = (
-            f"{uri} was changed by another writer at the same time ({exc}): let one process at a time run with a "
+            f"{uri} was changed by another writer at the same time ({exc}): run only one process at a time with a "
             f"checkpoint"
         )
         raise SinkUnavailableError(msg) from exc

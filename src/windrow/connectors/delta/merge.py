@@ -1,12 +1,12 @@
-"""Rows of a step in a Delta table: appended, or merged by key into files that each have a range of keys.
+"""Write the rows of a step to a Delta table, by appending them or by merging them into files with ranges of keys.
 
-Delta Lake's own MERGE writes the rows of all files that it touches into one, so that the recent windows of each step
-drag ever earlier ones along, and a step costs as much as the table. Here the rows of those files and of the step are
-sorted by key and cut into files of `ROWS`: early windows are then in files of their own, which later steps do not
-touch, and a step costs as much as its windows. Files without a key of the step are skipped by the minimum and maximum
-of the first column of the key.
+Delta Lake's own MERGE writes all rows of the files that it touches into one file. Each step would then rewrite ever
+older windows along with its recent ones, and would cost as much as writing the whole table. Here, the rows of those
+files and of the step are sorted by key and split into files of `ROWS` rows. Early windows end up in files of their own
+that later steps do not touch, so the cost of a step depends only on its windows. Files that contain no key of the step
+are skipped using the minimum and maximum of the first key column.
 
-Files are on disk before a version refers to them.
+Data files are on disk before a version refers to them.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from windrow.engine.duckdb_sql import QUERIES, Connection, literal, query
 from windrow.errors import SinkError
 
 ROWS = 250_000
-"""Rows of a file that a merge writes."""
+"""Number of rows in each file that a merge writes."""
 _LONGEST = 256
-"""Characters of a text in the statistics of a file."""
+"""Maximum length of a text in the statistics of a file, in characters."""
 _MILLI = 1_000
-"""Microseconds by which other writers, whose statistics are in milliseconds, may round down a maximum."""
+"""Microseconds by which other writers may round down a maximum, as their statistics are in milliseconds."""
 
 
 def append(table: Table, rows: pa.Table) -> Write:
-    """Return the commit that adds rows, in one file; rows that are mapped from files are read as they are written."""
+    """Return a write that adds rows in one new file; rows in memory-mapped files are read only as they are written."""
     rows = rows.select(list(table.columns))
     # written once, however often the commit is tried
     files: list[AddAction] = []
@@ -54,7 +54,7 @@ def append(table: Table, rows: pa.Table) -> Write:
 
 
 def merge(table: Table, changes: pa.Table) -> Write:
-    """Return the commit that applies changes to a table, by the last change of each key."""
+    """Return a write that applies the last change of each key to a table."""
     changes = changes.select([*table.columns, "op"])
     places = _last_places(changes, table.key)
 
@@ -72,7 +72,7 @@ def merge(table: Table, changes: pa.Table) -> Write:
 
 
 def _last_places(changes: pa.Table, key: Sequence[str]) -> pa.Table:
-    """Return the places of the last change of each key as `__place`; keys that do not fit into memory spill to disk."""
+    """Return the row number of the last change of each key as `__place`; large sets of keys spill to disk."""
     keys = _with_places(changes.select([*key, "op"]))
     by = quote_all(list(key))
     sql = f"SELECT max(__place) AS __place FROM keys WHERE op <> 'update_before' GROUP BY {by}"
@@ -86,7 +86,7 @@ def _with_places(changes: pa.Table) -> pa.Table:
 def _merge_files(
     folder: DeltaFolder, table: Table, files: Sequence[str], changes: pa.Table, places: pa.Table
 ) -> Iterator[pa.Table]:
-    """Yield the rows of files with the changes at these places applied, sorted by key, in tables of `ROWS` rows."""
+    """Yield the rows of the files, with the changes at `places` applied, sorted by key in tables of `ROWS` rows."""
     columns = quote_all(list(table.columns))
     sql = f"SELECT {columns} FROM changes SEMI JOIN places USING (__place) WHERE op <> 'delete'"
     if files:
@@ -119,7 +119,7 @@ def _merge_files(
 
 
 def _touched(folder: DeltaFolder, column: str, changes: pa.Table) -> list[tuple[str, int]]:
-    """Return the paths and sizes of files that may have rows with the values of a column in changes."""
+    """Return the paths and sizes of the files that may contain values of `column` that occur in the changes."""
     files = pa.table(folder.delta.get_add_actions(flatten=True))
     if not files.num_rows:
         return []
@@ -141,13 +141,13 @@ def _touched(folder: DeltaFolder, column: str, changes: pa.Table) -> list[tuple[
 
 
 def _plain(values: pa.ChunkedArray) -> list[Any]:
-    """Return comparable values; times as microseconds."""
+    """Convert values to comparable Python values; times are microseconds."""
     listed: list[Any] = (values.cast(pa.int64()) if pa.types.is_timestamp(values.type) else values).to_pylist()
     return listed
 
 
 def _file(folder: DeltaFolder, rows: pa.Table, column: str) -> AddAction:
-    """Write rows to a new file of a table; its statistics have the bounds of a column."""
+    """Write rows to a new file of a table, recording the minimum and maximum of `column` in its statistics."""
     path = folder.path / f"part-{uuid.uuid4()}.parquet"
     write_parquet(path, rows)
     found = path.stat()
@@ -163,7 +163,7 @@ def _file(folder: DeltaFolder, rows: pa.Table, column: str) -> AddAction:
 
 
 def _bounds(rows: pa.Table, column: str) -> dict[str, dict[str, Any]]:
-    """Return the minimum and maximum of a column by Delta's protocol; empty if JSON cannot have them."""
+    """Return a column's minimum and maximum in Delta's format, empty if they cannot be written as statistics."""
     if column not in rows.column_names:
         return {}
     field = rows.schema.field(column)
@@ -176,7 +176,7 @@ def _bounds(rows: pa.Table, column: str) -> dict[str, dict[str, Any]]:
 
 
 def _statistic(value: pa.Scalar, type_: pa.DataType) -> str | int:
-    """Return a value for statistics; raise ValueError if it has no form there, or is too long."""
+    """Format a value for Delta's statistics; raise ValueError if its type is not supported or it is too long."""
     if pa.types.is_timestamp(type_):
         return f"{value.as_py().replace(tzinfo=None).isoformat(timespec='microseconds')}Z"
     if pa.types.is_integer(type_):

@@ -1,4 +1,4 @@
-"""The Delta sink: each step in one commit of each table, the result table last."""
+"""The Delta sink. Each step is one commit per table, and the result tables are committed last."""
 
 from __future__ import annotations
 
@@ -22,14 +22,15 @@ from windrow.expressions import SinkSpec
 
 
 class DeltaTables(Sink):
-    """Result tables and their companions as Delta tables, each in the folder of its name, for any reader of Delta.
+    """Result tables and their companions as Delta tables, each in a folder of its name, readable by any Delta reader.
 
-    Exactly once: a table has each step in one commit, with the epoch as its application transaction. Delta has no
-    transaction over several tables: the companions are committed first, the result tables last, and the epoch of the
-    result tables is that of the run. A run that dies between two commits writes the step again, and tables that have
-    the epoch ignore it. So a reader can see a step in the changelog before it is in the result table.
+    Exactly once: each table receives a step in one commit, with the epoch as its application transaction. Delta has no
+    transactions across tables, so the companions are committed first and the result tables last, and the epoch of the
+    result tables counts as that of the run. A run that dies between two commits writes the step again, and the tables
+    that already have its epoch ignore it. A reader may therefore see a step in the changelog before it appears in the
+    result table.
 
-    A step is on disk when `commit` returns (fsync). Rows are written by the driver.
+    A step is on disk (fsync) when `commit` returns. The driver writes the rows.
     """
 
     needs_rows = True
@@ -69,7 +70,7 @@ class DeltaTables(Sink):
         refuse_unwritable(Path(self._path).absolute())
 
     def _may_open(self, run: Run, follows: Follows | None) -> list[bool]:
-        """Return which of the tables are handed over to the run; raise SinkError unless it may write them all."""
+        """Return whether each table is handed over to the run; raise SinkError unless the run may write them all."""
         refuse_folder(Path(self._path).absolute())
         found = [table.find(run) for table in self._tables]
         if self._run == run:
@@ -83,12 +84,12 @@ class DeltaTables(Sink):
         return handed_over
 
     def _last(self, run: Run) -> int | None:
-        """Return the last epoch that all result tables have."""
+        """Return the last epoch that is committed to all result tables."""
         last = [table.result.last(run) for table in self._tables]
         return None if None in last else min(epoch for epoch in last if epoch is not None)
 
     def journal(self) -> pa.Table:
-        """Return the clock journal, by epoch, without a step that was interrupted; empty if there is none."""
+        """Return the clock journal in epoch order, without interrupted steps; empty if nothing was committed."""
         result, clocks = self._tables[0].result, self._tables[0].clocks
         if not (result.read() and clocks.read()) or (last := result.last(result.owner)) is None:
             return CLOCKS.empty_table()
@@ -99,7 +100,7 @@ class DeltaTables(Sink):
         return pa.concat_tables([CLOCKS.empty_table(), *(pa.Table.from_batches([row]).cast(CLOCKS) for row in rows)])
 
     def clear(self) -> None:
-        """Empty the pipeline's tables and delete its epochs; raise SinkError if they are not its own.
+        """Empty the pipeline's tables and delete their epochs; raise SinkError if another pipeline owns them.
 
         Former versions stay readable until they are vacuumed.
         """
@@ -113,7 +114,7 @@ class DeltaTables(Sink):
                     folder.empty(self._pipeline)
 
     def commit(self, epoch: int, *outputs: StepOutput) -> None:
-        """Write a step, the result tables last; an epoch that is already there changes nothing."""
+        """Write a step, the result tables last; do nothing if its epoch was already committed."""
         run = self._run
         if run is None or not self._is_open:
             msg = "the sink is not open: call open() before commit()"
@@ -129,7 +130,7 @@ class DeltaTables(Sink):
             folder.commit(run, epoch, self._check, write)
 
     def _check(self, folder: DeltaFolder) -> None:
-        """Raise SinkError unless this is the last to have opened the table, for the run that it belongs to."""
+        """Raise SinkError unless this sink was the last to open the table and its run still owns the table."""
         if self._run is None:
             raise TypeError(self._run)
         ownership.still_owned(self._run, folder.owner, folder.table.name)
@@ -140,7 +141,7 @@ class DeltaTables(Sink):
 
 
 class DeltaResult:
-    """A result table and its companions."""
+    """A result table and its companions as Delta tables."""
 
     def __init__(self, spec: SinkSpec) -> None:
         if not isinstance(spec.sink, DeltaSink):
@@ -154,7 +155,7 @@ class DeltaResult:
         self._may_append = spec.rows.kind == "records"
 
     def find(self, run: Run) -> ownership.FoundTables:
-        """Return which tables exist, their owner and epochs, before a run opens them."""
+        """Describe the existing tables, their owner and epochs, before a run opens them."""
         present = [folder for folder in self.folders if folder.read()]
         owner = self.result.owner
         return ownership.FoundTables(
@@ -168,11 +169,11 @@ class DeltaResult:
         )
 
     def last_of_any(self, run: Run | None) -> int | None:
-        """Return the last epoch of a run in any table: after an interrupted step, companions may have one more."""
+        """Return a run's last epoch in any of the tables; after an interrupted step, companions may be one ahead."""
         return max((last for folder in self.folders if (last := folder.last(run)) is not None), default=None)
 
     def step(self, epoch: int, output: StepOutput) -> tuple[tuple[DeltaFolder, Write], list[tuple[DeltaFolder, Write]]]:
-        """Return the commits of a step: that of the result table, and those of companions with rows."""
+        """Return the writes of a step: that of the result table, and those of the companions that receive rows."""
         changes = output.changes
         rows = [
             (self._late, output.late),
@@ -185,7 +186,7 @@ class DeltaResult:
         return (self.result, self._apply(changes)), appended
 
     def _apply(self, changes: pa.Table) -> Write:
-        """Return the commit that applies changes of a step to the result table."""
+        """Return a write that applies the changes of a step to the result table."""
         table = self.result.table
         if not changes.num_rows:
             return commit_files

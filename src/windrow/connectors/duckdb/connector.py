@@ -1,4 +1,4 @@
-"""The connector of DuckDB files."""
+"""The connector for DuckDB files."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ class DuckDBSink(m.TableSink):
 
     @property
     def place(self) -> str:
-        """The file."""
+        """The path of the file."""
         return self.path
 
 
 def duckdb(path: str | PathLike[str], *, table: str, key: Sequence[str] = (), changelog: bool = True) -> DuckDBSink:
-    """Write to tables of a DuckDB file: `table`, and beside it its changelog, late output, dead letters and clocks.
+    """Write to tables of a DuckDB file: `table`, its changelog, late output, dead letters and clocks.
 
-    `key` is what rows are replaced by (left out: the window and the pipeline's key). With ``changelog=False`` the table
-    of changes stays empty.
+    `key` lists the columns that identify a row, by default the window and the pipeline's key. With ``changelog=False``
+    the table of changes stays empty.
     """
     return DuckDBSink(fspath(path), table, field_names(key), changelog)
 
@@ -55,13 +55,13 @@ DUCKDB = Connector(
             (
                 settings.folder_key("the file; created if it does not exist."),
                 settings.table_key(),
-                settings.primary_key("what rows are replaced by; else as for SQLite."),
+                settings.primary_key("the columns by which rows are replaced; otherwise as for SQLite."),
                 settings.CHANGELOG,
             ),
         ),
         lambda sink: f"table {sink.table} in the DuckDB file {sink.path}{settings.key_words(sink)}",
         "tables in a [DuckDB file](../guides/duckdb.md), which is open only while a step is written: others can read "
-        "between two steps.",
+        "it between steps.",
         dataset=settings.file_dataset,
         tables="windrow.connectors.duckdb.tables:DuckDBTables",
         findings=_findings,

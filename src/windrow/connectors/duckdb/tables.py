@@ -1,11 +1,13 @@
-"""Tables in a DuckDB file, which is attached only for each transaction: DuckDB locks a file that a process writes.
+"""Tables in a DuckDB file. DuckDB locks a file for writing, so the file is attached only during a transaction.
 
-Attaching a file to this process's DuckDB, and detaching it with a checkpoint, takes some 3 ms; opening a DuckDB of its
-own for the file would take 17. Between two steps of a run the file is free, and whole: what was committed is
-in the file itself, without a log beside it. A session waits up to `busy` seconds for a file that is in use.
+Attaching a file to this process's DuckDB, and detaching it with a checkpoint, takes about 3 ms; opening a separate
+DuckDB instance for the file would take 17 ms. Between the steps of a run the file is unlocked and complete: committed
+data is in the file itself, without a write-ahead log beside it. A session waits up to `busy` seconds for a file that is
+in use.
 
-Result tables have no PRIMARY KEY: its index would be ten times the size of the rows, and must fit into memory. A row's
-key is deleted before it is inserted, in one transaction, and the key is in the comment on the table.
+Result tables have no PRIMARY KEY, because its index would be ten times the size of the rows and would have to fit into
+memory. Instead, a row is deleted by its key and inserted again in the same transaction. The key is recorded in a
+comment on the table.
 """
 
 from __future__ import annotations
@@ -49,7 +51,10 @@ _BATCH = 50_000
 
 @lru_cache(maxsize=1)
 def _engine() -> duckdb.DuckDBPyConnection:
-    """Open the DuckDB that files are attached to: beside Spark it has one thread and little memory, and spills."""
+    """Open the DuckDB instance that files are attached to.
+
+    It runs beside Spark, so it has one thread and little memory, and spills to disk.
+    """
     config: dict[str, str | bool | int | float | list[str]] = {
         "threads": 1,
         "memory_limit": "128MB",
@@ -64,13 +69,13 @@ def _engine() -> duckdb.DuckDBPyConnection:
 
 
 def _close_engine() -> None:
-    """Close DuckDB before the interpreter ends, or DuckDB reports leaks on the terminal."""
+    """Close DuckDB before the interpreter exits; otherwise, DuckDB reports leaks on the terminal."""
     _engine().close()
     _engine.cache_clear()
 
 
 class DuckDBFile(EmbeddedFile):
-    """A DuckDB file, which is closed between two transactions."""
+    """A DuckDB file that is closed between transactions."""
 
     system = "DuckDB"
 
@@ -79,7 +84,7 @@ class DuckDBFile(EmbeddedFile):
 
     @contextmanager
     def writing(self) -> Iterator[DuckDBSession]:
-        """Open a transaction, which is on disk afterwards."""
+        """Open a transaction. It is on disk when the block ends."""
         self.refuse_path()
         with self._attached(is_read_only=False) as session:
             session.execute("BEGIN")
@@ -92,15 +97,15 @@ class DuckDBFile(EmbeddedFile):
 
     @contextmanager
     def reading(self) -> Iterator[DuckDBSession]:
-        """Open a read-only transaction; until it ends, no process can write to the file."""
+        """Open a read-only transaction. No other process can write to the file until it ends."""
         with self._attached(is_read_only=True) as session:
             yield session
 
     def close(self) -> None:
-        """Do nothing: the file is not kept open."""
+        """Do nothing, because the file is not kept open."""
 
     def refuse_path(self) -> Path:
-        """Return the file; raise SinkAddressError if no database can be there, or DuckDB would misplace its log."""
+        """Return the file; raise SinkAddressError if no database can be there or DuckDB would misplace its log."""
         file = super().refuse_path()
         if "?" in str(file.resolve()):
             msg = f"{self.path}: DuckDB cannot write a file with '?' in its path: give the sink another path"
@@ -119,11 +124,11 @@ class DuckDBFile(EmbeddedFile):
 
 
 class _HeldError(duckdb.Error):
-    """Another thread uses the file."""
+    """Raised if another thread of this process uses the file."""
 
 
 class _Attached:
-    """The files that this process has attached: several readers share a file, a writer has it alone."""
+    """The files attached by this process. Readers can share a file; a writer needs it exclusively."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -132,7 +137,7 @@ class _Attached:
         self._numbers = count(1)
 
     def attach(self, file: Path, busy: float, *, is_read_only: bool) -> str:
-        """Return the name of the file as a database; wait at most `busy` seconds while others use it."""
+        """Attach a file and return its database name; wait at most `busy` seconds while the file is in use."""
         until = time.monotonic() + busy
         with self._changed:
             while True:
@@ -153,7 +158,7 @@ class _Attached:
                 self._changed.wait(_POLL_SECONDS)
 
     def detach(self, name: str) -> None:
-        """Detach a file after its last reader, which moves the committed data from its log into it."""
+        """Detach a file when its last reader is done, which moves committed data from its log into the file."""
         with self._changed:
             self._readers[name] -= 1
             if self._readers[name] > 0:
@@ -186,12 +191,12 @@ _SAME = f"{_FOLD} = {_FOLD}"
 
 
 def _here(column: str) -> str:
-    """Return the condition that a row of DuckDB's catalog is in this file and has the name in the parameter."""
+    """Return a condition on DuckDB's catalog: the entry is in this file, and its name equals the parameter."""
     return f"database_name = current_database() AND schema_name = current_schema() AND {_SAME.format(column, '?')}"
 
 
 class DuckDBSession(EmbeddedSession):
-    """A connection to a file that is attached."""
+    """A connection to an attached file."""
 
     now = "now()"
     same = _SAME
@@ -203,7 +208,7 @@ class DuckDBSession(EmbeddedSession):
         self._db = self.cursor()
 
     def cursor(self) -> duckdb.DuckDBPyConnection:
-        """Return another connection, which is closed with the session."""
+        """Return another connection, which is closed together with the session."""
         db = _engine().cursor()
         self._cursors.append(db)
         return db.execute(f"USE {quote(self._name)}")
@@ -214,7 +219,7 @@ class DuckDBSession(EmbeddedSession):
             db.close()
 
     def rollback(self) -> None:
-        """Undo the transaction, if an error has not undone it already."""
+        """Roll back the transaction, unless an error has already ended it."""
         try:
             self._db.execute("ROLLBACK")
         except duckdb.TransactionException:
@@ -242,7 +247,7 @@ class DuckDBSession(EmbeddedSession):
         return sql_types(table)
 
     def create(self, table: Table) -> None:
-        """Create a table; only shared tables, which are small, have a primary key, others a comment with the key."""
+        """Create a table. The small shared tables get a primary key, other tables a comment with their key."""
         if table in _OWN:
             self.execute(tables.create_table(table, sql_types(table)))
             return
@@ -261,14 +266,14 @@ class DuckDBSession(EmbeddedSession):
             self.execute(f"ALTER TABLE {quote(table.name)} ALTER COLUMN {quote(name)} DROP NOT NULL")
 
     def insert(self, table: Table, rows: pa.Table, else_: str = "") -> None:
-        """Insert rows, which DuckDB reads from Arrow."""
+        """Insert rows, which DuckDB reads directly from Arrow."""
         if rows.num_rows:
             columns = tables.quote_all(table.columns)
             sql = f"INSERT INTO {quote(table.name)} ({columns}) SELECT {columns} FROM {_rows_for(table)} {else_}"
             self._over(table, rows.select(list(table.columns)), sql)
 
     def write_changes(self, layout: Layout, epoch: int, first: int, changes: pa.Table, *, changelog: bool) -> None:
-        """Delete the rows of all keys in the changes from the result table, and insert their new rows."""
+        """Delete the rows of all changed keys from the result table, and insert their new rows."""
         if changelog:
             self.insert(layout.changes, tables.in_order(epoch, changes, first))
         table = layout.result
@@ -281,7 +286,7 @@ class DuckDBSession(EmbeddedSession):
         self.insert(table, pa.concat_tables([rows.inserts, rows.updates]))
 
     def dependents(self, tables: Sequence[str]) -> list[Dependent]:
-        """Return indexes on tables: DuckDB cannot rename a table that has one."""
+        """Return the indexes on tables, because DuckDB cannot rename a table that has an index."""
         is_one = " OR ".join([_SAME.format("table_name", "?")] * len(tables))
         found = self.execute(
             "SELECT 'index', index_name, sql FROM duckdb_indexes() WHERE database_name = current_database() "
@@ -294,7 +299,7 @@ class DuckDBSession(EmbeddedSession):
         return DuckDBSnapshot(self)
 
     def _over(self, table: Table, rows: pa.Table, sql: str) -> None:
-        """Run a statement that reads rows under the name `_rows_for` the table."""
+        """Run a statement that reads `rows` under the name `_rows_for(table)`."""
         name = _rows_for(table)
         self._db.register(name, rows)
         self._db.execute(sql)
@@ -302,12 +307,12 @@ class DuckDBSession(EmbeddedSession):
 
 
 def _rows_for(table: Table) -> str:
-    """Return the name under which rows for a table are read; it must not hide the table."""
+    """Return the name under which SQL reads the rows for a table; it must differ from the table's own name."""
     return "windrow_rows_" if table.name.lower() == "windrow_rows" else "windrow_rows"
 
 
 def sql_types(table: Table) -> dict[str, str]:
-    """Return DuckDB's type of each column, as DuckDB spells it."""
+    """Map each column to its DuckDB type, as DuckDB spells it."""
     return {field.name: _sql_type(field.type) for field in table.schema}
 
 
@@ -321,7 +326,7 @@ def _sql_type(type_: pa.DataType) -> str:
 
 
 def _key_of(comment: str | None) -> Sequence[str]:
-    """Return the key in the comment on a table, which others may have changed; empty if there is none."""
+    """Read the key from the comment on a table, which users may have changed; empty if it has no key."""
     try:
         found = json.loads(comment or "{}")
     except ValueError:
@@ -330,7 +335,7 @@ def _key_of(comment: str | None) -> Sequence[str]:
 
 
 class DuckDBSnapshot(Snapshot):
-    """The tables of a file."""
+    """The tables of a DuckDB file."""
 
     def __init__(self, session: DuckDBSession) -> None:
         self._session = session
@@ -364,7 +369,7 @@ _HELD = ("Could not set lock", "Unique file handle conflict", "different configu
 
 
 def _is_held(error: duckdb.Error) -> bool:
-    """Whether another process, or another DuckDB of this one, has the file open."""
+    """Whether an error means that another process, thread or DuckDB instance has the file open."""
     return isinstance(error, _HeldError) or any(words in str(error) for words in _HELD)
 
 
@@ -373,12 +378,12 @@ _ADVICE: tuple[tuple[str | tuple[type[duckdb.Error], ...], type[SinkError], str]
     (
         "we can only read storage versions",
         SinkAddressError,
-        "was written by another version of DuckDB: install that, or give another path",
+        "was written by another version of DuckDB: install that version, or give another path",
     ),
     (
         "CHECKPOINT during DETACH failed",
         SinkError,
-        "could not take in the log beside it, which keeps what was committed: see if the disk is full or failing",
+        "could not be merged with its log, which keeps what was committed: check whether the disk is full or failing",
     ),
     (
         "Corrupt database file",
@@ -394,14 +399,16 @@ _ADVICE: tuple[tuple[str | tuple[type[duckdb.Error], ...], type[SinkError], str]
         "could not be read or written: check the disk, or restore the file from a copy",
     ),
 )
-"""Errors by the words in their message or by their class, with what to do; the first that matches is used."""
+"""Errors, identified by words in their message or by their class, with advice; the first match is used."""
 
 
 def translate(error: duckdb.Error, path: str) -> SinkError:
-    """Return the SinkError that says what happened to the file and what to do."""
+    """Convert a DuckDB error to a SinkError that says what happened to the file and what to do."""
     said = str(error).partition("\n")[0]
     if _is_held(error):
-        advice = "is open elsewhere, and DuckDB lets only one write it and nobody read meanwhile: close it there"
+        advice = (
+            "is open elsewhere, and nobody else can open a DuckDB file while one process writes to it: close it there"
+        )
         return SinkUnavailableError(f"{path} {advice} ({said}); what was committed before stays")
     for known, kind, advice in _ADVICE:
         if known in said if isinstance(known, str) else isinstance(error, known):
@@ -411,7 +418,6 @@ def translate(error: duckdb.Error, path: str) -> SinkError:
 
 @contextmanager
 def _translate_errors(path: str) -> Iterator[None]:
-    """Raise SinkError for DuckDB's errors within."""
     try:
         yield
     except duckdb.Error as error:
@@ -419,14 +425,14 @@ def _translate_errors(path: str) -> Iterator[None]:
 
 
 class DuckDBTables(SqlTables):
-    """The tables of pipelines in a DuckDB file; waits at most `busy` seconds while others use it."""
+    """Result tables in a DuckDB file. Waits at most `busy` seconds while the file is in use elsewhere."""
 
     def __init__(self, *specs: SinkSpec, busy: float = BUSY_SECONDS) -> None:
         super().__init__(DuckDBFile(specs[0].sink.place, busy), *specs)
 
 
 class DuckDBDatabase(SqlDatabase):
-    """The DuckDB file of a sink outside of a run."""
+    """A sink's DuckDB file outside of a run."""
 
     def __init__(self, sink: DuckDBSink) -> None:
         super().__init__(DuckDBFile(sink.path))

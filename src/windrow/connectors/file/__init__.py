@@ -1,1 +1,1 @@
-"""The rows of a file that a run follows, as a changelog."""
+"""A file that a run follows, with its rows as a changelog."""

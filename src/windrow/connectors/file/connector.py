@@ -1,4 +1,4 @@
-"""The connector of small tables in files."""
+"""The connector for small tables in files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _findings(source: m.FileSource) -> Iterator[Finding]:
     elif not Path(source.path).is_file():
         yield warning("path", f"there is no file {source.path}, and a run needs it when it starts")
     if not source.log:
-        yield error("log", "is empty; name the folder in which the changes of the file are kept")
+        yield error("log", "is empty; name the folder in which changes to the file are kept")
 
 
 FILE = Connector(
@@ -31,22 +31,22 @@ FILE = Connector(
             m.FileSource,
             (
                 Key("path", TEXT, "the file.", required=True, positional=True),
-                Key("key", NAMES, "the decoded fields by which the file has at most one row.", required=True),
+                Key("key", NAMES, "the decoded fields that identify a row of the file.", required=True),
                 Key("log", TEXT, "the folder of the log; created if it does not exist.", required=True),
             ),
         ),
         lambda source: (
             f"the file {source.path}, whose changes by {', '.join(source.key)} are in the embedded log {source.log}"
         ),
-        "a small table in a file: CSV with a header (`.csv`), or a JSON object a line (`.jsonl`, `.ndjson`). It is "
-        "read when a run starts, and in a live run again when it changes; the rows that changed are appended to an "
+        "a small table in a file: CSV with a header (`.csv`), or one JSON object per line (`.jsonl`, `.ndjson`). "
+        "It is read when a run starts and, in a live run, whenever it changes. Changed rows are appended to an "
         "embedded log, which is what the run reads ([tables in files](#tables-in-files)).",
         dataset=log_dataset,
         findings=_findings,
         follower="windrow.connectors.file.source:follow_file",
         not_written=lambda source: (
-            f"the log {source.label} is written by the run that follows {source.path}: change the file, and it is read "
-            "again"
+            f"the log {source.label} is written by the run that follows {source.path}: change the file instead, which "
+            "is then read again"
         ),
     )
 )

@@ -1,16 +1,18 @@
-"""A file that is read again when it changes: its rows and their changes as records of an embedded log.
+"""A file that is read again whenever it changes. Its rows and their changes become records of an embedded log.
 
-The log has all rows that were read, and when; everything else reads only the log, so results are functions of it. The
-log is compared with the file by key: new and changed rows are appended, and rows that are no longer in the file are
-appended once more, as deleted. A record of the log is a row after three fields: the time of reading, whether the row
-was deleted, and whether more records of the reading follow (`windrow.engine.watermarks.readings`):
+The log contains every row that was read and the time of reading. Everything else reads only the log, so results depend
+on the log alone. Each time the file is read, its rows are compared with the log by key: new and changed rows are
+appended, and rows that are no longer in the file are appended again, marked as deleted. In a record of the log, three
+fields precede the row: the time of reading, whether the row was deleted, and whether more records of the same reading
+follow (`windrow.engine.watermarks.readings`):
 
     {"_log_time": 1767225600000, "_deleted": false, "_more": false, "currency": "EUR", "rate": "1.17"}
 
-Records of a reading are appended by one write. A crash within it leaves some of them, and perhaps a part of a line,
-which readers ignore. The next reading compares the file with the log, removes the part, and appends the missing
-records, as the same reading. If none is missing, the last record is appended once more, as the end of the reading; so
-it is in a log of a version without such ends. A lock on the log's file lets one process at a time compare and append.
+All records of a reading are appended in one write. After a crash, only some of them may be in the log, possibly
+followed by an incomplete line, which readers ignore. The next reading compares the file with the log, removes the
+incomplete line, and appends the missing records as part of the interrupted reading. If no record is missing, the last
+record is appended again to mark the end of the reading. The same happens in a log of an older version, which did not
+mark the ends of readings. A lock on the log's file ensures that only one process at a time compares and appends.
 """
 
 from __future__ import annotations
@@ -48,7 +50,7 @@ _Signature = tuple[int, int, int] | None
 
 
 class _Last(NamedTuple):
-    """The last record of a log: time, row, whether it was deleted, and whether more follow (None: unknown)."""
+    """The last record of a log. `more` tells whether records of the same reading follow, None if that is unknown."""
 
     time: int
     row: str
@@ -57,7 +59,7 @@ class _Last(NamedTuple):
 
 
 class FollowedFile(Follower):
-    """The file of a source, and the log of its changes; `clock` returns the time in milliseconds."""
+    """The file of a source, and the log of its changes. `clock` returns the time in milliseconds since 1970."""
 
     def __init__(
         self, source: m.FileSource, decode: m.Decode, clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000
@@ -81,10 +83,10 @@ class FollowedFile(Follower):
         self._file_rows()
 
     def update(self) -> None:
-        """Append the differences between the file and the log.
+        """Append the differences between the file and the log to the log.
 
-        Raise InputError, and leave the log as it is, if the file is missing or malformed; SourceError if the log cannot
-        be read or written.
+        Raise InputError if the file is missing or malformed; the log then stays unchanged. Raise SourceError if the log
+        cannot be read or written.
         """
         rows = self._file_rows()
         with self._locked() as log:
@@ -115,14 +117,14 @@ class FollowedFile(Follower):
         return
 
     def follow(self, stop: Event, warn: Callable[[str], None]) -> None:
-        """Update the log when the file changes, until `stop` is set, as `poll` does."""
+        """Call `poll` regularly until `stop` is set."""
         while not stop.wait(_POLL_SECONDS):
             self.poll(warn)
 
     def poll(self, warn: Callable[[str], None]) -> None:
-        """Update the log if the file has changed before the last call, and not since.
+        """Update the log if the file has changed, but not since the previous call.
 
-        Errors of `update` are warnings, reported once, until the file can be read again.
+        Errors of `update` are passed to `warn`, each once, until the file can be read again.
         """
         before, self._seen = self._seen, self._signature()
         if self._seen != before or (self._seen is not None and self._seen == self._read):
@@ -131,7 +133,7 @@ class FollowedFile(Follower):
             self.update()
         except WindrowError as exc:
             if str(exc) != self._warned:
-                warn(f"{exc}; until then the rows stay as they were")
+                warn(f"{exc}; until then, the rows stay as they were")
             self._warned = str(exc)
         else:
             self._read, self._warned = self._seen, ""
@@ -144,15 +146,15 @@ class FollowedFile(Follower):
         return status.st_ino, status.st_size, status.st_mtime_ns
 
     def _file_rows(self) -> dict[_Key, str]:
-        """Return the rows of the file by key, each as a JSON object without the braces."""
+        """Map each key in the file to its row, a JSON object without the braces."""
         before = self._signature()
         try:
             content = self._path.read_bytes()
         except OSError as exc:
-            msg = f"cannot read the file {self._path}: {exc.strerror}; bring it back, or correct the path"
+            msg = f"cannot read the file {self._path}: {exc.strerror}; restore it, or correct the path"
             raise InputError(msg) from exc
         if self._signature() != before:
-            msg = f"the file {self._path} changed while it was read; write it elsewhere, and move it there"
+            msg = f"the file {self._path} changed while it was read; write it elsewhere, then move it into place"
             raise InputError(msg)
         try:
             text = content.decode("utf-8-sig")
@@ -160,18 +162,18 @@ class FollowedFile(Follower):
             msg = f"not UTF-8 at byte {exc.start}; save the file as UTF-8"
             raise self._wrong(content.count(b"\n", 0, exc.start) + 1, msg) from exc
         if not text.strip():
-            raise self._wrong(1, "the file is empty; a table without rows is a CSV file with a header alone")
+            raise self._wrong(1, "the file is empty; a table without rows is a CSV file with only a header")
         found: dict[_Key, str] = {}
         lines: dict[_Key, int] = {}
         for line, row, body in self._csv(text) if self._path.suffix == ".csv" else self._json(text):
             if reserved := _RESERVED.intersection(row):
-                raise self._wrong(line, f"{min(reserved)!r} is a field that windrow writes; give it another name")
+                raise self._wrong(line, f"{min(reserved)!r} is a field that windrow writes; rename it")
             try:
                 key = self._key_of(row)
             except BadValueError as exc:
-                raise self._wrong(line, f"{exc}; each row has a key") from exc
+                raise self._wrong(line, f"{exc}; every row needs a key") from exc
             if key in found:
-                raise self._wrong(line, f"the key is that of the row on line {lines[key]}; keep one of them")
+                raise self._wrong(line, f"the row on line {lines[key]} has the same key; keep one of them")
             found[key], lines[key] = body, line
         return found
 
@@ -180,10 +182,10 @@ class FollowedFile(Follower):
         try:
             header = next(reader)
             if "" in header or len(set(header)) < len(header):
-                raise self._wrong(1, "the header must give each column a name of its own")
+                raise self._wrong(1, "each column in the header needs a unique name")
             for field in self._key:
                 if not set(header).intersection(field.names):
-                    raise self._wrong(1, f"the header has no {field.name!r}, a field of the key")
+                    raise self._wrong(1, f"the header has no {field.name!r}, which is a key field")
             for values in reader:
                 if len(values) != len(header):
                     msg = f"expected {len(header)} values, one for each name in the header, not {len(values)}"
@@ -209,7 +211,7 @@ class FollowedFile(Follower):
         return InputError(what, Place(str(self._path), line))
 
     def _key_of(self, row: Mapping[str, object]) -> _Key:
-        """Return the key of a row as `decode` reads it; raise BadValueError if it has none."""
+        """Return the key of a row, decoded as the pipeline does; raise BadValueError if a part is missing."""
         key = []
         for field in self._key:
             value = next((row[name] for name in field.names if row.get(name) is not None), None)
@@ -221,7 +223,7 @@ class FollowedFile(Follower):
 
     @contextmanager
     def _locked(self) -> Iterator[int]:
-        """Open the log's file, which is created if missing, and keep other processes from appending."""
+        """Open the log's file, creating it if necessary, and lock it against appends by other processes."""
         path = self._folder.file(0)
         try:
             self._folder.path.mkdir(parents=True, exist_ok=True)
@@ -236,7 +238,7 @@ class FollowedFile(Follower):
             os.close(log)
 
     def _read_log(self) -> None:
-        """Read new records of the log."""
+        """Read the records that were added to the log since the last call."""
         self._at = max(self._at, self._folder.first(0))
         end = self._folder.scan(0, self._at)
         for batch in self._folder.read(0, self._at, end):
@@ -250,8 +252,8 @@ class FollowedFile(Follower):
                     match = None
                 if match is None:
                     msg = (
-                        f"record {offset} of {self._folder.file(0)} is not a row of the file {self._path}, by its key; "
-                        "give the file a log of its own"
+                        f"record {offset} of {self._folder.file(0)} is not a row of the file {self._path} with its "
+                        "key; give the file a log of its own"
                     )
                     raise SourceError(msg)
                 deleted = match[2] == "true"

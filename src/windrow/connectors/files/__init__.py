@@ -1,1 +1,1 @@
-"""Files in folders, read in order."""
+"""Files in folders, read in the order of their names."""

@@ -1,4 +1,4 @@
-"""The connector of files that are read in the order of their names."""
+"""The connector for files that are read in the order of their names."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _findings(source: m.FilesSource) -> Iterator[Finding]:
         elif path.endswith(".parquet") and isinstance(source.format, m.CsvFormat):
             yield error("format", f"is CSV, and {path} is Parquet, whose rows are JSON; leave it out")
         elif path in source.path[:index]:
-            yield error(at, f"{path} is given twice, so each record would count twice; keep one of them")
+            yield error(at, f"{path} is listed twice, so each record would count twice; keep one of them")
         elif not any(map(os.path.isfile, glob.iglob(path, recursive=True))):  # noqa: PTH207 - as they are read
             yield warning(at, f"no file matches {path} now")
     if not source.header and not isinstance(source.format, m.CsvFormat):
@@ -60,7 +60,7 @@ FILES = Connector(
                 Key(
                     "header",
                     FLAG,
-                    "whether the first line of a CSV file names the columns: they must be those of `format`, in their "
+                    "whether the first line of a CSV file names the columns, which must be those of `format` in their "
                     "order.",
                     default=m.FilesSource.header,
                 ),
@@ -70,11 +70,11 @@ FILES = Connector(
             f"the files {source.place}, in the order of their names{format_words(source)}"
             + ("" if source.header else ", without headers")
         ),
-        "[files](../guides/files.md) that others write once: JSON lines, CSV, or Parquet (`.parquet`), whose rows "
-        "are JSON objects; text may be compressed (`.gz`). The files of a pattern are a partition, one after the "
-        "other in the order of their names, and the offset of a record is its number in that order, from 0. A live "
-        "run reads files that come; their names must sort after those of the files that were read, and a file must "
-        "not change. The field `_log_time` (epoch milliseconds) of a record is its log timestamp.",
+        "[files](../guides/files.md) that other programs write once: JSON lines, CSV, or Parquet (`.parquet`), whose "
+        "rows become JSON objects. Text may be compressed (`.gz`). The files that match a pattern form a partition. "
+        "They are read in the order of their names, and the offset of a record is its number in that order, from 0. A "
+        "live run also reads files that are added later. Their names must sort after those of all files already read, "
+        "and a file must not change. The field `_log_time` (epoch milliseconds) of a record is its log timestamp.",
         dataset=lambda source: ("file", str(Path(source.root).absolute())),
         findings=_findings,
         log="windrow.connectors.files.source:OrderedFiles",

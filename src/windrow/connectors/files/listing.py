@@ -1,8 +1,9 @@
-"""The files of a partition in order, and the offsets of their records.
+"""The ordered files of a partition, and the offsets of their records.
 
-A partition is all files that match a pattern, one after the other in the order of their names: folder by folder, each
-name compared as text. The offset of a record is its number in that order, so it is the same in every run as long as
-files stay as they are, and new ones sort after all that were read. `FileSequence.verify` finds violations.
+A partition consists of all files that match a pattern. They are read one after the other in the order of their paths,
+which are compared folder by folder, each name as text. The offset of a record is its position in this sequence. It is
+the same in every run as long as files do not change and new files sort after all files already read.
+`FileSequence.verify` detects violations.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ from windrow.errors import InputError, RecordsLostError, SourceError
 from windrow.model.connectors import split_pattern
 
 MARK = 256
-"""Bytes at the beginning and at the end of a file that identify it, with its name and size."""
+"""Number of bytes at each end of a file that, together with its name and size, identify it."""
 
 
 @dataclass(frozen=True)
 class DataFile:
-    """A listed file: its name within the folder of its pattern, its path, size, inode and time of change."""
+    """A listed file: its name relative to the pattern's folder, its path, size, inode and modification time."""
 
     name: str
     path: Path
@@ -44,10 +45,10 @@ class DataFile:
 
 @dataclass(frozen=True)
 class Position:
-    """A place between two records of a partition: `line` records are before it.
+    """A position between two records of a partition, with `line` records before it.
 
-    `row` of them are in the file `file`, the last that was read from, and a record begins at its byte `byte` (0: not
-    known, or the end of the file).
+    The file `file` is the last one that was read from; `row` of its rows are before the position, and the next record
+    starts at `byte` (0 if unknown, or at the end of the file).
     """
 
     line: int = 0
@@ -57,7 +58,7 @@ class Position:
 
     @staticmethod
     def of(noted: Mapping[str, Any]) -> Position:
-        """Return a position from the result of `FileSequence.noted`."""
+        """Restore a position from the result of `FileSequence.noted`."""
         return Position(noted["line"], noted["file"], noted["row"], noted["byte"])
 
 
@@ -66,9 +67,9 @@ START = Position()
 
 @dataclass(frozen=True)
 class Span:
-    """A number of `rows` of a file from `row` on, at `byte` (0: not known); the first has the offset `offset`.
+    """A range of a file: `rows` rows starting with number `row` at `byte` (0 if unknown).
 
-    `header` is that of the file.
+    `offset` is the offset of the first row, and `header` the expected header of the file.
     """
 
     file: DataFile
@@ -79,7 +80,7 @@ class Span:
     header: m.CsvFormat | None
 
     def read(self, partition: int) -> Iterator[pa.RecordBatch]:
-        """Read the rows as RAW batches; the key of a record is its place, ``NAME:LINE``.
+        """Read the rows as RAW batches. The key of a record is its location, ``NAME:LINE``.
 
         Raise RecordsLostError if the file has changed since it was listed.
         """
@@ -91,7 +92,7 @@ class Span:
             yield raw_batch(partition, pa.arange(offset, offset + len(values)), values, keys)
             at += len(values)
         if at < self.row + self.rows:
-            msg = f"the file {self.file.path} changed while it was read; bring back what was there"
+            msg = f"the file {self.file.path} changed while it was read; restore its former contents"
             raise RecordsLostError(msg)
 
     def _is_unchanged(self) -> bool:
@@ -103,9 +104,9 @@ class Span:
 
 @dataclass
 class FileSequence:
-    """The files that match a pattern; the counts of unchanged files are cached.
+    """The files that match a pattern, with cached row counts of unchanged files.
 
-    It can be sent to another process.
+    A sequence can be sent to another process.
     """
 
     pattern: str
@@ -117,15 +118,15 @@ class FileSequence:
 
     @staticmethod
     def partitions(source: m.FilesSource) -> list[FileSequence]:
-        """Return the partitions of a source."""
+        """Return the file sequence of each of a source's partitions."""
         header = source.format if source.header and isinstance(source.format, m.CsvFormat) else None
         here = glob.escape(str(Path.cwd()))
         return [FileSequence(str(Path(here, path)), header) for path in source.path]
 
     def files(self) -> list[DataFile]:
-        """Return the current files, in order.
+        """Return the existing files in order.
 
-        Raise InputError if the folder or file of the pattern does not exist, SourceError if it cannot be listed.
+        Raise InputError if the folder or file in the pattern does not exist, SourceError if it cannot be listed.
         """
         folder, within = split_pattern(self.pattern)
         try:
@@ -143,10 +144,10 @@ class FileSequence:
         return sorted(found, key=lambda file: _order(file.name))
 
     def _list(self, folder: str, within: str) -> set[str]:
-        """Return the names that match, each with all that existed before it.
+        """Return the matching names; if a name is included, so are all files that were created before it.
 
-        A listing takes a while: of two files that are added meanwhile, it may have only the later one. A second listing
-        has all files that were added before one of the first listing.
+        A listing takes a while. If two files are created meanwhile, it may contain only the later one. A second listing
+        contains every file that was created before a file of the first listing.
         """
         names = _matching(folder, within)
         if names != self._names:
@@ -157,11 +158,11 @@ class FileSequence:
         return self._names
 
     def end(self, files: Iterable[DataFile]) -> int:
-        """Return the number of records of the partition."""
+        """Return the number of records in the partition."""
         return sum(map(self._count, files))
 
     def bytes_left(self, files: Sequence[DataFile], at: Position) -> int:
-        """Return about how many bytes follow a position; 0 if there is no record."""
+        """Estimate how many bytes follow a position; 0 if no record follows."""
         left = 0
         for file, row in _rest(files, at):
             if not row:
@@ -171,9 +172,10 @@ class FileSequence:
         return left
 
     def about_left(self, files: Sequence[DataFile], at: Position) -> int:
-        """Return about how many records follow a position, judged by the files that were counted; 0 if there is none.
+        """Estimate how many records follow a position; 0 if none do.
 
-        If no file was counted, the first one is.
+        The estimate uses the record sizes in files that were already counted. If there are none, the next file is
+        counted.
         """
         left = self.bytes_left(files, at)
         if not left:
@@ -183,7 +185,7 @@ class FileSequence:
         return max(1, left * self.end(counted) // max(1, size))
 
     def advance(self, files: Sequence[DataFile], at: Position, rows: int | None = None) -> Position:
-        """Return the position a number of rows further on, or the end."""
+        """Return the position that is a number of rows further on, or the end of the partition."""
         for file, row in _rest(files, at):
             there = self._count(file) - row
             if there <= 0:
@@ -200,18 +202,18 @@ class FileSequence:
         return at
 
     def after(self, files: Sequence[DataFile], line: int) -> Position:
-        """Return the position of an offset; raise SourceError if the partition ends before."""
+        """Return the position of an offset; raise SourceError if the partition ends before it."""
         found = self.advance(files, START, line)
         if found.line < line:
             msg = (
-                f"the log lost records: {self.pattern} is to be read up to offset {line}, and the files have only "
-                f"{found.line} records now; bring the files back"
+                f"the log lost records: {self.pattern} must be read up to offset {line}, but the files now have only "
+                f"{found.line} records; restore the files"
             )
             raise SourceError(msg)
         return found
 
     def spans(self, files: Sequence[DataFile], start: Position, end: int | None = None) -> list[Span]:
-        """Return the spans between a position and an offset, or the end; raise as `after` does."""
+        """Return the spans from a position to an offset or the end; raise SourceError if the partition ends before."""
         found, offset = [], start.line
         for file, row in _rest(files, start):
             if end is not None and offset >= end:
@@ -226,21 +228,21 @@ class FileSequence:
         return found
 
     def noted(self, files: Sequence[DataFile], at: Position) -> dict[str, Any]:
-        """Return a position as Spark records it: with a mark of the files up to it."""
+        """Return a position as Spark records it, together with a checksum of the files up to it."""
         self._known = self._marks_up_to(files, at)
         return {**vars(at), "mark": _chain(self._known)}
 
     def verify(self, files: Sequence[DataFile], at: Position, mark: int) -> None:
-        """Raise RecordsLostError if files up to a position have changed since it was recorded with `mark`."""
+        """Raise RecordsLostError if files up to a position have changed since it was recorded with checksum `mark`."""
         if (change := self.change(files, at, mark)) is not None:
             msg = (
                 f"the log lost records: {self.pattern} was read up to offset {at.line}, in {at.file}, and {change}; "
-                "bring back what was there, or start over with another checkpoint"
+                "restore the files, or start over with another checkpoint"
             )
             raise RecordsLostError(msg)
 
     def change(self, files: Sequence[DataFile], at: Position, mark: int) -> str | None:
-        """Return how files up to a position have changed since it was recorded with `mark`, or None."""
+        """Describe how files up to a position have changed since it was recorded with `mark`; None if they have not."""
         marks, known = self._marks_up_to(files, at), self._known
         if _chain(marks) == mark:
             self._known = marks
@@ -260,7 +262,7 @@ class FileSequence:
         )
 
     def beyond(self, files: Sequence[DataFile], at: Position) -> Position:
-        """Return the position after the files up to `at`. Files that have changed are not read again."""
+        """Return the position after all existing files up to `at`, so that changed files are not read again."""
         before = [file for file in files if _order(file.name) < _order(at.file)]
         same = next((file for file in files if file.name == at.file), None)
         if same is not None:
@@ -280,15 +282,15 @@ class FileSequence:
 
 
 def up_to(files: Sequence[DataFile], name: str) -> Sequence[DataFile]:
-    """Return the files up to a name, whether it exists or not."""
+    """Return the files that sort up to a name, whether or not that file exists."""
     return files[: bisect_right(files, _order(name), key=lambda file: _order(file.name))]
 
 
 def list_partitions(sequences: Sequence[FileSequence]) -> list[list[DataFile]]:
     """Return the files of each partition.
 
-    Raise as `FileSequence.files` does, and InputError for a file that matches twice: in two partitions, or by a
-    symbolic link, which ``**`` follows.
+    Raise the errors of `FileSequence.files`, and InputError if a file matches twice, either in two partitions or
+    through a symbolic link, which ``**`` follows.
     """
     listed = [sequence.files() for sequence in sequences]
     found: dict[int, DataFile] = {}
@@ -296,8 +298,8 @@ def list_partitions(sequences: Sequence[FileSequence]) -> list[list[DataFile]]:
         other = found.setdefault(file.stamp[0], file)  # not every file system has unique inodes
         if other is not file and other.path.resolve() == file.path.resolve():
             msg = (
-                f"one file is matched as {other.path} and as {file.path}, so each record would count twice; give "
-                "patterns that match it once"
+                f"the same file is matched as {other.path} and as {file.path}, so each record would count twice; use "
+                "patterns that match it only once"
             )
             raise InputError(msg)
     return listed
@@ -309,7 +311,7 @@ def _matching(folder: str, within: str) -> set[str]:
 
 
 def _require_readable(folder: str, within: str) -> None:
-    """Raise OSError for a folder that may not be listed, which glob skips."""
+    """Raise OSError if a folder cannot be listed. Without this check, glob would skip the folder silently."""
     parts = within.split("/")
     for upto in range(1, len(parts) + (parts[-1] == "**")):
         for name in glob.iglob("/".join([*parts[:upto], ""]), root_dir=folder, recursive=True):  # noqa: PTH207 - as above
@@ -318,7 +320,7 @@ def _require_readable(folder: str, within: str) -> None:
 
 
 def _rest(files: Iterable[DataFile], at: Position) -> Iterator[tuple[DataFile, int]]:
-    """Yield the files from a position on, each with the number of its rows before the position."""
+    """Yield the files from a position on, each with the number of its rows that are before the position."""
     for file in files:
         if file.name == at.file:
             yield file, at.row
@@ -327,7 +329,7 @@ def _rest(files: Iterable[DataFile], at: Position) -> Iterator[tuple[DataFile, i
 
 
 def _order(name: str) -> list[str]:
-    """Return the sort key of a file name."""
+    """Return the sort key of a file name: its path components."""
     return name.split("/") if name else []
 
 
@@ -347,7 +349,7 @@ def _stat_file(folder: str, name: str) -> DataFile | None:
 
 
 def _mark(file: DataFile) -> int:
-    """Return a checksum of a file's name, size, beginning and end."""
+    """Return a checksum of a file's name, size, first bytes and last bytes."""
     try:
         with file.path.open("rb", buffering=0) as opened:
             ends = opened.read(MARK)

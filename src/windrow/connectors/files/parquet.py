@@ -1,9 +1,9 @@
-"""The rows of a Parquet file, each as a JSON object with its columns.
+"""Read the rows of a Parquet file as JSON objects that have a member for each column.
 
-DuckDB writes them, many at once, but only values of types that JSON has or that have an exact text. Other values (a
-time outside the years 1 to 9999, text that is not UTF-8, NaN within a struct) are written here, each as an object with
-its type and value, which no field accepts. So a row is a dead letter if such a value is decoded, and a normal row if
-not.
+DuckDB converts them in bulk, but only values whose types exist in JSON or have an exact text form. Any other value (a
+time outside the years 1 to 9999, text that is not UTF-8, NaN within a struct) is converted in Python to an object with
+its type and value, which no field accepts. A row with such a value becomes a dead letter only if the pipeline decodes
+that value.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
 """0001-01-01 and 9999-12-31 in days since 1970."""
 _PER_DAY: Final = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
 _LONGEST_DAYS: Final = 3_652_059
-"""The maximum duration: the years 1 to 9999."""
+"""The maximum duration, from year 1 to year 9999."""
 _FINEST: Final = 2**63 - 1
-"""DuckDB reads the maximum and the minimum of nanoseconds as infinities."""
+"""DuckDB reads the largest and smallest number of nanoseconds as infinities."""
 _KNOWN_EXTENSIONS: Final = frozenset({"arrow.uuid", "arrow.bool8"})
-"""Extensions that DuckDB reads as types of its own."""
+"""Extension types for which DuckDB has native types."""
 
 
 @dataclass(frozen=True)
 class ParquetRows:
-    """The rows of a Parquet file, each as a JSON object with its columns.
+    """The rows of a Parquet file, each as a JSON object with a member for each column.
 
-    Decimals and times are text, which `decode` reads exactly; binary values are text in base64.
+    Decimals and times are written as text, which `decode` reads exactly, and binary values as base64 text.
     """
 
     path: Path
@@ -55,11 +55,11 @@ class ParquetRows:
             return int(file.metadata.num_rows)
 
     def after(self, byte: int, rows: int) -> int:  # noqa: ARG002 - as of lines
-        """Return 0: rows are found by their numbers."""
+        """Return 0, because Parquet rows are found by number rather than by byte."""
         return 0
 
     def read(self, row: int, byte: int, rows: int) -> Iterator[pa.Array]:  # noqa: ARG002 - the same
-        """Yield a number of rows as binary values, from `row` on."""
+        """Yield `rows` rows as binary values, starting with row number `row`."""
         with self._open() as file:
             groups: list[int] = []
             skip = row
@@ -78,7 +78,7 @@ class ParquetRows:
                     return
 
     def line(self, row: int) -> int:
-        """Return the number of a row, from 1."""
+        """Return the number of a row, counted from 1."""
         return row + 1
 
     @contextmanager
@@ -93,7 +93,7 @@ class ParquetRows:
 
 
 class _JsonWriter:
-    """Writes rows with columns of these names as JSON objects."""
+    """Converts rows with given column names to JSON objects."""
 
     def __init__(self, names: Sequence[str]) -> None:
         # a text in SQL cannot hold U+0000
@@ -101,7 +101,6 @@ class _JsonWriter:
         self._duck = duckdb_sql.Connection()
 
     def write(self, batch: pa.RecordBatch) -> pa.Array:
-        """Return the rows as binary values."""
         columns = {"n": pa.nulls(batch.num_rows)}
         members = []
         for number, (name, column) in enumerate(zip(self._names, map(_plain, batch.columns), strict=True)):
@@ -130,7 +129,7 @@ def _json_value(column: str, type_: pa.DataType) -> str:
 
 
 def _json_type(type_: pa.DataType) -> str:
-    """Return DuckDB's type with a lossless form in JSON."""
+    """Return the DuckDB type that represents a type in JSON without loss."""
     if pa.types.is_boolean(type_):
         return "BOOLEAN"
     if pa.types.is_integer(type_):
@@ -148,7 +147,7 @@ def _json_type(type_: pa.DataType) -> str:
 
 
 def _plain(column: pa.Array) -> pa.Array:
-    """Return a column in its type's simplest form: without a dictionary or an extension, and not in half precision."""
+    """Simplify a column: decode dictionaries, unwrap unknown extension types, and convert half-precision floats."""
     if isinstance(column, pa.ExtensionArray) and column.type.extension_name not in _KNOWN_EXTENSIONS:
         column = column.storage
     if pa.types.is_dictionary(column.type):
@@ -157,7 +156,7 @@ def _plain(column: pa.Array) -> pa.Array:
 
 
 def _odd(column: pa.Array, *, is_member: bool = False) -> Mask | None:  # noqa: C901, PLR0911 - a case for each type
-    """Return the mask of the values that DuckDB cannot write exactly; None if it cannot write the type."""
+    """Return the mask of values that DuckDB cannot convert exactly; None if it cannot convert the type at all."""
     type_, types = column.type, pa.types
     if isinstance(column, pa.ExtensionArray):
         return _odd(column.storage, is_member=is_member)
@@ -192,7 +191,7 @@ def _odd(column: pa.Array, *, is_member: bool = False) -> Mask | None:  # noqa: 
 
 
 def _odd_times(column: pa.Array) -> Mask:
-    """Return the mask of dates, times and durations without an exact text, or outside the years 1 to 9999."""
+    """Return the mask of dates, times and durations that have no exact text or are outside the years 1 to 9999."""
     type_, types = column.type, pa.types
     is_short = types.is_date32(type_) or types.is_time32(type_)
     numbers = column.cast(pa.int32() if is_short else pa.int64()).fill_null(0).to_numpy().astype(np.int64)
@@ -221,7 +220,7 @@ def _odd_texts(column: pa.Array) -> Mask:
 
 
 def _odd_maps(column: pa.Array) -> Mask | None:
-    """Return the mask of maps with an odd item or a repeated key."""
+    """Return the mask of maps that contain an odd item or repeat a key; None if DuckDB cannot convert the type."""
     type_ = column.type
     if not (pa.types.is_integer(type_.key_type) or _is_text(type_.key_type)):
         return None
@@ -252,7 +251,7 @@ def _nowhere(column: pa.Array) -> Mask:
 
 
 def _of_parents(odd: Mask | None, lengths: npt.NDArray[np.int64]) -> Mask | None:
-    """Return the mask of lists of these lengths with an element in a mask."""
+    """Return the mask of lists that contain a masked element, given the mask of all elements and the lists' lengths."""
     if odd is None:
         return None
     found = np.zeros(len(lengths), dtype=np.bool_)
@@ -261,7 +260,7 @@ def _of_parents(odd: Mask | None, lengths: npt.NDArray[np.int64]) -> Mask | None
 
 
 def _texts(column: pa.Array, which: Mask) -> pa.Array:
-    """Return some values of a column as JSON text, null for the others."""
+    """Convert the values selected by `which` to JSON text; the other values become null."""
     texts: list[str | None] = [None] * len(column)
     for row in np.flatnonzero(which).tolist():
         if column[row].is_valid:
@@ -270,7 +269,7 @@ def _texts(column: pa.Array, which: Mask) -> pa.Array:
 
 
 def _json_of(value: pa.Scalar) -> object:  # noqa: C901, PLR0911, PLR0912 - a case for each type
-    """Return a value for JSON; a value without an exact text is an object with its type and value."""
+    """Convert a value for JSON; a value without an exact text becomes an object with its type and value."""
     type_, types = value.type, pa.types
     if not value.is_valid:
         return None

@@ -1,6 +1,6 @@
-"""The rows of a file: lines of text, which may be compressed, or rows of Parquet (`parquet`).
+"""The rows of a file: lines of text, optionally compressed, or rows of a Parquet file (`parquet`).
 
-Rows are numbered from 0. A header is no row. The last line of a file needs no newline.
+Rows are numbered from 0, and a header does not count. The last line of a file does not need a newline.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _BOM = b"\xef\xbb\xbf"
 
 @dataclass(frozen=True)
 class TextRows:
-    """The lines of a file; with `header`, its first line names the columns.
+    """The lines of a text file. If `header` is set, the first line names the columns.
 
-    Byte positions are those of the uncompressed text, even if the file is compressed (its name ends in ``.gz``).
+    Byte positions refer to the uncompressed text, even if the file is compressed (its name ends in ``.gz``).
     """
 
     path: Path
@@ -40,7 +40,7 @@ class TextRows:
         return sum(_lines(block) for _, block in self._blocks(0))
 
     def after(self, byte: int, rows: int) -> int:
-        """Return the byte after a number of rows from a byte on, where a row begins."""
+        """Return the byte at which a number of rows end, counted from the row that starts at `byte`."""
         for at, block in self._blocks(byte):
             if rows == 0:
                 return at
@@ -51,7 +51,7 @@ class TextRows:
         return byte
 
     def read(self, row: int, byte: int, rows: int) -> Iterator[pa.Array]:
-        """Yield a number of rows as binary values, from `row` on, which begins at `byte` (0: not known)."""
+        """Yield `rows` rows as binary values, starting with row number `row` at `byte` (0 if unknown)."""
         start = byte or (self.after(0, row) if row else 0)
         for _, block in self._blocks(start):
             part = block[: _cut(block, rows)] if _lines(block) > rows else block
@@ -62,11 +62,11 @@ class TextRows:
                 return
 
     def line(self, row: int) -> int:
-        """Return the line number of a row, from 1."""
+        """Return the line number of a row, counted from 1."""
         return row + (1 if self.header is None else 2)
 
     def _blocks(self, byte: int) -> Iterator[tuple[int, bytes]]:
-        """Yield blocks of whole lines without the header from a byte on, each after the position of its first byte."""
+        """Yield (position, block) pairs from a byte on; blocks consist of whole lines and exclude the header."""
         for at, block in self._whole_lines(byte):
             if at:
                 yield at, block
@@ -97,7 +97,10 @@ class TextRows:
             ):
                 yield file  # type: ignore[misc] # a gzip file reads bytes, too
         except (gzip.BadGzipFile, EOFError, zlib.error) as exc:
-            msg = f"{self.path} is not gzip, or is cut off ({exc}): write it again, elsewhere, and move it there"
+            msg = (
+                f"{self.path} is not a gzip file or is truncated ({exc}): write it again elsewhere, then move it into "
+                "place"
+            )
             raise SourceError(msg) from exc
         except OSError as exc:
             msg = f"cannot read {self.path}: {exc.strerror}"
@@ -112,8 +115,8 @@ class TextRows:
             raise InputError(msg, Place(str(self.path), 1)) from exc
         if tuple(names) != given.columns:
             msg = (
-                f"the header has {', '.join(names) or 'nothing'}, and the columns of the source are "
-                f"{', '.join(given.columns)}: give them in the order of the file, or header: false if there is none"
+                f"the header has {', '.join(names) or 'nothing'}, but the columns of the source are "
+                f"{', '.join(given.columns)}: list them in the order of the file, or set header: false without one"
             )
             raise InputError(msg, Place(str(self.path), 1))
 
@@ -122,7 +125,7 @@ Rows = TextRows | ParquetRows
 
 
 def rows_of(path: Path, header: m.CsvFormat | None) -> Rows:
-    """Return the rows of a file, which is Parquet if its name ends in .parquet."""
+    """Return the rows of a file: Parquet if its name ends in ``.parquet``, otherwise text."""
     return ParquetRows(path) if path.suffix == ".parquet" else TextRows(path, header)
 
 
@@ -131,6 +134,6 @@ def _lines(block: bytes) -> int:
 
 
 def _cut(block: bytes, rows: int) -> int:
-    """Return the byte after the first `rows` rows of a block that has at least as many."""
+    """Return the byte after the first `rows` rows of a block that has at least that many."""
     ends = np.flatnonzero(np.frombuffer(block, np.uint8) == ord("\n"))
     return len(block) if len(ends) < rows else int(ends[rows - 1]) + 1

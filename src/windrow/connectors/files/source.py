@@ -1,4 +1,4 @@
-"""Files that other programs write once, read in the order of their names."""
+"""A source of files that other programs write once, read in the order of their names."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class OrderedFiles(Source):
-    """The files of a `FilesSource` as a log."""
+    """The files of a `FilesSource`, read as a log."""
 
     def __init__(self, source: m.FilesSource) -> None:
         self._source = source
@@ -37,18 +37,18 @@ class OrderedFiles(Source):
             yield from _read(partition, self._sequences[partition].spans(files, START))
 
     def read_from(self, partition: int, begin: int) -> Iterator[pa.RecordBatch]:
-        """Read a partition from an offset to its end; raise SourceError if it ends before."""
+        """Read a partition from an offset to its end; raise SourceError if it ends before the offset."""
         sequence = self._sequences[partition]
         files = sequence.files()
         return _read(partition, sequence.spans(files, sequence.after(files, begin)))
 
     def ends(self) -> dict[int, tuple[int, int]]:
-        """Return 0 and the current end of each partition; new files are counted."""
+        """Return 0 and the current end of each partition, including new files."""
         self._listed = self._list()
         return {partition: (0, self._sequences[partition].end(files)) for partition, files in enumerate(self._listed)}
 
     def incomplete(self) -> list[str]:
-        """Return none: the last line of a file needs no newline."""
+        """Return an empty list, because the last line of a file does not need a newline."""
         return []
 
     def beginning(self, start: Cut | None = None) -> Offset:
@@ -66,7 +66,7 @@ class OrderedFiles(Source):
         return FilesStreamReader(FileSequence.partitions(self._source), plan)
 
     def batch(self, spark: SparkSession, begin: Cut, end: Cut, stage: Stage, ddl: str) -> DataFrame:
-        """Return a frame of a stage's output; the files are those that `ends` has counted."""
+        """Return a frame of a stage's output for the files that the last call to `ends` has listed."""
         from windrow.connectors.stream_reader import frame_of  # noqa: PLC0415 - as above
 
         listed = self._listed or self._list()
@@ -82,26 +82,26 @@ class OrderedFiles(Source):
         return frame_of(spark, ranges, lambda partition, _, __: _read(partition, spans[partition]), stage, ddl)
 
     def identity(self, seconds: float = 0.0) -> str | None:  # noqa: ARG002 - see `Source`
-        """Return None: files are identified by their bytes."""
+        """Return None, because files are identified by their contents."""
         return None
 
     def find_losses(self, offset: Offset, identity: str | None) -> FoundLosses:  # noqa: ARG002 - see `Source`
-        """Report files that were read and have changed; reading continues after them."""
+        """Report files that have changed since they were read; reading continues after them."""
         listed, moved, losses = self._list(), dict(offset), []
         for name, at in offset.items():
             partition, position = int(name), Position.of(at)
             read = f"read up to offset {position.line}"
             if partition >= len(listed):
-                path = "give the pipeline the path again"
+                path = "add the path to the pipeline again"
                 losses.append(
-                    Loss(partition, position.line, 0, f"{read}, and the pipeline has no such path now", restore=path)
+                    Loss(partition, position.line, 0, f"{read}, and the pipeline no longer has that path", restore=path)
                 )
                 del moved[name]
                 continue
             sequence, files = self._sequences[partition], listed[partition]
             if (change := sequence.change(files, position, at["mark"])) is not None:
                 beyond = sequence.beyond(files, position)
-                restore = "bring the files back as they were"
+                restore = "restore the files as they were"
                 losses.append(Loss(partition, position.line, beyond.line, f"{read}, and {change}", restore=restore))
                 moved[name] = sequence.noted(files, beyond)
         return FoundLosses(tuple(losses), moved)

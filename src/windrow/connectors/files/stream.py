@@ -1,4 +1,4 @@
-"""Files as a streaming data source of Spark, and where its steps end."""
+"""A streaming data source for Spark that reads files, and the rules for where its steps end."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ Part = list[Span]
 Listed = list[list[DataFile]]
 
 _SHORT = 0.01
-"""Seconds up to which files are listed at each poll of Spark, several times a second."""
+"""If listing takes at most this many seconds, it is done each time Spark polls, several times a second."""
 _SHARE = 0.1
-"""The maximum share of time for listing that takes longer."""
+"""The maximum share of time spent on listing if it takes longer."""
 
 
 class FilesStreamReader(CutReader[Part]):
-    """Reads files, and new ones as they come."""
+    """Reads existing files, and new files as they appear."""
 
     def __init__(self, sequences: list[FileSequence], plan: StreamPlan) -> None:
         super().__init__(plan)
@@ -36,7 +36,7 @@ class FilesStreamReader(CutReader[Part]):
         self._stale = 0.0
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Stop after the files that exist now."""
+        """Set the reader to stop after the files that exist now."""
         self._last = [files[-1].name if files else "" for files in self._list()]
 
     def step_to(self, start: dict[str, Any], cut: Cut | None, max_records: int | None = None) -> dict[str, Any]:
@@ -74,7 +74,7 @@ class FilesStreamReader(CutReader[Part]):
         return limited_ends(begin, lambda p, at: self._sequences[p].bytes_left(offered[p], at), advance, max_records)
 
     def waiting(self, start: Offset) -> int:
-        """Return about how many records follow a position, judged by the files that were counted."""
+        """Estimate how many records follow a position, based on the files that were already counted."""
         begin, listed = _positions(start), self._offered(self._list())
         return sum(
             sequence.about_left(files, begin.get(partition, START))
@@ -95,16 +95,17 @@ class FilesStreamReader(CutReader[Part]):
         return chain.from_iterable(span.read(number) for number, spans in sorted(parts.items()) for span in spans)
 
     def _offered(self, there: Listed) -> Sequence[Sequence[DataFile]]:
-        """Return the input files: all, or in a bounded run those up to the last file at its beginning.
+        """Return the files that may be read: in a bounded run, only those up to the last file at its start.
 
-        That is a prefix of the current files, even if some came or changed since, so that their order is the same.
+        These are the first of the current files, even if files were added or changed since, so their order stays the
+        same.
         """
         if self._last is None:
             return there
         return [up_to(files, last) for files, last in zip(there, self._last, strict=True)]
 
     def _list(self) -> Listed:
-        """Return the current files, or those of a moment ago if listing takes long."""
+        """Return the current files. If listing takes long, the result of a recent listing is used."""
         began = time.monotonic()
         if self._there is None or began >= self._stale:
             try:

@@ -1,4 +1,4 @@
-"""The connector of JSON lines files."""
+"""The connector for JSON lines files."""
 
 from __future__ import annotations
 
@@ -14,25 +14,26 @@ from windrow.declare.spec import Section
 
 @dataclass(frozen=True)
 class JsonlSink(m.FolderSink):
-    """JSON lines files of changes in a folder: ``PATH/TABLE/step-N.jsonl``, a file for each step."""
+    """JSON lines files of changes in a folder, one file per step: ``PATH/TABLE/step-N.jsonl``."""
 
     section: ClassVar[str] = "jsonl"
     system: ClassVar[str] = "jsonl"
 
     def companion(self, name: m.Companion) -> str:
-        """Return the files beside those of the changes."""
+        """Return the pattern of the companion files of a kind, such as the dead letters."""
         return f"{self.table}/{name}-*.jsonl"
 
     @property
     def reasons(self) -> str:
-        """Where the reasons of dead letters are, in words."""
+        """A description of where the reasons of dead letters are stored."""
         return f"the field `reason` in the files {self.path}/{self.companion('dead')}"
 
 
 def jsonl(path: str | PathLike[str], *, table: str) -> JsonlSink:
-    """Write changes to JSON lines files in a folder: ``PATH/TABLE/step-N.jsonl``, a file for each step.
+    """Write changes to JSON lines files in a folder, one file per step: ``PATH/TABLE/step-N.jsonl``.
 
-    Beside it are ``late-N.jsonl``, ``dead-N.jsonl`` and ``clocks-N.jsonl``, where a step has such rows.
+    If a step has late output, dead letters or clocks, they are written to ``late-N.jsonl``, ``dead-N.jsonl`` and
+    ``clocks-N.jsonl`` in the same folder.
     """
     return JsonlSink(fspath(path), table)
 

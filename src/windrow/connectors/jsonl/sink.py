@@ -1,9 +1,9 @@
-"""The sink of JSON lines files: a file of changes for each step, published by a rename.
+"""The sink that writes JSON lines files: one file of changes per step, published by a rename.
 
-`DIR/TABLE/step-000000000123.jsonl` has the changes, a JSON object a line with the columns of the changelog, and
-`late-000000000123.jsonl`, `dead-...` and `clocks-...` have the other rows of the step, if any. Times are ISO 8601
-and decimals text, so nothing is rounded; infinite numbers are the texts `inf` and `-inf`.
-The bytes of a dead letter are text in `raw`, or in base64 in `raw_base64` if they are not UTF-8.
+`DIR/TABLE/step-000000000123.jsonl` contains the changes, one JSON object per line with the columns of the changelog. If
+the step has other rows, they are in `late-000000000123.jsonl`, `dead-...` and `clocks-...`. Times are ISO 8601 and
+decimals are text, so nothing is rounded; infinite numbers are the texts `inf` and `-inf`. The bytes of a dead letter
+are text in `raw` or, if they are not UTF-8, base64 in `raw_base64`.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from windrow.connectors.step_folder import StepFolder
 from windrow.engine.schema import CLOCKS, MICROS
 
 _ROWS = 65_536
-"""Rows that are converted to text at a time."""
+"""Number of rows that are converted to text at a time."""
 
 
 class JsonlFolder(StepFolder):
     """The output of a pipeline as JSON lines files.
 
-    Exactly once: the file with the changes is renamed last, after those with the other rows of its step. A step that
-    was interrupted is written again over its files, with the same bytes; until then a reader can see late records and
-    dead letters of a step without its changes.
+    Exactly once: the file of changes is renamed last, after the files with the step's other rows. An interrupted step
+    overwrites its files with the same bytes when it is written again. Until then, a reader may see the step's late
+    records and dead letters without its changes.
     """
 
     STEP: ClassVar[re.Pattern[str]] = re.compile(r"step-(\d{12,})\.jsonl")
@@ -65,7 +65,7 @@ def _journal(rows: list[dict[str, Any]]) -> pa.Table:
 
 
 def _plain(table: pa.Table) -> pa.Table:
-    """Return rows with bytes as text; bytes that are not UTF-8 are in base64 in a column of their own."""
+    """Convert bytes to text. Bytes that are not UTF-8 are written as base64 in an additional column."""
     for at, field in enumerate(table.schema):
         if pa.types.is_binary(field.type):
             values = table.column(at).to_pylist()

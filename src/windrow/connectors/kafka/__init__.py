@@ -1,4 +1,4 @@
-"""Kafka topics: the changes of a pipeline, and beside them its late output, dead letters and clocks."""
+"""Kafka topics: the changes of a pipeline, and companion topics with its late output, dead letters and clocks."""
 
 STAMPED = {"message.timestamp.type": "LogAppendTime"}
-"""Settings of a topic for other readers: timestamps are the broker's."""
+"""Settings of a topic for other readers: the broker sets the timestamps."""

@@ -1,4 +1,4 @@
-"""Appending records to a Kafka topic, in one transaction."""
+"""Append records to a Kafka topic in one transaction."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from windrow.connectors.source import Appender, NewRecord
 from windrow.errors import SourceError, SourceUnavailableError
 
 _TRANSACTION_MS = 60_000
-"""Milliseconds that a transaction may be open."""
+"""Milliseconds for which a transaction may be open."""
 
 
 class KafkaAppender(Appender):
-    """The appender of a topic.
+    """Appends records to a topic.
 
-    Appenders with the same `identity` fence each other: only the last one that was opened can commit, and an open
-    transaction of another one is aborted before it reads.
+    Appenders with the same `identity` fence each other: only the one that was opened last can commit. Opening an
+    appender aborts an open transaction of the previous one before anything is read.
     """
 
     def __init__(self, source: m.KafkaSource, identity: str) -> None:
@@ -54,7 +54,7 @@ class KafkaAppender(Appender):
         self._producer.client.purge()
 
     def append(self, records: Mapping[int, Sequence[NewRecord]]) -> dict[int, list[int]]:
-        """Append records to their partitions, all or none; return their offsets."""
+        """Append all records to their partitions, or none of them; return their offsets."""
         offsets = {partition: [-1] * len(new) for partition, new in records.items() if new}
         if not offsets:
             return {}
@@ -93,11 +93,11 @@ class KafkaAppender(Appender):
 
     def _fenced(self) -> SourceError:
         return SourceError(
-            f"{self._where} cannot be appended to: this process is fenced, because another one appends to it or the "
-            "broker has ended the transaction; run the command again"
+            f"{self._where} cannot be appended to: this process is fenced, because another one is appending to it or "
+            "the broker has ended the transaction; run the command again"
         )
 
 
 def topic_appender(source: m.KafkaSource, identity: str, _prefix: bytes) -> KafkaAppender:
-    """Return the appender of a topic, under a transactional id."""
+    """Return the appender of a topic that uses `identity` as its transactional id."""
     return KafkaAppender(source, identity)

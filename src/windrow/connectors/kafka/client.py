@@ -26,7 +26,7 @@ from windrow.model.references import redact
 T = TypeVar("T")
 
 _GRACE = 3.0
-"""Seconds to wait for a broker that was found down: its name may have a second address."""
+"""Seconds to keep waiting for a broker that seems down, because its name may have a second address."""
 
 _HEARD = 32
 """Number of recent errors that a client keeps."""
@@ -47,12 +47,15 @@ PASSING = (
     KafkaError.OFFSET_NOT_AVAILABLE,
     KafkaError._NOENT,  # noqa: SLF001 - the client's own: no partition of the request has a leader
 )
-"""Errors while a broker starts, or while a partition has no leader."""
+"""Errors that occur while a broker is starting, or while a partition has no leader."""
 _HOPELESS = (KafkaError._AUTHENTICATION, KafkaError._SSL)  # noqa: SLF001 - the client's own names
 
 
 def client_of(kind: Callable[..., T], topic: str, settings: Mapping[str, Any]) -> T:
-    """Return a client of librdkafka without a log, as errors are raised; raise InputError for a wrong setting."""
+    """Create a librdkafka client that raises errors instead of logging them.
+
+    Raise InputError for an invalid setting.
+    """
     logger = logging.Logger("windrow.kafka")  # noqa: LOG001 - it belongs to no tree, so no handler receives it
     logger.addHandler(logging.NullHandler())
     try:
@@ -67,9 +70,10 @@ def client_of(kind: Callable[..., T], topic: str, settings: Mapping[str, Any]) -
 
 
 class Admin:
-    """Metadata requests to a broker, each for at most `timeout` seconds, by one client; any thread may use it.
+    """Sends metadata requests about a topic to its brokers, using one client that all threads may share.
 
-    `settings` are librdkafka's. Raise InputError if a setting is wrong.
+    Each request takes at most `timeout` seconds. `settings` are librdkafka settings; raise InputError if one is
+    invalid.
     """
 
     def __init__(self, topic: str, settings: Mapping[str, str], timeout: float) -> None:
@@ -87,23 +91,27 @@ class Admin:
         self._client = client_of(AdminClient, topic, options)
 
     def partitions(self) -> list[int]:
-        """Return the topic's partitions; raise SourceError if it does not exist, or may not be read."""
+        """Return the topic's partitions; raise SourceError if the topic does not exist or reading it is denied."""
         return sorted(partition.id for partition in self._describe(self._timeout).partitions)
 
     def topic_id(self, timeout: float | None = None) -> str:
-        """Return the id of the topic, which another topic of its name does not have; raise as `partitions` does."""
+        """Return the topic's id, which distinguishes it from other topics of the same name.
+
+        Raise the errors of `partitions`.
+        """
         return str(self._describe(self._timeout if timeout is None else timeout).topic_id)
 
     def settings(self) -> dict[str, str]:
-        """Return the topic's settings, such as ``retention.ms``; raise SourceError if they may not be read."""
+        """Return the topic's settings, such as ``retention.ms``; raise SourceError if reading them is denied."""
         began, resource = time.monotonic(), ConfigResource(ConfigResource.Type.TOPIC, self._topic)
         found = self._answer(self._client.describe_configs([resource])[resource], began, self._timeout)
         return {name: entry.value for name, entry in found.items()}
 
     def most_bytes(self) -> int:
-        """Return the maximum bytes of a record, by the client's settings and, if they can be read, by the topic's.
+        """Return the maximum size of a record in bytes, as limited by the settings of the client and of the topic.
 
-        If they cannot, a larger record is refused when it is sent.
+        If the topic's settings cannot be read, only the client's limit counts, and the broker may refuse larger
+        records.
         """
         try:
             there = self.settings()
@@ -112,16 +120,16 @@ class Admin:
         return min(self._most_bytes, int(there.get("max.message.bytes", self._most_bytes)))
 
     def offsets(self, partitions: list[int]) -> dict[int, tuple[int, int]]:
-        """Return each partition's first offset and the end of the committed records."""
+        """Return the first offset of each partition and the end of its committed records."""
         begin, end = self._list(partitions, OffsetSpec.earliest()), self._list(partitions, OffsetSpec.latest())  # type: ignore[no-untyped-call]
         return {partition: (begin[partition], end[partition]) for partition in partitions}
 
     def ends(self) -> dict[int, int]:
-        """Return the end of the committed records of each partition; raise as `partitions` does."""
+        """Return the end of the committed records of each partition; raise the errors of `partitions`."""
         return self._list(self.partitions(), OffsetSpec.latest())  # type: ignore[no-untyped-call]
 
     def log_ends(self) -> dict[int, int]:
-        """Return the end of the log of each partition, including open transactions; raise as `partitions` does."""
+        """Return the end of each partition, including open transactions; raise the errors of `partitions`."""
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
         return self._list(self.partitions(), latest, IsolationLevel.READ_UNCOMMITTED)
 
@@ -150,7 +158,7 @@ class Admin:
                 time.sleep(_LOOK)
 
     def _answer(self, future: Future[T], began: float, timeout: float) -> T:
-        """Wait for an answer until `timeout` seconds after it `began`, or less if no broker is reachable."""
+        """Wait for the answer to a request sent at `began`, for `timeout` seconds or less if no broker is reachable."""
         while True:
             try:
                 return future.result(_LOOK)
@@ -165,7 +173,7 @@ class Admin:
                 raise SourceUnavailableError(self._unreachable())
 
     def _unreachable(self) -> str:
-        """Return the message for a broker that does not answer, with the last error other than "all brokers down"."""
+        """Return the message for unreachable brokers, with the last error other than "all brokers down"."""
         said = [error for _, error in tuple(self._said)]
         specific = [error for error in said if error.code() != KafkaError._ALL_BROKERS_DOWN]  # noqa: SLF001 - the client's own name
         return unreachable(self._servers, specific or ([KafkaError(KafkaError._TRANSPORT)] if said else []))  # noqa: SLF001 - the same
@@ -194,13 +202,13 @@ class Admin:
         if not known:
             return "; create it first"
         near = difflib.get_close_matches(self._topic, known, n=3, cutoff=0.5)
-        return f"; did you mean {', '.join(near)}?" if near else f"; create it first (there are {len(known)} others)"
+        return f"; did you mean {', '.join(near)}?" if near else f"; create it first ({len(known)} other topics exist)"
 
 
 class ConsumerGroup:
-    """Commits offsets of a topic to a consumer group without becoming a member.
+    """Commits offsets of a topic for a consumer group without joining the group.
 
-    `settings` are librdkafka's. Raise InputError if a setting is wrong.
+    `settings` are librdkafka settings; raise InputError if one is invalid.
     """
 
     def __init__(self, group: str, topic: str, settings: Mapping[str, str]) -> None:
@@ -213,8 +221,8 @@ class ConsumerGroup:
     def commit(self, offsets: Mapping[int, int], timeout: float) -> None:
         """Commit the next offset of each partition.
 
-        Raise SourceError if the group may not be used or has active members, SourceUnavailableError if no broker
-        answers within `timeout` seconds.
+        Raise SourceError if access to the group is denied or the group has active members. Raise SourceUnavailableError
+        if no broker answers within `timeout` seconds.
         """
         places = [TopicPartition(self._topic, partition, offset) for partition, offset in offsets.items()]
         request = ConsumerGroupTopicPartitions(self._group, places)
@@ -222,15 +230,15 @@ class ConsumerGroup:
         for place in group_answer(answer, self._group, self._servers, timeout).topic_partitions:
             if place.error is not None:
                 raise denied(place.error, self._group, self._servers) or SourceUnavailableError(
-                    f"the consumer group {self._group} at {self._servers} takes no offset of partition "
+                    f"the consumer group {self._group} at {self._servers} rejected the offset of partition "
                     f"{place.partition} of {self._topic}: {place.error.str()}"
                 )
 
 
 def group_answer(future: Future[T], group: str, servers: str, timeout: float) -> T:
-    """Return the answer of a broker about a consumer group.
+    """Return a broker's answer to a request about a consumer group.
 
-    Raise SourceError if it may not be used, SourceUnavailableError if no answer comes in time.
+    Raise SourceError if access to the group is denied, and SourceUnavailableError if no answer arrives in time.
     """
     try:
         return future.result(timeout)
@@ -243,7 +251,7 @@ def group_answer(future: Future[T], group: str, servers: str, timeout: float) ->
 
 
 def denied(error: KafkaError, group: str, servers: str) -> SourceError | None:
-    """Return the error for a consumer group or topic that may not be used; None for other errors."""
+    """Return the error if access to a consumer group or topic was denied; None for other errors."""
     match error.code():
         case KafkaError.GROUP_AUTHORIZATION_FAILED:
             what = f"the consumer group {group} at {servers} may not be used with these options: grant READ on it"
@@ -256,8 +264,8 @@ def denied(error: KafkaError, group: str, servers: str) -> SourceError | None:
             what = f"the brokers at {servers} refuse these options: grant DESCRIBE on the cluster"
         case KafkaError.UNKNOWN_MEMBER_ID | KafkaError.NON_EMPTY_GROUP | KafkaError.STALE_MEMBER_EPOCH:
             what = (
-                f"the consumer group {group} at {servers} has active members, and takes offsets from them alone: name "
-                "a group in which nothing consumes"
+                f"the consumer group {group} at {servers} has active members and accepts offsets only from them: use a "
+                "group without consumers"
             )
         case _:
             return None
@@ -265,6 +273,6 @@ def denied(error: KafkaError, group: str, servers: str) -> SourceError | None:
 
 
 def unreachable(servers: str, said: list[KafkaError]) -> str:
-    """Return the message for a broker that does not answer, with the last error of the client."""
+    """Return the message for brokers that do not answer, with the client's last error."""
     why = said[-1].str() if said else "no answer"
     return f"no Kafka broker can be reached at {servers}: {why}; is it running, and are the options right?"

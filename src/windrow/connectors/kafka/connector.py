@@ -1,4 +1,4 @@
-"""The connector of Kafka topics."""
+"""The connector for Kafka topics."""
 
 from __future__ import annotations
 
@@ -47,21 +47,21 @@ def _sink_words(sink: m.KafkaSink) -> str:
 _WRITER_OPTIONS = {
     "bootstrap.servers": "write it as `servers`",
     "transactional.id": "leave it out: it is the fence between runs, windrow-TOPIC",
-    "transaction.timeout.ms": "leave it out: a step has five minutes",
+    "transaction.timeout.ms": "leave it out: a step may take five minutes",
     "enable.idempotence": "leave it out: transactions need it",
     "acks": "leave it out: transactions wait for all replicas",
-    "partitioner": "leave it out: a key is in the partition in which Kafka's Java clients look for it",
+    "partitioner": "leave it out: keys are assigned to partitions as Kafka's Java clients do it",
     "key.serializer": "leave it out: keys are bytes",
-    "value.serializer": "leave it out: `format` says what values are",
+    "value.serializer": "leave it out: `format` determines what values are",
 }
 CDC_OPTIONS = {
     **dict.fromkeys(
         [name for name in (*OURS, *_WRITER_OPTIONS) if name != "transaction.timeout.ms"],
-        "leave it out: that each change is there once depends on it",
+        "leave it out: windrow sets it so that each change is written once",
     ),
     "bootstrap.servers": "write it as `servers`",
 }
-"""Options that a topic of changes cannot have, with what to do about each."""
+"""Options that cannot be set for a topic of changes, with advice on what to do instead."""
 
 
 def kafka_sink(
@@ -72,11 +72,12 @@ def kafka_sink(
     format: m.RecordFormat = "json",  # noqa: A002 - the setting's name
     options: Mapping[str, str] | None = None,
 ) -> m.KafkaSink:
-    """Write changes to a Kafka topic, each step in a transaction; with ``mode="realtime"`` one every `commit`.
+    """Write changes to a Kafka topic, in one transaction per step.
 
-    The topic is created if it does not exist; beside it are ``TOPIC.late``, ``TOPIC.dead`` and ``TOPIC.clocks``. A
-    change is a JSON object, or with `format` ``"debezium"`` a change event in Debezium's envelope. `options` go to the
-    producer as they are (``{"security.protocol": "SSL"}``); with ``mode="realtime"`` those of the source hold.
+    With ``mode="realtime"``, there is one transaction per interval `commit` instead. The topic is created if it does
+    not exist, as are ``TOPIC.late``, ``TOPIC.dead`` and ``TOPIC.clocks``. A change is a JSON object or, with
+    ``format="debezium"``, a change event in Debezium's envelope. `options` are passed to the producer unchanged
+    (``{"security.protocol": "SSL"}``); with ``mode="realtime"``, those of the source apply instead.
     """
     micros = duration_micros(commit, "sink.kafka.commit")
     return m.KafkaSink(servers, topic, micros, format, tuple((options or {}).items()))
@@ -122,9 +123,9 @@ KAFKA = Connector(
                 Key(
                     "group",
                     TEXT,
-                    "a consumer group to which the offsets that were read are committed after each step, so that "
+                    "a consumer group for which the offsets that were read are committed after each step, so that "
                     "[tools for Kafka](../guides/kafka-and-spark-tools.md#lag-in-kafkas-tools) show the lag. A run "
-                    "never reads from it. Give each pipeline a group of its own, in which nothing else consumes.",
+                    "never reads these offsets. Give each pipeline a group of its own that no other consumer uses.",
                 ),
                 Key(
                     "format",
@@ -153,37 +154,39 @@ KAFKA = Connector(
                 Key(
                     "servers",
                     TEXT,
-                    "`HOST:PORT`, or several separated by commas. With `mode: realtime` they are those of the source, "
-                    "as one transaction holds changes and positions.",
+                    "`HOST:PORT`, or several separated by commas. With `mode: realtime`, they must be those of the "
+                    "source, as changes and positions are written in one transaction.",
                     required=True,
                 ),
                 Key(
                     "topic",
                     TEXT,
-                    "the topic; created if it does not exist, with as many partitions as the broker has by default "
-                    "(with `mode: realtime` as the source has). Beside it are `TOPIC.late`, `TOPIC.dead` and, except "
-                    "with `mode: realtime`, `TOPIC.clocks`.",
+                    "the topic; created if it does not exist, with the broker's default number of partitions (with "
+                    "`mode: realtime`, with that of the source). Its companions are `TOPIC.late`, `TOPIC.dead` and, "
+                    "except with `mode: realtime`, `TOPIC.clocks`.",
                     required=True,
                     positional=True,
                 ),
                 Key(
                     "commit",
                     DURATION,
-                    "with `mode: realtime` the time between two transactions. A change waits half of it in the median, "
-                    "and a partition costs the broker a transaction as often. Other hosts write a transaction a step.",
+                    "with `mode: realtime`, the time between two transactions. The median change waits for half of it, "
+                    "and each partition costs the broker one transaction per interval. Other hosts write one "
+                    "transaction per step.",
                     default=m.KafkaSink.commit,
                 ),
                 Key(
                     "format",
                     choice("json", "debezium"),
-                    "what a change is: the row as a JSON object with `op`, `pane` and `revision`, or with `debezium` a "
-                    "change event in Debezium's envelope, which another pipeline reads with `format: debezium`.",
+                    "the format of a change: the row as a JSON object with `op`, `pane` and `revision` or, with "
+                    "`debezium`, a change event in Debezium's envelope, which another pipeline reads with "
+                    "`format: debezium`.",
                     default=m.KafkaSink.format,
                 ),
                 replace(
                     OPTIONS_KEY,
-                    doc="options for librdkafka, which writes the topic, as for the source. With `mode: realtime` "
-                    "those of the source hold, and there are none here.",
+                    doc="options for librdkafka, which writes the topic, as for the source. With `mode: realtime`, "
+                    "those of the source apply, and none can be set here.",
                 ),
             ),
         ),

@@ -1,4 +1,4 @@
-"""Lists of rules in a Kafka topic: the keys of records with a value, now and as they change."""
+"""Lists of rules in a Kafka topic: the keys whose latest record has a value, at the start and as they change."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _RECORDS = 10_000
 
 
 class ListTopic:
-    """The entries of a list in a topic, which is read to its current end when it is opened.
+    """The entries of a list that is kept in a topic, which is read to its current end when the list is opened.
 
-    A key that cannot be an entry is skipped, and `wrong` has its place; null with that key corrects it. Raise
-    SourceError if the topic cannot be read.
+    A key that cannot be an entry is skipped, and `wrong` has a message with its location. Writing null with that key
+    removes the message. Raise SourceError if the topic cannot be read.
     """
 
     def __init__(self, spec: m.TopicList, source: m.KafkaSource) -> None:
@@ -41,17 +41,17 @@ class ListTopic:
 
     @property
     def entries(self) -> frozenset[str]:
-        """The entries."""
+        """The current entries."""
         return frozenset(self._entries.values())
 
     @property
     def wrong(self) -> tuple[str, ...]:
-        """A message for each key that cannot be an entry, with the place of its last record."""
+        """One message for each key that cannot be an entry, with the location of its last record."""
         return tuple(self._wrong.values())
 
     @property
     def warning(self) -> str | None:
-        """The warning about keys that cannot be entries."""
+        """A warning about the keys that cannot be entries, or None."""
         return _warning(self.wrong)
 
     def poll(self) -> bool:
@@ -59,7 +59,7 @@ class ListTopic:
         return sum([self._take(tail, 0.0) for tail in self._tails]) > 0
 
     def close(self) -> None:
-        """Disconnect."""
+        """Disconnect from the brokers."""
         for tail in self._tails:
             tail.close()
 
@@ -69,7 +69,7 @@ class ListTopic:
             if self._take(tail, 0.05):
                 deadline = time.monotonic() + _BEGIN_SECONDS
             elif time.monotonic() > deadline:
-                msg = f"the list {self._spec.name!r}: topic {self._spec.topic} gives no records"
+                msg = f"the list {self._spec.name!r}: topic {self._spec.topic} returns no records"
                 raise SourceUnavailableError(msg)
 
     def _take(self, tail: Tail, seconds: float) -> int:
@@ -105,21 +105,21 @@ class ListTopic:
         wanted = "a text" if field is None else f"a JSON object with a text or whole number as {field!r}"
         return (
             f"the list {self._spec.name!r}: the key of partition {partition}, offset {offset} of topic "
-            f"{self._spec.topic} is not {wanted}, and no entry; write null with that key, and the right one"
+            f"{self._spec.topic} is not {wanted}, so it is not an entry; write null with that key, then the right key"
         )
 
 
 def read_list(spec: m.TopicList, source: m.KafkaSource) -> ListTopic:
-    """Return a list, read to the end of its topic and disconnected; raise as `ListTopic` does."""
+    """Read a list to the end of its topic and disconnect; raise SourceError if the topic cannot be read."""
     topic = ListTopic(spec, source)
     topic.close()
     return topic
 
 
 class ListWatch:
-    """Follows lists beside the tasks of a run, and warns of keys that cannot be entries, once for each record.
+    """Follows lists during a run, and warns once for each record whose key cannot be an entry.
 
-    It reads the lists when it is opened; raise as `ListTopic` does.
+    The lists are read when the watch is created. Raise SourceError if a topic cannot be read.
     """
 
     def __init__(self, lists: Iterable[m.TopicList], source: m.KafkaSource, on_warning: Callable[[str], None]) -> None:
@@ -135,14 +135,14 @@ class ListWatch:
         self._report()
 
     def look(self) -> None:
-        """Warn of new records; the tasks report a topic that cannot be read."""
+        """Read new records and issue warnings. Errors are ignored here, because the tasks report unreadable topics."""
         for topic in self._topics:
             with suppress(SourceError):
                 topic.poll()
         self._report()
 
     def close(self) -> None:
-        """Disconnect."""
+        """Disconnect from the brokers."""
         for topic in self._topics:
             topic.close()
 

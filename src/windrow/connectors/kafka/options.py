@@ -1,4 +1,4 @@
-"""Connection options under the names of Kafka's Java clients, as settings of librdkafka, which is not needed here."""
+"""Convert connection options named as in Kafka's Java clients to settings of librdkafka, without importing it."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ OURS = {
     "enable.partition.eof": "leave it out: a step relies on the end of a partition",
     "isolation.level": "leave it out: only committed records are read",
     "key.deserializer": "leave it out: keys are read as bytes",
-    "value.deserializer": "leave it out: values are read as bytes, and `decode` says what they hold",
+    "value.deserializer": "leave it out: values are read as bytes, and `decode` describes what they contain",
     "interceptor.classes": "leave it out: records are read as they are",
 }
-"""Options that a pipeline cannot set, with what to do about each."""
+"""Options that a pipeline cannot set, with advice on what to do instead."""
 _RENAMED = {
     "ssl.truststore.certificates": "ssl.ca.pem",
     "ssl.keystore.certificate.chain": "ssl.certificate.pem",
@@ -39,7 +39,7 @@ _JAAS = re.compile(r'\b(username|password)\s*=\s*"((?:[^"\\]|\\.)*)"')
 
 
 def checked_options(source: m.KafkaSource | m.KafkaSink) -> dict[str, str]:
-    """Return the options with references resolved; raise InputError for an option that windrow sets."""
+    """Return the options with references resolved; raise InputError for an option that windrow sets itself."""
     for name, _ in source.options:
         if name in OURS:
             msg = f"the Kafka option {name} cannot be set; {OURS[name]}"
@@ -54,9 +54,10 @@ def checked_options(source: m.KafkaSource | m.KafkaSink) -> dict[str, str]:
 
 
 def client_options(source: m.KafkaSource | m.KafkaSink) -> dict[str, str]:
-    """Return librdkafka's settings, from the names of Kafka's Java clients or its own.
+    """Return librdkafka settings for options under the names of Kafka's Java clients or of librdkafka.
 
-    Raise InputError for a setting that librdkafka does not support; an unknown name is an error of the client.
+    Raise InputError for a setting that librdkafka does not support, such as a JKS file. The client itself reports
+    unknown names.
     """
     options = checked_options(source)
     settings = {"bootstrap.servers": source.servers}

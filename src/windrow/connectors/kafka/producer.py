@@ -18,14 +18,15 @@ _CALL_SECONDS = 10.0
 
 
 class TransactionalProducer:
-    """Writes transactions under one transactional id, the fence: only the last writer that has started can commit.
+    """Writes transactions under one transactional id. The id is a fence: only the writer that started last can commit.
 
-    `topic` names the topic in errors of the settings, `what` the writer in others, and `ids` the transactional ids of
-    its kind; `group` is the consumer group whose offsets are in the transactions, if any. A writer that another one has
-    fenced raises `fenced()`. The broker aborts a transaction that is open for longer than `timeout` (milliseconds).
+    In error messages, `topic` names the topic whose settings are invalid, `what` the writer, and `ids` the
+    transactional ids of its kind. `group` is the consumer group whose offsets the transactions contain, if any. When
+    another writer has fenced this one, `fenced()` is raised. The broker aborts a transaction that stays open longer
+    than `timeout` milliseconds.
 
-    Raise `refused` for permanent errors, `unavailable` for errors that may be transient: then the producer must be
-    abandoned, and the next one aborts its open transaction.
+    Raise `refused` for permanent errors and `unavailable` for errors that may be transient. In both cases the producer
+    must be abandoned, and the next producer aborts its open transaction.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class TransactionalProducer:
         self.client = client_of(Producer, topic, {**settings, **own})
 
     def start(self) -> None:
-        """Take over the transactional id: fence the former writer, and abort its open transaction."""
+        """Take over the transactional id: fence the previous writer and abort its open transaction."""
         self.call(self.client.init_transactions, _BEGIN_SECONDS)
 
     def begin(self) -> None:
@@ -77,9 +78,10 @@ class TransactionalProducer:
         timestamp: int = 0,
         on_delivery: Callable[[KafkaError | None, Message], None] | None = None,
     ) -> None:
-        """Add a record to the transaction; without a partition, in that of its key.
+        """Add a record to the transaction. Without a partition, the record's key determines it.
 
-        `timestamp` is in milliseconds since 1970; 0 is now. `on_delivery` is called when the client is polled.
+        `timestamp` is in milliseconds since 1970; 0 means the current time. `on_delivery` is called when the client is
+        polled.
         """
         while True:
             try:
@@ -93,17 +95,20 @@ class TransactionalProducer:
                 return
 
     def commit(self, seconds: float = _CALL_SECONDS) -> None:
-        """Commit the transaction; a call that takes longer is repeated, for half a minute in all."""
+        """Commit the transaction. A call that takes longer than `seconds` is repeated, for half a minute in total."""
         self.call(self.client.commit_transaction, seconds)
 
     def abandon(self) -> None:
-        """Close; an open transaction is aborted now if the broker answers, else by the next writer or its timeout."""
+        """Close the producer and abort its open transaction.
+
+        If no broker answers, the transaction is aborted when the next writer starts or the broker's timeout expires.
+        """
         with suppress(KafkaException):
             self.client.abort_transaction(_CALL_SECONDS)
         self.client.purge()
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> None:  # noqa: ANN401 - one of the client's
-        """Call the client, and retry while the call may succeed; raise the errors of `failure`."""
+        """Call the client, retrying as long as the call may succeed; raise the errors of `failure`."""
         deadline = time.monotonic() + _BEGIN_SECONDS
         while True:
             try:
@@ -115,7 +120,7 @@ class TransactionalProducer:
                 return
 
     def failure(self, exc: KafkaException) -> RunError:
-        """Return the error for an error of the client, as described for the class."""
+        """Convert an error of the client to the error that the class documents for it."""
         error = exc.args[0]
         if error.code() == KafkaError._FATAL:  # noqa: SLF001 - the client's own name
             # polling the client gives the cause
@@ -132,7 +137,7 @@ class TransactionalProducer:
         return self._unavailable(f"the transaction of {self._what} failed: {error.str()}")
 
 
-_GONE = "a topic that it writes is not there: start the run again, which creates those that are missing"
+_GONE = "a topic that it writes does not exist: start the run again, which creates missing topics"
 _TOO_LARGE = "raise max.message.bytes of the topic, and message.max.bytes among the options"
 _REFUSED = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "grant WRITE and DESCRIBE on the topics that it writes",
@@ -141,17 +146,17 @@ _REFUSED = {
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: "grant IDEMPOTENT_WRITE on the cluster",
     KafkaError.MSG_SIZE_TOO_LARGE: _TOO_LARGE,
     KafkaError.RECORD_LIST_TOO_LARGE: _TOO_LARGE,
-    KafkaError.INVALID_RECORD: "the topic does not take such records: look at its settings",
-    KafkaError.POLICY_VIOLATION: "the policy of the broker is against it",
+    KafkaError.INVALID_RECORD: "the topic does not accept such records: check its settings",
+    KafkaError.POLICY_VIOLATION: "a policy of the broker forbids it",
     KafkaError.UNKNOWN_TOPIC_OR_PART: _GONE,
     KafkaError._UNKNOWN_TOPIC: _GONE,  # noqa: SLF001 - the client's own names
     KafkaError._UNKNOWN_PARTITION: _GONE,  # noqa: SLF001
     KafkaError.TOPIC_EXCEPTION: _GONE,
-    KafkaError.INVALID_TRANSACTION_TIMEOUT: "let transaction.max.timeout.ms of the broker be {timeout:,} ms",
+    KafkaError.INVALID_TRANSACTION_TIMEOUT: "set transaction.max.timeout.ms of the broker to at least {timeout:,} ms",
     KafkaError.UNSUPPORTED_VERSION: "the broker is too old for transactions",
     KafkaError._UNSUPPORTED_FEATURE: "the broker is too old for transactions",  # noqa: SLF001
 }
-"""Permanent errors, and what to do."""
+"""Permanent errors, with advice."""
 _FENCED = (
     KafkaError._FATAL,  # noqa: SLF001 - the client's own name
     KafkaError._FENCED,  # noqa: SLF001 - the client's own name

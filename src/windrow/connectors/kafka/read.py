@@ -1,4 +1,4 @@
-"""The records of a topic, through librdkafka: ranges of it, or a partition as its records come."""
+"""Read the records of a topic with librdkafka, either in ranges or by following a partition."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from windrow.errors import RecordsLostError, SourceError, SourceUnavailableError
 
 _MESSAGES = 10_000
 _WAIT = 0.05
-"""Seconds to wait for that many messages before fewer are returned."""
+"""Seconds to wait for this number of messages before returning fewer."""
 _BATCH_RECORDS = 100_000
 _BATCH_BYTES = 16 << 20
-"""Limits of a batch that small ones are joined to: a large batch costs less per record."""
+"""Size at which joined batches are passed on; a large batch costs less per record than many small ones."""
 _PATIENCE = 30.0
 """Seconds without a record after which a read fails, if the broker had an error."""
 _LONG_PATIENCE = 300.0
-"""Seconds after which it fails without an error: aborted records are not delivered."""
+"""Seconds after which a read fails without an error. It may take long, as aborted records are not delivered."""
 _END_PATIENCE = 5.0
-"""Seconds after which an earlier end of a partition is accepted: a new leader may not know the end yet."""
+"""Seconds after which an earlier end of a partition is believed, because a new leader may not know the end yet."""
 _LAST_MILLI = 253_402_300_799_999
 """The end of the year 9999."""
 _TUNING = {
@@ -55,7 +55,7 @@ _MEANING = {
 }
 """Settings that the reader depends on, which override the pipeline's options."""
 Range = tuple[int, int]
-"""The first offset to read, and the next offset after the last."""
+"""The first offset to read, and the offset after the last."""
 
 _GONE = (
     KafkaError._AUTO_OFFSET_RESET,  # noqa: SLF001 - the client's own names
@@ -65,7 +65,7 @@ _GONE = (
 
 
 class Reader:
-    """Reads ranges of a topic, one after the other, by one client. `settings` are librdkafka's."""
+    """Reads ranges of a topic one after the other with a single client. `settings` are librdkafka settings."""
 
     def __init__(self, topic: str, settings: Mapping[str, str]) -> None:
         self._topic = topic
@@ -75,10 +75,10 @@ class Reader:
         self._consumer = client_of(Consumer, topic, options)
 
     def read(self, ranges: Mapping[int, Range]) -> Iterator[pa.RecordBatch]:
-        """Read the committed records between two offsets of each partition, in RAW batches; offsets may jump.
+        """Read the committed records in a range of offsets of each partition, in RAW batches.
 
-        A batch may have several partitions, each in the order of its offsets. Raise RecordsLostError if records were
-        lost, SourceUnavailableError if no broker delivers them.
+        Offsets may have gaps. A batch may contain records of several partitions, those of each partition in offset
+        order. Raise RecordsLostError if records were lost, and SourceUnavailableError if no broker delivers them.
         """
         left = {partition: range_ for partition, range_ in ranges.items() if range_[0] < range_[1]}
         self._said.clear()
@@ -89,7 +89,7 @@ class Reader:
             self._consumer.unassign()
 
     def _batches(self, ranges: dict[int, Range]) -> Iterator[pa.RecordBatch]:
-        """Yield batches until each partition has reached its end."""
+        """Yield batches until every partition has reached the end of its range."""
         at = {partition: begin for partition, (begin, _) in ranges.items()}
         ends = {partition: end for partition, (_, end) in ranges.items()}
         left, heard = set(ranges), time.monotonic()
@@ -118,9 +118,10 @@ class Reader:
                 left -= done
 
     def _hear(self, message: Message, at: dict[int, int], short: dict[int, int]) -> None:
-        """Handle a message that is not a record; raise if it is an error of a partition that is read.
+        """Handle a message that is not a record; raise it if it is an error of a partition being read.
 
-        The end of a partition moves its position `at`; if it is before the end of the range, `short` has it.
+        The end of a partition advances its position in `at`. If the partition ends before its range does, `short`
+        records where.
         """
         error, partition = message.error(), message.partition()
         if error is None:
@@ -136,10 +137,10 @@ class Reader:
         raise _read_error(self._topic, partition, self._servers, error)
 
     def _give_up(self, seconds: float, short: Mapping[int, int]) -> None:
-        """Raise if no record has come for too long."""
+        """Raise an error if no record has arrived for too long."""
         if short and seconds > _END_PATIENCE:
             partition, end = min(short.items())
-            msg = f"the topic lost records: partition {partition} of {self._topic} ends at offset {end} now"
+            msg = f"the topic lost records: partition {partition} of {self._topic} now ends at offset {end}"
             raise RecordsLostError(msg)
         if seconds > (_PATIENCE if self._said else _LONG_PATIENCE):
             raise SourceUnavailableError(unreachable(self._servers, self._said))
@@ -166,10 +167,10 @@ _TAILING = {
 
 
 class CommittedOffsets:
-    """Reads the offsets that a consumer group has committed to a topic, without becoming a member.
+    """Reads the offsets that a consumer group has committed for a topic, without joining the group.
 
-    It uses a consumer: librdkafka's admin client ends the whole process if the coordinator of the group has changed, as
-    after a restart of a broker (its issue 5040).
+    This uses a consumer. librdkafka's admin client would terminate the process if the group's coordinator has changed,
+    as it may after a broker restarts (librdkafka issue 5040).
     """
 
     def __init__(self, group: str, topic: str, settings: Mapping[str, str]) -> None:
@@ -181,7 +182,10 @@ class CommittedOffsets:
         self._consumer = client_of(Consumer, topic, options)
 
     def ask(self, partitions: Iterable[int], seconds: float) -> dict[int, TopicPartition]:
-        """Return the committed offset of each partition that has one, with its metadata; raise as `Tail.committed`."""
+        """Return the committed offset, with its metadata, of each partition that has one.
+
+        Raise the errors of `Tail.committed`.
+        """
         self._said.clear()
         places = [TopicPartition(self._topic, partition) for partition in partitions]
         return _committed(self._consumer, places, seconds, self._group, self._servers, self._said)
@@ -208,9 +212,9 @@ def _committed(  # noqa: PLR0917 - the identity of a consumer
 
 
 class Tail:
-    """Follows a partition: returns its committed records as they come, from the offset of `seek` on.
+    """Follows a partition from a given offset, returning its committed records as they arrive.
 
-    It is a consumer of the group `group`, whose committed offset it reads but does not write.
+    It is a consumer in the group `group`; it reads the group's committed offset but does not write it.
     """
 
     def __init__(self, topic: str, partition: int, settings: Mapping[str, str], group: str) -> None:
@@ -221,25 +225,25 @@ class Tail:
         options = {**_TAILING, **settings, **_MEANING, "group.id": group, "error_cb": self._said.append}
         self._consumer = client_of(Consumer, topic, options)
         self.next = 0
-        """The next offset, after all returned records and all markers of transactions."""
+        """The offset after all returned records and transaction markers."""
 
     def committed(self, seconds: float) -> TopicPartition | None:
-        """Return the group's committed offset, with its metadata; None if there is none.
+        """Return the offset that the group has committed, with its metadata; None if it has committed none.
 
-        Raise SourceError if the group may not be used, SourceUnavailableError if no broker answers in time.
+        Raise SourceError if access to the group is denied, and SourceUnavailableError if no broker answers in time.
         """
         found = _committed(self._consumer, [self._place], seconds, self._group, self._servers, self._said)
         return found.get(self._place.partition)
 
     def seek(self, offset: int) -> None:
-        """Continue with the records from an offset on."""
+        """Continue reading at an offset."""
         self.next = offset
         self._consumer.assign([TopicPartition(self._place.topic, self._place.partition, offset)])
 
     def poll(self, most: int, seconds: float) -> pa.RecordBatch | None:
-        """Return new records, in the schema RAW; None if there is none within `seconds`.
+        """Return at most `most` new records as a RAW batch; None if no record arrives within `seconds`.
 
-        Raise RecordsLostError if the next record was lost, SourceError for an error of the broker.
+        Raise RecordsLostError if the next record was lost, and SourceError for other errors of the broker.
         """
         # for more than one record, the client waits the whole time
         messages = self._consumer.consume(1, seconds)
@@ -272,22 +276,21 @@ class Tail:
             raise _read_error(self._place.topic, self._place.partition, self._servers, error)
 
     def group(self) -> object:
-        """Return the metadata of the consumer group for a transaction."""
+        """Return the consumer group's metadata, which a transaction needs to commit the group's offsets."""
         return self._consumer.consumer_group_metadata()
 
     def close(self) -> None:
-        """Disconnect."""
+        """Disconnect from the brokers."""
         self._consumer.close()
 
 
 @lru_cache(maxsize=4)
 def reader(topic: str, settings: tuple[tuple[str, str], ...]) -> Reader:
-    """Return this process's reader of a topic; a worker of Spark reads many steps."""
+    """Return a reader of a topic that is shared within this process, since a Spark worker reads many steps."""
     return Reader(topic, dict(settings))
 
 
 def _join_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Join small batches to large ones."""
     held: list[pa.RecordBatch] = []
     for batch in batches:
         held.append(batch)
@@ -299,19 +302,19 @@ def _join_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
 
 
 def _in_order(at: dict[int, int], batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return a batch, and advance the position of each partition; raise SourceError for offsets out of order."""
+    """Advance the positions past a batch and return it; raise SourceError if its offsets are out of order."""
     partitions, offsets = (batch.column(name).to_numpy() for name in ("partition", "offset"))
     for partition in distinct(partitions):
         its_own = offsets[partitions == partition]
         if np.any(np.diff(its_own, prepend=at.get(partition, its_own[0] + 1) - 1) <= 0):
-            msg = f"the Kafka client gave records of partition {partition} twice, or in another order"
+            msg = f"the Kafka client returned records of partition {partition} twice or out of order"
             raise SourceError(msg)
         at[partition] = int(its_own[-1]) + 1
     return batch
 
 
 def _before(ends: Mapping[int, int], batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the records before the ends."""
+    """Return the records that are before the end of their partition's range."""
     partitions, offsets = (batch.column(name).to_numpy() for name in ("partition", "offset"))
     inside = np.ones(batch.num_rows, dtype=bool)
     for partition, end in ends.items():

@@ -1,17 +1,18 @@
-"""Records of a Kafka topic: the changes, late output and dead letters of a step as keys and values.
+"""Convert the changes, late output and dead letters of a step to the keys and values of Kafka records.
 
-A change has the key of its row: the text if that is a single text, else a JSON object. Its value is the row as a JSON
-object with `op`, `pane` and `revision`; `update_before` is left out, as it repeats the former record. Decimals are text
-and times ISO 8601, so nothing is rounded; times always have six digits of a second, so that they sort as text, unlike
-those in identities and evidence of alerts (`time_text` in `windrow.engine.operators.rules.judge`). A double that is
-infinite or not a number is null, as JSON has neither. A value contains no wall clock: it is the same, to the byte,
-whenever the log is read again.
+The key of a change is the key of its row: plain text if the key is a single text column, otherwise a JSON object. The
+value is the row as a JSON object with `op`, `pane` and `revision`. An `update_before` is left out, as it repeats the
+previous record. Decimals are text and times ISO 8601, so nothing is rounded. Times always have six fractional digits,
+so that they sort as text, unlike the times in the identities and evidence of alerts (`time_text` in
+`windrow.engine.operators.rules.judge`). A double that is infinite or NaN becomes null, since JSON has neither. Values
+do not depend on the wall clock: reading the log again gives the same bytes.
 
-With `format: debezium` a value is a change in Debezium's envelope, whose `after` (of a deletion `before`) is the row
-without `op`, and a deletion is followed by a tombstone of its key.
+With `format: debezium`, a value is a change in Debezium's envelope. Its `after` (for a deletion, its `before`) is the
+row without `op`, and each deletion is followed by a tombstone with the same key.
 
-Beside the topic, ``TOPIC.late`` has the late output as JSON, ``TOPIC.dead`` the dead letters: the original bytes, with
-the coordinates and the reason in the headers. A record that is too large for these topics is truncated, with a note.
+The companion topic ``TOPIC.late`` contains the late output as JSON. ``TOPIC.dead`` contains the original bytes of dead
+letters, with their coordinates and reason in the headers. A record that is too large for these topics is truncated, and
+a note in it says so.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from windrow.expressions import SinkSpec
 
 
 class KafkaRecord(NamedTuple):
-    """A record to write; a change in Debezium's envelope `is_stamped` with the time of writing."""
+    """A record to write. If `is_stamped`, it is a change in Debezium's envelope that gets the time of writing."""
 
     topic: str
     key: bytes | None
@@ -45,18 +46,18 @@ class KafkaRecord(NamedTuple):
 
 NO_LIMITS: Mapping[str, int] = {}
 _OVERHEAD = 256
-"""Upper bound for the bytes of a record and its batch beside key, value and headers."""
+"""Upper bound for the bytes of a record and its batch in addition to key, value and headers."""
 _HEADER_OVERHEAD = 16
 _PIECE = 65_536
-"""Rows that are converted to text at a time."""
+"""Number of rows that are converted to text at a time."""
 _NO_HEADERS: Headers = []
 
 
 class KafkaRecords:
-    """Makes records of the output of steps for one sink."""
+    """Converts the output of steps to records for one sink."""
 
     def __init__(self, spec: SinkSpec, limits: Mapping[str, int] = NO_LIMITS) -> None:
-        """Set the maximum bytes of a record by topic; without a limit any size is allowed."""
+        """Create the converter; `limits` has the maximum bytes of a record for each topic whose records are limited."""
         self._topic = spec.sink.table
         self._limits = limits
         self._late, self._dead = spec.sink.companion("late"), spec.sink.companion("dead")
@@ -76,7 +77,7 @@ class KafkaRecords:
             self._is_text = False
 
     def of(self, output: StepOutput) -> Iterator[KafkaRecord]:
-        """Yield the records of a step, each kind in the order of its rows."""
+        """Yield the records of a step. Changes, late output and dead letters each keep the order of their rows."""
         yield from self.of_changes(output.changes)
         if output.late.num_rows:
             for batch in output.late.to_batches(max_chunksize=_PIECE):
@@ -96,14 +97,14 @@ class KafkaRecords:
             yield record
 
     def _dead_letter(self, row: Mapping[str, Any]) -> KafkaRecord:
-        """Return the record of a dead letter; one that is not of a record has no place."""
+        """Return the record for a dead letter. Its key is the location of the original record, if there was one."""
         place = "/".join(str(row[name]) for name in ("source", "partition", "offset") if row[name] is not None)
         about = {name: value for name, value in row.items() if name != "raw" and value is not None}
         headers: Headers = [(name, plain_text(value).encode()) for name, value in about.items()]
         return KafkaRecord(self._dead, place.encode(), row["raw"], headers)
 
     def _excess(self, record: KafkaRecord) -> int:
-        """Return the bytes of a record above the limit of its topic, as the client counts them."""
+        """Return how many bytes a record exceeds the limit of its topic, as the client counts them."""
         limit = self._limits.get(record.topic)
         if limit is None:
             return 0
@@ -112,7 +113,7 @@ class KafkaRecords:
         return size - limit
 
     def of_changes(self, changes: pa.Table) -> Iterator[KafkaRecord]:
-        """Yield the records of a step's changes, in order; `update_before` has none."""
+        """Yield a record for each change of a step, in order, except for `update_before`."""
         for _, piece in pieces(changes):
             written = piece.filter(pc.not_equal(piece["op"], "update_before"))
             for batch in written.to_batches(max_chunksize=_PIECE):
@@ -139,7 +140,7 @@ _DEBEZIUM = {"insert": "c", "update_after": "u", "delete": "d"}
 
 
 def _cut(late: pa.RecordBatch) -> bytes:
-    """Return the value of a late record with a truncated text."""
+    """Return the value of a late record, with its text truncated."""
     rows = [with_beginning(row, "record") for row in late.to_pylist()]
     return _utf8(json_objects(pa.RecordBatch.from_pylist(rows, late.schema)))[0]
 

@@ -1,4 +1,4 @@
-"""The Kafka sink: each step in one transaction of one producer; only the last opener's can commit."""
+"""The Kafka sink. Each step is one transaction of one producer, and only the sink that was opened last can commit."""
 
 from __future__ import annotations
 
@@ -33,23 +33,23 @@ from windrow.errors import RunError, SinkError, SinkUnavailableError, SourceErro
 from windrow.expressions import SinkSpec
 
 _TRANSACTION_MS = 300_000
-"""Maximum milliseconds to write a step; an open transaction of a dead process blocks readers that long."""
+"""Maximum milliseconds for writing a step. An open transaction of a dead process blocks readers for this long."""
 _COMMIT_SECONDS = 30.0
 _GONE_SECONDS = 30.0
-"""Maximum seconds until a deleted topic no longer exists."""
+"""Maximum seconds to wait until a deleted topic no longer exists."""
 _BATCH_BYTES = 1_000_000
-"""Maximum bytes of a batch of the client by default (`batch.size`)."""
+"""The client's default for the maximum bytes of a batch (`batch.size`)."""
 _OWNER = b"owner"
 _STORED = pa.schema([field.with_type(pa.int64()) if pa.types.is_timestamp(field.type) else field for field in CLOCKS])
-"""Rows of the clock journal in JSON: times are microseconds."""
+"""Schema of the clock journal's rows in JSON, with times in microseconds."""
 
 
 @dataclass(frozen=True)
 class _Written:
-    """The owner record of a topic of clocks: the run, the last epoch that it committed, and its last opener.
+    """The owner record in a topic of clocks: the owning run, its last committed epoch, and its last opener.
 
     `opener` is the id of the sink that opened the topics last, and `fence` the transactional id under which it writes.
-    `origin` is that of the topic's records, as JSON.
+    `origin` is the origin of the topic's records, as JSON.
     """
 
     pipeline: str
@@ -65,17 +65,18 @@ class _Written:
 
 
 class KafkaTopics(Sink):
-    """Topics of changes at one cluster, each with its companions for late output, dead letters and clocks.
+    """Topics of changes in one cluster, each with companion topics for late output, dead letters and clocks.
 
-    Exactly once for readers with ``isolation.level=read_committed``: a step, its number and its rows of the clock
-    journal are one transaction over all topics. The transactional id ``windrow-TOPIC.clocks``, of the topic that sorts
-    first, is the fence: opening the topics aborts the open transaction of another process and fences that process.
-    Unlike the ids of the realtime host it does not end in a number, so neither fences the other. The id under which the
-    topics were opened last is fenced, too: it is another one if a sink was removed. The number of the last step is read
-    from ``TOPIC.clocks``, a compacted topic, so a commit with an unknown outcome is resolved at the next opening. A
-    topic has the records of one run.
+    Exactly once, for readers with ``isolation.level=read_committed``: a step, its epoch and its rows of the clock
+    journal are written in one transaction across all topics. The fence is the transactional id
+    ``windrow-TOPIC.clocks``, where TOPIC is the first of the topics in alphabetical order. Opening the topics aborts
+    the open transaction of another process and fences that process. Unlike the transactional ids of the realtime host,
+    this id does not end in a number, so neither fences the other. If the topics were last opened under a different id,
+    because a sink has since been removed, that id is fenced as well. The last epoch is read from ``TOPIC.clocks``, a
+    compacted topic, so the outcome of an uncertain commit is known when the topics are next opened. A topic contains
+    the records of one run.
 
-    One producer writes a transaction, so the driver writes all rows.
+    A transaction is written by a single producer, so the driver writes all rows.
     """
 
     needs_rows = True
@@ -117,7 +118,7 @@ class KafkaTopics(Sink):
         return self._last
 
     def _take_over(self, fence: str, limits: Sequence[Mapping[str, int]] = ()) -> TransactionalProducer:
-        """Return a producer under a transactional id, which has fenced the former one."""
+        """Start a producer under a transactional id, which fences the previous producer with this id."""
         settings = {"compression.type": "lz4", "linger.ms": 20, "partitioner": "murmur2_random"}
         producer = TransactionalProducer(
             self._first.topic,
@@ -131,7 +132,7 @@ class KafkaTopics(Sink):
         return producer
 
     def _authorize(self, run: Run, follows: Follows | None) -> int | None:
-        """Return the last epoch of the run, or of the one that it follows; raise SinkError if it may not write."""
+        """Return the last epoch of the run, or of the run that it follows; raise SinkError if it may not write."""
         lasts = []
         for sink, origin in zip(self._sinks, self._origins, strict=True):
             written, found = self._find(sink, run)
@@ -189,7 +190,7 @@ class KafkaTopics(Sink):
             new = left
 
     def preflight(self, run: Run, follows: Follows | None = None) -> None:
-        """Raise the errors of `open`, except for topics that may not be created or written."""
+        """Raise the errors of `open`, except those for missing permissions to create or write topics."""
         with _of_topics(self._first):
             self._authorize(run, follows)
 
@@ -200,7 +201,7 @@ class KafkaTopics(Sink):
         return pa.Table.from_pylist(rows, _STORED).cast(CLOCKS)
 
     def clear(self) -> None:
-        """Delete the topics; raise SinkError if they are not the pipeline's."""
+        """Delete the topics; raise SinkError if they belong to another pipeline."""
         self.close()
         self._run = None
         with _of_topics(self._first):
@@ -228,7 +229,7 @@ class KafkaTopics(Sink):
             time.sleep(0.05)
 
     def commit(self, epoch: int, *outputs: StepOutput) -> None:
-        """Write a step; after an error, opening the sink again finds out whether it was committed."""
+        """Write a step. After an error, opening the sink again determines whether the step was committed."""
         producer, run = self._producer, self._run
         if producer is None or run is None:
             msg = "the sink is not open"
@@ -258,7 +259,10 @@ class KafkaTopics(Sink):
             producer.send(sink.companion("clocks"), _OWNER, json.dumps(vars(written)).encode(), partition=0)
 
     def _fenced(self) -> RunError:
-        """Return the error for a fenced writer: by its own run, by a run that took over, or by the time limit."""
+        """Return the error for a fenced writer.
+
+        It was fenced by another process of its own run, by a run that took over, or by the broker's time limit.
+        """
         try:
             for sink in self._sinks:
                 written, _ = _read_clocks(sink)
@@ -276,14 +280,14 @@ class KafkaTopics(Sink):
         return SinkUnavailableError(msg)
 
     def close(self) -> None:
-        """Disconnect; an open transaction is aborted."""
+        """Disconnect and abort an open transaction."""
         if self._producer is not None:
             self._producer.abandon()
             self._producer = None
 
 
 def limits_of(sink: m.Sink) -> dict[str, int]:
-    """Return the maximum bytes of a record by topic of a sink."""
+    """Return the maximum bytes of a record for each topic of a sink."""
     if not isinstance(sink, m.KafkaSink):
         raise TypeError(sink)
     topics = [sink.topic, sink.companion("late"), sink.companion("dead")]
@@ -291,7 +295,7 @@ def limits_of(sink: m.Sink) -> dict[str, int]:
 
 
 def batches_within(*limits: Mapping[str, int]) -> dict[str, int]:
-    """Return the client's setting that keeps batches below the limits of all topics."""
+    """Return the client setting that keeps batches below the limits of all topics."""
     return {"batch.size": min([_BATCH_BYTES, *(most for limit in limits for most in limit.values())])}
 
 
@@ -300,7 +304,7 @@ def _topics(sink: m.KafkaSink) -> list[str]:
 
 
 def _read_clocks(sink: m.KafkaSink) -> tuple[_Written | None, list[dict[str, Any]]]:
-    """Read the topic of clocks: its owner record, and the rows of the journal by epoch and place."""
+    """Read a topic of clocks: its owner record, and the journal's rows ordered by epoch, partition and offset."""
     topic, settings = sink.companion("clocks"), client_options(sink)
     span = Admin(topic, settings, TIMEOUT).offsets([0])[0]
     written, journal = None, {}
@@ -323,7 +327,7 @@ def _admin(sink: m.KafkaSink) -> AdminClient:
 
 
 def _existing_topics(admin: AdminClient, sink: m.KafkaSink) -> list[str]:
-    """Return the existing topics of a sink; raise SinkUnavailableError if no broker answers."""
+    """Return those topics of a sink that exist; raise SinkUnavailableError if no broker answers."""
     try:
         known = admin.list_topics(timeout=TIMEOUT).topics
     except KafkaException as exc:
@@ -332,7 +336,7 @@ def _existing_topics(admin: AdminClient, sink: m.KafkaSink) -> list[str]:
 
 
 def _refused(sink: m.KafkaSink, error: KafkaError, what: str) -> SinkError:
-    """Return the error for an answer; the client's own error is transient, as no broker has answered."""
+    """Convert an error to a SinkError; an error of the client itself is transient, because no broker answered."""
     if error.code() < 0:
         return SinkUnavailableError(unreachable(sink.servers, [error]))
     return SinkError(f"{what}: {error.str()}; grant CREATE and DELETE on it, or do it yourself")
@@ -340,7 +344,7 @@ def _refused(sink: m.KafkaSink, error: KafkaError, what: str) -> SinkError:
 
 @contextmanager
 def _of_topics(sink: m.KafkaSink) -> Iterator[None]:
-    """Replace tables by topics in messages, and raise errors of a reader as errors of a sink."""
+    """Replace "table" with "topic" in messages, and convert errors of sources to errors of sinks."""
     try:
         yield
     except SinkError as error:

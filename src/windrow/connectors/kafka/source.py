@@ -1,4 +1,4 @@
-"""A Kafka topic, through librdkafka; committed records only."""
+"""A Kafka topic as a source, read through librdkafka. Only committed records are read."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ if TYPE_CHECKING:
     from windrow.connectors.kafka.stream import KafkaStreamReader
 
 _NO_ID = "A" * 22
-"""The topic id of a broker that has none: a UUID of zeros, in base 64."""
+"""The topic id returned by a broker without topic ids: a UUID of zeros in base64."""
 
 
 def preflight(source: m.KafkaSource, timeout: float = TIMEOUT) -> dict[int, tuple[int, int]]:
-    """Return each partition's first offset and the end of the committed records; wait at most `timeout` seconds.
+    """Return the first offset of each partition and the end of its committed records, within `timeout` seconds.
 
-    Raise SourceError for a broker that cannot be reached and a topic that does not exist or may not be read, and
-    InputError for wrong options.
+    Raise SourceError if no broker can be reached, the topic does not exist, or reading it is denied. Raise InputError
+    for invalid options.
     """
     return _ends(_admin(source, timeout))
 
 
 def log_ends(source: m.KafkaSource, timeout: float = TIMEOUT) -> dict[int, int]:
-    """Return the end of each partition's log, transactions that are open included; raise as `preflight` does."""
+    """Return the end of each partition, including open transactions; raise the errors of `preflight`."""
     return _admin(source, timeout).log_ends()
 
 
 def topic_settings(source: m.KafkaSource, timeout: float = TIMEOUT) -> dict[str, str]:
-    """Return the topic's settings, such as ``retention.ms``; raise as `preflight` does."""
+    """Return the topic's settings, such as ``retention.ms``; raise the errors of `preflight`."""
     return _admin(source, timeout).settings()
 
 
 def partition_finder(source: m.KafkaSource) -> Callable[[], list[int]]:
-    """Return a function that finds the topic's partitions, in any process; raise InputError for wrong options."""
+    """Return a function that looks up the topic's partitions, in any process; raise InputError for invalid options."""
     return partial(_partitions, source.topic, client_options(source))
 
 
@@ -65,7 +65,7 @@ def _ends(admin: Admin) -> dict[int, tuple[int, int]]:
 
 
 class KafkaTopic(Source):
-    """The topic of a `KafkaSource`; errors of the broker and the options are those of `preflight`."""
+    """The topic of a `KafkaSource`. Methods raise the errors of `preflight`."""
 
     def __init__(self, source: m.KafkaSource) -> None:
         self._source = source
@@ -80,7 +80,7 @@ class KafkaTopic(Source):
         return sorted(preflight(self._source))
 
     def read_all(self) -> Iterator[pa.RecordBatch]:
-        """Read the topic to its current end, in RAW batches; nothing with `start: latest`."""
+        """Read the topic to its current end, in RAW batches. With `start: latest`, there is nothing to read."""
         ends = preflight(self._source)
         return iter(()) if self._source.start == "latest" else self.read_ranges(ends)
 
@@ -89,7 +89,7 @@ class KafkaTopic(Source):
         return self.read_ranges({partition: (max(first, begin), end)})
 
     def read_ranges(self, ends: Mapping[int, tuple[int, int]]) -> Iterator[pa.RecordBatch]:
-        """Read between two offsets of each partition, partition after partition, in RAW batches."""
+        """Read a range of offsets of each partition, one partition after the other, in RAW batches."""
         from windrow.connectors.kafka.read import Reader  # noqa: PLC0415 - as above
 
         reader = Reader(self._source.topic, client_options(self._source))
@@ -100,7 +100,7 @@ class KafkaTopic(Source):
         return _ends(self._shared_admin)
 
     def incomplete(self) -> list[str]:
-        """Return none: a broker holds whole records."""
+        """Return an empty list, because a broker stores only complete records."""
         return []
 
     def beginning(self, start: Cut | None = None) -> Offset:
@@ -126,17 +126,17 @@ class KafkaTopic(Source):
         return frame_of(spark, [part for part in sorted(ranges) if part[1] < part[2]], read, stage, ddl)
 
     def identity(self, seconds: float = TIMEOUT) -> str | None:
-        """Return the topic's id, which another topic of the same name does not have."""
+        """Return the topic's id, which distinguishes it from other topics of the same name."""
         return self._shared_admin.topic_id(seconds)
 
     def find_losses(self, offset: Offset, identity: str | None) -> FoundLosses:
-        """Report records that were lost by retention, with a broker, or because the topic was recreated."""
+        """Report records that were lost to retention, to the loss of a broker, or because the topic was recreated."""
         made_anew = None if identity in (None, _NO_ID) else identity != self.identity()
         return find_losses(self._source.topic, offset, self.ends(), made_anew=made_anew)
 
     @property
     def _shared_admin(self) -> Admin:
-        """The client that serves all requests: a run asks for the ends every second, from several threads."""
+        """A client shared by all requests, since several threads of a run ask for the ends every second."""
         with self._keeping:
             if self._kept is None:
                 self._kept = _admin(self._source, TIMEOUT)
@@ -144,11 +144,13 @@ class KafkaTopic(Source):
 
 
 def find_losses(topic: str, offset: Any, ends: Mapping[int, tuple[int, int]], *, made_anew: bool | None) -> FoundLosses:  # noqa: ANN401 - plain JSON
-    """Compare a run's position, as Spark records it, with the first offset and the end of each partition.
+    """Compare a run's position, as Spark recorded it, with the first and last offsets of each partition.
 
-    A partition that was added after the run began is read from offset 0. A topic that was made anew has none of the
-    former records. In another topic, a partition that ends too early was cut back, and its records were read; where
-    `made_anew` is None (unknown), its records may be another topic's, and it is read from its first offset.
+    A partition that was added after the run began is read from offset 0. If the topic was recreated (`made_anew`), all
+    its former records are lost, and reading continues at the first offset. Otherwise, a partition that ends before the
+    position was truncated; its remaining records were already read, so reading continues at its end. If `made_anew` is
+    None (unknown), a partition that ends before the position may belong to a new topic, so it is read from its first
+    offset.
     """
     stands = {int(partition): int(at) for partition, at in offset.get(topic, {}).items()}
     moved: dict[str, int] = {}

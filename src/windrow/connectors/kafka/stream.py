@@ -1,4 +1,7 @@
-"""A Kafka topic as a streaming data source of Spark: planned by one librdkafka client, read by one in each worker."""
+"""A streaming data source for Spark that reads a Kafka topic.
+
+One librdkafka client plans the steps, and one in each worker reads the records.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,10 @@ from windrow.errors import RecordsLostError
 
 
 class KafkaStreamReader(StreamReader[Range]):
-    """Tails a topic. `settings` are librdkafka's, secrets too; an offset is {topic: {partition: next offset}}."""
+    """Follows a topic. An offset is {topic: {partition: next offset}}.
+
+    `settings` are librdkafka settings, including secrets.
+    """
 
     def __init__(self, topic: str, settings: Mapping[str, str], plan: StreamPlan) -> None:
         super().__init__(plan)
@@ -30,7 +36,7 @@ class KafkaStreamReader(StreamReader[Range]):
         return Admin(self._topic, dict(self._settings), TIMEOUT)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Stop at the current ends of the partitions."""
+        """Set the reader to stop at the current ends of the partitions."""
         self._target = self._admin.ends()
 
     def step_from(self, start: dict[str, Any], max_records: int | None) -> dict[str, Any]:
@@ -64,7 +70,7 @@ class KafkaStreamReader(StreamReader[Range]):
 
 
 def range_reader(topic: str, settings: Mapping[str, str]) -> Callable[[int, int, int], Iterator[pa.RecordBatch]]:
-    """Return the function that reads a range (partition, offset, next offset) in a worker."""
+    """Return a function (partition, offset, next offset) that reads a range in a worker."""
     pairs = tuple(sorted(settings.items()))
 
     def read(partition: int, begin: int, end: int) -> Iterator[pa.RecordBatch]:
@@ -78,10 +84,10 @@ def _next(offset: Offset, topic: str) -> dict[int, int]:
 
 
 def up_to(begin: Cut, ends: Cut, max_records: int | None) -> dict[int, int]:
-    """Return where a step of at most `max_records` records between two cuts ends.
+    """Return where a step of at most `max_records` records ends, if it starts at `begin` and the log ends at `ends`.
 
-    The partitions share the limit, as `portions` divides it; each with records contributes at least one, whatever the
-    limit. A partition that `begin` leaves out is read from offset 0.
+    The limit is divided as by `portions`, and each partition with records contributes at least one, even if that
+    exceeds the limit. Partitions missing in `begin` are read from offset 0.
     """
     if max_records is None:
         return dict(ends)

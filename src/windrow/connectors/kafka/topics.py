@@ -1,4 +1,4 @@
-"""Topics that windrow creates, and compacted topics that keep its positions."""
+"""Topics that windrow creates, including compacted topics in which it keeps its positions."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from windrow.connectors.kafka.options import TIMEOUT
 from windrow.errors import InputError
 
 COMPACTED = {"cleanup.policy": "compact", "segment.bytes": str(16 << 20), "min.cleanable.dirty.ratio": "0.1"}
-"""Settings of a topic that keeps the last record of each key for ever."""
+"""Settings of a topic that keeps the last record of each key forever."""
 _DENIED = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED)
 
 
 def create_topics(admin: AdminClient, missing: Sequence[NewTopic]) -> None:
-    """Create topics that do not exist.
+    """Create topics, ignoring topics that already exist.
 
-    Raise InputError if the broker refuses, KafkaException if none answers.
+    Raise InputError if the broker refuses, and KafkaException if no broker answers.
     """
     if not missing:
         return
@@ -35,12 +35,12 @@ def create_topics(admin: AdminClient, missing: Sequence[NewTopic]) -> None:
             partitions = "" if wanted[topic] < 1 else f", with {wanted[topic]} partitions"
             msg = f"topic {topic} cannot be created: {error.str()}; create it{partitions}"
             if error.code() in _DENIED:
-                msg += ", or grant CREATE on it; if it is there already, grant DESCRIBE and WRITE on it"
+                msg += ", or grant CREATE on it; if it already exists, grant DESCRIBE and WRITE on it"
             raise InputError(msg) from exc
 
 
 def require_compaction(admin: AdminClient, topic: str) -> None:
-    """Raise InputError if a topic does not keep the last record of each key for ever."""
+    """Raise InputError unless a topic is compacted and so keeps the last record of each key forever."""
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
     try:
         policy = admin.describe_configs([resource])[resource].result(TIMEOUT)["cleanup.policy"].value
@@ -51,7 +51,7 @@ def require_compaction(admin: AdminClient, topic: str) -> None:
         raise InputError(msg) from exc
     if policy != "compact":
         msg = (
-            f"the topic {topic} has cleanup.policy={policy}, and would lose state that has not changed for long: set "
+            f"the topic {topic} has cleanup.policy={policy}, and would lose state that has long been unchanged: set "
             f"cleanup.policy=compact on it (kafka-configs --alter --entity-type topics --entity-name {topic} "
             "--add-config cleanup.policy=compact)"
         )

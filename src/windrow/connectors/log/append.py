@@ -1,8 +1,8 @@
-"""Appending records to an embedded log, by one process at a time.
+"""Append records to an embedded log, from one process at a time.
 
-The log is never truncated, not even after a failed write: a reader may have read its whole lines, and producers append
-meanwhile without a lock. Instead, a newline replaces the last byte of an incomplete line: it becomes a malformed
-record, and lines that others have appended after it stay intact.
+The log is never truncated, not even after a failed write, because a reader may already have read its complete lines,
+and producers append concurrently without a lock. Instead, the last byte of an incomplete line is replaced by a newline.
+The line thereby becomes a malformed record, and lines that others have appended after it stay intact.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from windrow.errors import SourceError
 
 @contextmanager
 def locked(folder: LogFolder) -> Iterator[None]:
-    """Lock a log; raise SourceError if another process has locked it, InputError if the folder is no log."""
+    """Lock a log for the block; raise SourceError if another process holds the lock, InputError if there is no log."""
     folder.partitions()  # raises if there is no log
     lock = os.open(folder.path, os.O_RDONLY)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as exc:
         os.close(lock)
-        msg = f"another process appends to the log {folder.path}, or trims it: wait until it has ended"
+        msg = f"another process is appending to the log {folder.path} or trimming it: wait until it has ended"
         raise SourceError(msg) from exc
     try:
         yield
@@ -40,9 +40,9 @@ def locked(folder: LogFolder) -> Iterator[None]:
 
 
 def write_lines(path: Path, log: int, at: int, lines: bytes) -> None:
-    """Write whole lines durably at the byte `at`, the end of a log without other writers: all or none of them.
+    """Durably write complete lines at byte `at`, the end of a log that has no other writers.
 
-    Raise SourceError if that fails.
+    If writing fails, the file is truncated to `at` and SourceError is raised.
     """
     left, end = memoryview(lines), at
     try:
@@ -57,9 +57,9 @@ def write_lines(path: Path, log: int, at: int, lines: bytes) -> None:
 
 
 class LogAppender(Appender):
-    """The appender of an embedded log. Producers may write meanwhile.
+    """Appends records to an embedded log. Producers may write to the log at the same time.
 
-    If a crash leaves an incomplete line that begins with `prefix`, the next appender ends it.
+    If a crash leaves an incomplete line that starts with `prefix`, the next appender terminates it.
     """
 
     def __init__(self, path: str, prefix: bytes) -> None:
@@ -105,9 +105,9 @@ class LogAppender(Appender):
         return offsets
 
     def _end_torn(self, partition: int, file: int) -> Position:
-        """End an incomplete line of an appender; return the position after the whole lines.
+        """Terminate an incomplete line left by an appender; return the position after the complete lines.
 
-        Raise SourceError if the line is another producer's.
+        Raise SourceError if the incomplete line was written by another producer.
         """
         size = os.fstat(file).st_size
         before = self._folder.scan(
@@ -125,5 +125,5 @@ class LogAppender(Appender):
 
 
 def log_appender(source: m.LogSource, _identity: str, prefix: bytes) -> LogAppender:
-    """Return the appender of records that begin with `prefix`."""
+    """Return the appender of records that start with `prefix`."""
     return LogAppender(source.path, prefix)

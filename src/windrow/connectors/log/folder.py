@@ -1,4 +1,4 @@
-"""Files of an embedded log: a record a line, read in blocks as Arrow."""
+"""The files of an embedded log. Each line is a record, and files are read in blocks as Arrow data."""
 
 from __future__ import annotations
 
@@ -27,13 +27,16 @@ T = TypeVar("T")
 
 
 class LogFolder:
-    """The files of an embedded log; none is kept open, and a last line without a newline does not count yet."""
+    """The files of an embedded log.
+
+    Files are opened only while they are accessed. A last line without a newline does not count yet.
+    """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
 
     def file(self, partition: int) -> Path:
-        """Return the path of a partition."""
+        """Return the path of a partition's file."""
         return self.path / f"partition-{partition}.jsonl"
 
     def partitions(self) -> list[int]:
@@ -41,12 +44,12 @@ class LogFolder:
         return sorted(self.sizes())
 
     def sizes(self) -> dict[int, int]:
-        """Return the bytes of each partition; raise InputError if the folder is not a log."""
+        """Return the size of each partition in bytes; raise InputError if the folder is not a log."""
         try:
             with os.scandir(self.path) as entries:
                 found = {entry.name: entry.stat() for entry in entries if _LIKE.fullmatch(entry.name)}
         except FileNotFoundError:
-            msg = f"there is no log folder {self.path}; make one with `windrow generate`, or correct the path"
+            msg = f"there is no log folder {self.path}; create one with `windrow generate`, or correct the path"
             raise InputError(msg) from None
         except NotADirectoryError:
             msg = f"{self.path} is not a folder; a log is a folder with partition-0.jsonl, partition-1.jsonl, ..."
@@ -67,12 +70,15 @@ class LogFolder:
             )
             raise InputError(msg)
         if not stat.S_ISREG(status.st_mode):
-            msg = f"{self.path / name} is not a file; a partition is a file with a record a line"
+            msg = f"{self.path / name} is not a file; a partition is a file with one record per line"
             raise InputError(msg)
         return int(match[1])
 
     def retained(self, partition: int) -> Retained:
-        """Return the retained part of a partition that may have been pruned; raise as `Retained.read`."""
+        """Return the retained part of a partition, which may have been trimmed or compacted.
+
+        Raise SourceError if the description of this part cannot be read or is damaged.
+        """
         try:
             return Retained.read(self.file(partition))
         except OSError as exc:
@@ -84,11 +90,11 @@ class LogFolder:
         return self.retained(partition).first
 
     def segment(self, kept: Retained) -> Segment | None:
-        """Open the compacted segment, if any."""
+        """Open the compacted segment, or return None if there is none."""
         return None if kept.segment is None else Segment(self.path / kept.segment)
 
     def read_stable(self, partition: int, look: Callable[[Retained], T]) -> T:
-        """Return the result of `look`, which is called again if the partition was trimmed or compacted meanwhile."""
+        """Return the result of `look`, calling it again if the partition was trimmed or compacted in the meantime."""
         kept = self.retained(partition)
         while True:
             try:
@@ -104,9 +110,10 @@ class LogFolder:
     def scan(
         self, partition: int, start: Position = START, max_lines: int | None = None, max_byte: int | None = None
     ) -> Position:
-        """Return the position after at most `max_lines` records from `start` that end at or before `max_byte`.
+        """Return the position after at most `max_lines` records that follow `start` and end at or before `max_byte`.
 
-        Raise SourceError if the file is shorter than `start`, no line ends there, or it was trimmed.
+        Raise SourceError if the file is shorter than `start`, no line ends at `start`, or records after it were
+        trimmed.
         """
 
         def look(kept: Retained) -> Position:
@@ -146,7 +153,7 @@ class LogFolder:
             return Position(line, end)
 
     def about_lines(self, partition: int, start: Position, end: int) -> int:
-        """Estimate the number of lines between a position and a byte from the first block of lines."""
+        """Estimate the number of lines between a position and a byte, based on the first block of lines."""
 
         def look(kept: Retained) -> int:
             before, at = 0, start
@@ -165,7 +172,7 @@ class LogFolder:
         return self.read_stable(partition, look)
 
     def ends_with_newline(self, partition: int) -> bool:
-        """Return whether a partition ends with a whole line, or is empty."""
+        """Return True if a partition is empty or its last line is complete."""
         with self._open(partition, START) as file:
             size = file.seek(0, os.SEEK_END)
             if size == 0:
@@ -174,7 +181,7 @@ class LogFolder:
             return file.read(1) == b"\n"
 
     def up_to(self, partition: int, line: int, start: Position, max_byte: int | None = None) -> Position:
-        """Return the position after the records from `start` with offsets before `line`, or the end."""
+        """Return the position after the records that follow `start` and have offsets before `line`, or the end."""
 
         def look(kept: Retained) -> Position:
             self._require(partition, start, kept)
@@ -189,12 +196,12 @@ class LogFolder:
         return self.read_stable(partition, look)
 
     def after(self, partition: int, line: int, start: Position | None = None) -> Position:
-        """Return the position of an offset; raise SourceError if the partition ends before."""
+        """Return the position of an offset; raise SourceError if the partition ends before it."""
         found = self.up_to(partition, line, self.first(partition) if start is None else start)
         if found.line < line:
             msg = (
-                f"the log lost records: partition {partition} ({self.file(partition)}) is to be read up to offset "
-                f"{line}, and it has only {found.line} lines now; bring the file back"
+                f"the log lost records: partition {partition} ({self.file(partition)}) must be read up to offset "
+                f"{line}, but now has only {found.line} lines; bring the file back"
             )
             raise SourceError(msg)
         return found
@@ -202,10 +209,11 @@ class LogFolder:
     def read(  # noqa: C901 - the file, and the segment before it
         self, partition: int, start: Position | None = None, end: Position | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Read the records between two positions (from the first, to the end now) as RAW batches of some MB.
+        """Read the records between two positions in RAW batches of a few MB.
 
-        If the log is compacted meanwhile, the remaining records are read. Raise SourceError if the file does not have
-        exactly these lines any more, a record was trimmed, or a line is longer than 1 GiB.
+        By default, `start` is the first record and `end` the current end. If the log is compacted while it is read,
+        only the remaining records are returned. Raise SourceError if the file no longer has exactly these lines, a
+        record was trimmed, or a line is longer than 1 GiB.
         """
         at = self.first(partition) if start is None else start
         end = self.scan(partition, at) if end is None else end
@@ -242,12 +250,12 @@ class LogFolder:
                     raise SourceError(msg) from exc
 
     def read_lines(self, partition: int, first: int, end: int) -> Iterator[pa.RecordBatch]:
-        """Read the lines from `first` up to `end`, which is not read, as `read` does."""
+        """Read the records with offsets from `first` up to, but not including, `end`, as `read` does."""
         start = self.after(partition, first)
         return self.read(partition, start, self.after(partition, end, start))
 
     def _blocks(self, file: BinaryIO, partition: int, left: int) -> Iterator[bytes]:
-        """Read `left` bytes in blocks."""
+        """Read `left` bytes in blocks; raise SourceError if the file ends before."""
         while left:
             block = file.read(min(BLOCK, left))
             if not block:
@@ -257,9 +265,9 @@ class LogFolder:
             yield block
 
     def mark(self, partition: int, position: Position) -> int:
-        """Return a checksum of the bytes just before a position, by which a later reader detects other bytes.
+        """Return a checksum of the bytes just before a position, by which a later reader can detect that they changed.
 
-        It is 0 where the log was compacted, as the bytes that were read no longer exist.
+        The checksum is 0 if this part of the log was compacted, because the original bytes no longer exist.
         """
 
         def look(kept: Retained) -> int:
@@ -272,7 +280,7 @@ class LogFolder:
         return self.read_stable(partition, look)
 
     def head(self, partition: int) -> int:
-        """Return a checksum of the beginning of the first line, which stays the same while the file grows."""
+        """Return a checksum of the start of the first line, which does not change while the file grows."""
         with self._open(partition, START):
             return head(self.file(partition))
 
@@ -283,7 +291,7 @@ class LogFolder:
 
     @contextmanager
     def _open(self, partition: int, start: Position) -> Iterator[BinaryIO]:
-        """Open a partition at a position, which must be the end of a line or the beginning of the file."""
+        """Open a partition at a position, which must be the end of a line or the start of the file."""
         path = self.file(partition)
         try:
             with path.open("rb", buffering=0) as raw:
@@ -311,16 +319,16 @@ class LogFolder:
     def verify(self, partition: int, at: Position, mark: int, head: int | None = None) -> None:
         """Raise SourceError if the bytes before a position have changed since `mark` and `head` were recorded.
 
-        Offsets of older versions have no `head`.
+        Offsets recorded by older versions have no `head`.
         """
         self._require(partition, at, kept := self.retained(partition))
         if at.line >= kept.base.line and self.mark(partition, at) not in {mark, 0}:
-            raise self._lost(partition, at, "other bytes stand before that place now")
+            raise self._lost(partition, at, "the bytes before that position have changed")
         if head is not None and self.head(partition) != head:
-            raise self._lost(partition, at, "its first line is another one now")
+            raise self._lost(partition, at, "its first line has changed")
 
     def noted(self, partition: int, at: Position) -> dict[str, int]:
-        """Return a position as Spark records it: with checksums of the bytes before it, and of the first line."""
+        """Return a position as Spark records it, with checksums of the bytes before it and of the first line."""
         return {"line": at.line, "byte": at.byte, "mark": self.mark(partition, at), "head": self.head(partition)}
 
 
@@ -328,14 +336,15 @@ BATCH_ROWS = 65_536
 
 
 def trimmed(stood: int, first: int) -> str:
-    """Describe lost offsets, as for a topic."""
+    """Describe the offsets that were lost, in the same words as for a topic."""
     return f"offsets {stood} to {first - 1} are gone"
 
 
 def batches(block: bytes, partition: int, first: int) -> Iterator[pa.RecordBatch]:
-    """Cut whole lines, the last with its newline, into RAW batches of at most `BATCH_ROWS` rows.
+    """Split complete lines into RAW batches of at most `BATCH_ROWS` rows.
 
-    The first line has the offset `first`; a value is a line's bytes without the newline; key and log time are null.
+    The last line also ends with a newline, and the first line has the offset `first`. The value of a record is its line
+    without the newline; its key and log time are null.
     """
     values = lines_of(block)
     for at in range(0, len(values), BATCH_ROWS):
@@ -344,7 +353,10 @@ def batches(block: bytes, partition: int, first: int) -> Iterator[pa.RecordBatch
 
 
 def line_blocks(blocks: Iterable[bytes], file: Path) -> Iterator[bytes]:
-    """Yield blocks of whole lines, the last perhaps without its newline; raise SourceError for a line above 1 GiB."""
+    """Regroup blocks so that each consists of complete lines, except that the last newline may be missing.
+
+    Raise SourceError for a line longer than 1 GiB.
+    """
     head: list[bytes] = []  # parts of a line that is longer than a block
     held = 0
     for block in blocks:
@@ -361,13 +373,13 @@ def line_blocks(blocks: Iterable[bytes], file: Path) -> Iterator[bytes]:
 
 
 def lines_of(block: bytes) -> pa.Array:
-    """Return whole lines, the last with its newline, as binary values without the newlines."""
+    """Split a block of complete lines into binary values without the newlines."""
     values = pc.split_pattern(pa.array([block], pa.binary()), b"\n").values
     return values.slice(0, len(values) - 1)  # nothing follows the last newline
 
 
 def raw_batch(partition: int, offsets: pa.Array, values: pa.Array, keys: pa.Array | None = None) -> pa.RecordBatch:
-    """Return records without log timestamps as a RAW batch."""
+    """Return a RAW batch of records that have no log timestamps."""
     rows = len(offsets)
     return pa.RecordBatch.from_arrays(
         [

@@ -1,9 +1,9 @@
-"""Retention and compaction of an embedded log: its segments, plans of changes, and their execution.
+"""Retention and compaction of an embedded log: describing its segments, and planning and applying changes.
 
-A change is planned first, so that it can be shown, and checked against the offsets that runs still need. It takes
-effect with one rename (`Retained.write`); blocks are freed after that. A kill before the rename leaves the old log, a
-kill after it the new log, and the next command frees the blocks. One process at a time changes a log, or appends by
-`LogAppender`.
+A change is planned before it is applied, so that it can be displayed and checked against the offsets that runs still
+need. It takes effect with one rename (`Retained.write`), and disk blocks are freed after that. If the process is killed
+before the rename, the old log remains. If it is killed after the rename, the new log is in effect, and the next command
+frees the blocks. Only one process at a time may change a log or append to it with `LogAppender`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ from windrow.errors import InputError, SourceError
 
 @dataclass(frozen=True)
 class SegmentFacts:
-    """A segment of a partition: `first` and `end` offsets, records, bytes, and log times (ms) or None."""
+    """A segment of a partition: its range of offsets, number of records, bytes, and first and last log times.
+
+    `end` is the offset after the last record. Times are in milliseconds, None if a record has no log time.
+    """
 
     partition: int
     kind: str
@@ -44,9 +47,9 @@ class SegmentFacts:
 
 @dataclass(frozen=True)
 class Change:
-    """The retained part of a partition before and after a change, which removes `removed` records.
+    """The retained part of a partition before and after a change that removes `removed` records.
 
-    A compaction has the offsets to `keep` before its base, which are written into a segment.
+    For a compaction, `keep` has the offsets before the new base that are copied into a segment.
     """
 
     partition: int
@@ -62,7 +65,7 @@ class Change:
 
 
 def describe(folder: LogFolder) -> list[SegmentFacts]:
-    """Return the segments of each partition: the compacted one, if any, and the active one."""
+    """Return the segments of each partition: the compacted segment, if there is one, and the active segment."""
     found: list[SegmentFacts] = []
     for partition in folder.partitions():
         found += folder.read_stable(partition, partial(_describe, folder, partition))
@@ -94,7 +97,7 @@ def _describe(folder: LogFolder, partition: int, kept: Retained) -> list[Segment
 
 
 def _last_line(folder: LogFolder, partition: int, end: Position, base: Position) -> Position:
-    """Return the position before the last line, searched from the end."""
+    """Return the position before the last line, searching backwards from the end."""
     step = 1 << 16
     with folder.file(partition).open("rb") as file:
         while True:
@@ -107,7 +110,6 @@ def _last_line(folder: LogFolder, partition: int, end: Position, base: Position)
 
 
 def _time_of_record(batches: Iterator[pa.RecordBatch]) -> int | None:
-    """Return the log time of a single record."""
     return next((_log_time(value) for batch in batches for value in batch.column("value").to_pylist()), None)
 
 
@@ -121,7 +123,7 @@ def _time_of(fields: Mapping[str, Any]) -> int | None:
 
 
 def _fields(value: bytes) -> Mapping[str, Any]:
-    """Return the fields of a record; empty if it is malformed."""
+    """Return the fields of a record, empty if the record is malformed."""
     try:
         return parse_object(value)
     except (MalformedError, ValueError):
@@ -135,11 +137,11 @@ def plan_trim(
     older: int | None = None,
     size: int | None = None,
 ) -> list[Change]:
-    """Plan to remove the records before `offsets`, records from before `older` (ms), or records beyond `size` bytes.
+    """Plan to remove records before `offsets`, with log times before `older` (ms), or in excess of `size` bytes.
 
-    Records are removed from the beginning of a partition: by time up to the last that is older, before the first that
-    is not. Records without a log time are removed with those around them. Raise InputError if the log has no such
-    partition, or ends before an offset.
+    Records are always removed from the start of a partition. Trimming by time stops at the first record that is not
+    older; records without a log time are removed if an older record follows them. Raise InputError if the log does not
+    have a given partition, or ends before its offset.
     """
     there = folder.partitions()
     if unknown := sorted(set(offsets or {}) - set(there)):
@@ -153,7 +155,8 @@ def plan_trim(
         if offsets is not None and partition in offsets:
             if offsets[partition] > end.line:
                 msg = (
-                    f"partition {partition} ends at offset {end.line}, before {offsets[partition]}: name one up to that"
+                    f"partition {partition} ends at offset {end.line}, before {offsets[partition]}: "
+                    f"give an offset up to that"
                 )
                 raise InputError(msg)
             to = max(to, folder.up_to(partition, max(offsets[partition], to.line), to))
@@ -175,7 +178,7 @@ def _count(folder: LogFolder, kept: Retained, begin: Position, end: Position) ->
 
 
 def _older(folder: LogFolder, partition: int, first: Position, end: Position, bound: int) -> Position:
-    """Return the position after the last record that is older, before the first that is not."""
+    """Return the position after the last older record that comes before the first record that is not older."""
     to = first.line
     for batch in folder.read(partition, first, end):
         for offset, value in zip(batch.column("offset").to_pylist(), batch.column("value").to_pylist(), strict=True):
@@ -199,10 +202,11 @@ def _beyond(folder: LogFolder, partition: int, kept: Retained, end: Position, si
 def plan_compact(
     folder: LogFolder, key: Sequence[str], *, active: int, tombstones_before: int, partition: int
 ) -> Change | None:
-    """Plan to keep the newest record of each key before the last `active` bytes; None if there is nothing to remove.
+    """Plan to keep only the newest record of each key, except in the last `active` bytes, which stay unchanged.
 
-    The key is the text of the fields `key`, or of a tombstone's ``_key``. Records without a key and malformed records
-    stay, and so do tombstones without a log time or from `tombstones_before` (ms) on. Memory: the keys and offsets.
+    Return None if there is nothing to remove. The key is the text of the fields `key`, or the ``_key`` of a tombstone.
+    Malformed records and records without a key are kept. Tombstones are kept if they have no log time or were written
+    at or after `tombstones_before` (ms). Memory holds the keys and their offsets.
     """
     kept = folder.retained(partition)
     size = folder.sizes()[partition]
@@ -232,7 +236,7 @@ def plan_compact(
 
 
 def _key_of(fields: Mapping[str, Any], key: Sequence[str]) -> tuple[str | None, bool, int | None]:
-    """Return the key of a record or None, whether the record deletes it, and its log time."""
+    """Return the key of a record or None, whether the record deletes the key, and its log time."""
     time = _time_of(fields)
     if len(key) == 1 and KEY in fields and fields.get(VALUE, fields) is None:
         values, deletes = [fields[KEY]], True
@@ -244,7 +248,7 @@ def _key_of(fields: Mapping[str, Any], key: Sequence[str]) -> tuple[str | None, 
 
 
 def _text(value: str | bool) -> str:  # noqa: FBT001 - a value of JSON
-    """Return a value of a key as text, which is the same for 1, 1.0 and 1e0, and for the text in a tombstone."""
+    """Convert a key value to text that is the same for 1, 1.0 and 1e0, and for the text in a tombstone."""
     if isinstance(value, NumberText) and len(value) < _DIGITS:
         number = Decimal(value)
         return format(number.normalize(), "f") if -_DIGITS < number.adjusted() < _DIGITS else str(value)
@@ -255,7 +259,7 @@ _DIGITS = 28  # the precision of the decimal context
 
 
 def apply(folder: LogFolder, change: Change) -> bool:
-    """Execute a change; return whether the file system could free the blocks. The folder must be locked."""
+    """Apply a change to a locked log folder; return whether the file system was able to free the blocks."""
     file = folder.file(change.partition)
     if folder.retained(change.partition) != change.before:
         msg = f"{file} was trimmed or compacted meanwhile: run the command again"
@@ -287,6 +291,6 @@ def _kept_rows(folder: LogFolder, change: Change) -> Iterator[pa.RecordBatch]:
 
 
 def finish(folder: LogFolder) -> None:
-    """Free the blocks that an interrupted change has left. The folder must be locked."""
+    """Free the blocks left over by an interrupted change. The log folder must be locked."""
     for partition in folder.partitions():
         folder.retained(partition).free(folder.file(partition))

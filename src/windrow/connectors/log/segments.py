@@ -1,15 +1,17 @@
-"""The retained part of a partition of an embedded log, after it was trimmed or compacted.
+"""The retained part of a partition of an embedded log, after records were trimmed or compacted.
 
-``partition-N.jsonl`` is appended to by producers that hold no lock, so it is never replaced. What is removed from it
-is punched out: the file keeps its length, so that offsets and byte positions stay, and the file system frees the
-blocks. Two files beside it describe what is missing:
+Producers append to ``partition-N.jsonl`` without holding a lock, so the file is never replaced. Removed records are
+punched out of it: the file keeps its length, so that offsets and byte positions stay valid, and the file system frees
+the blocks. Two files beside it describe what is missing:
 
-- ``partition-N.kept.json``, replaced as a whole: the first retained position, and the position from which on records
-  are in ``partition-N.jsonl`` itself. It is written before blocks are freed, so a reader that has read zeros sees it.
-- the compacted segment that it names: the remaining records before that position, an Arrow file with the offset of
-  each, the byte after its line, and its value.
+- ``partition-N.kept.json``, which is always replaced as a whole, has the first retained position, and the position from
+  which on records are in ``partition-N.jsonl`` itself. It is written before blocks are freed, so a reader that has read
+  zeros also finds the new description.
+- The compacted segment that it names contains the remaining records before that position. It is an Arrow file with the
+  offset of each record, the byte after its line, and its value.
 
-The first block of the file stays, as its first line identifies it, and so do the bytes before the position.
+The first block of the file is never freed, as its first line identifies the file, and neither are the bytes just before
+the position.
 """
 
 from __future__ import annotations
@@ -33,16 +35,16 @@ from pyarrow import ipc
 from windrow.errors import SourceError
 
 MARK = 256
-"""Bytes before a position, and of the first line, that identify a file."""
+"""Number of bytes before a position, and of the first line, by which a file is identified."""
 _BLOCK = 4096
 _PUNCH = 0x03  # FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE
 SEGMENT = pa.schema([("offset", pa.int64()), ("end", pa.int64()), ("value", pa.binary())])
-"""A compacted segment: the offset of a record, the byte of ``partition-N.jsonl`` after its line, and its value."""
+"""A compacted segment: the offset of each record, the byte of ``partition-N.jsonl`` after its line, and its value."""
 
 
 @dataclass(frozen=True, order=True)
 class Position:
-    """A place between two lines: `line` lines and `byte` bytes are before it."""
+    """A position between two lines, with `line` lines and `byte` bytes before it."""
 
     line: int = 0
     byte: int = 0
@@ -53,7 +55,10 @@ START = Position()
 
 @dataclass(frozen=True)
 class Retained:
-    """The first retained position, and the position up to which records are in `segment` (None: there are none)."""
+    """The retained part of a partition: it starts at `first`, and records before `base` are in `segment`.
+
+    `segment` is the name of a file, None if no record before `base` is left.
+    """
 
     first: Position = START
     base: Position = START
@@ -61,13 +66,13 @@ class Retained:
 
     @staticmethod
     def read(file: Path) -> Retained:
-        """Read the retained part of a partition's file; raise SourceError if it is damaged, or of another file."""
+        """Read the retained part of a partition; raise SourceError if its description is damaged or of another file."""
         path = beside(file)
         try:
             text = path.read_bytes()
         except FileNotFoundError:
             return _WHOLE
-        damaged = f"{path} is damaged: restore it, or remove the log and write it anew"
+        damaged = f"{path} is damaged: restore it, or remove the log and write it again"
         try:
             plain = json.loads(text)
             first, base = (Position(*map(int, plain[name])) for name in ("first", "base"))
@@ -77,12 +82,12 @@ class Retained:
         if not START <= first <= base:
             raise SourceError(damaged)
         if file.exists() and head(file) != known:
-            msg = f"{path} is of another file than {file.name} is now: remove it, if the log was made anew"
+            msg = f"{path} belongs to a former {file.name}: remove it if the log was recreated"
             raise SourceError(msg)
         return kept
 
     def write(self, file: Path) -> None:
-        """Replace the JSON file beside a partition's file durably."""
+        """Durably write the JSON file that describes the retained part of a partition."""
         path = beside(file)
         plain = {
             "first": [self.first.line, self.first.byte],
@@ -93,7 +98,10 @@ class Retained:
         replace_durably(path, plain)
 
     def free(self, file: Path) -> bool:
-        """Free the blocks and segments that are not retained; return whether the file system can. May be repeated."""
+        """Free the blocks and segments that are not retained; return whether the file system supports this.
+
+        The call may be repeated.
+        """
         for other in file.parent.glob(f"{file.stem}.compacted-*.arrow"):
             if other.name != self.segment:
                 other.unlink(missing_ok=True)
@@ -105,18 +113,18 @@ _WHOLE = Retained()
 
 
 def beside(file: Path) -> Path:
-    """Return the path of the JSON file beside a partition's file."""
+    """Return the path of the JSON file that describes the retained part of a partition."""
     return file.with_name(f"{file.stem}.kept.json")
 
 
 def head(file: Path) -> int:
-    """Return a checksum of the beginning of the first line, which stays the same while the file grows."""
+    """Return a checksum of the start of the first line, which does not change while the file grows."""
     with file.open("rb", buffering=0) as opened:
         return crc32(opened.read(MARK).partition(b"\n")[0])
 
 
 def replace_durably(path: Path, plain: Mapping[str, object]) -> None:
-    """Replace a file by a JSON object, atomically and durably."""
+    """Atomically and durably replace the contents of a file with a JSON object."""
     draft = path.with_name(f".{path.name}.draft")
     with draft.open("w", encoding="utf-8") as out:
         json.dump(plain, out)
@@ -127,7 +135,7 @@ def replace_durably(path: Path, plain: Mapping[str, object]) -> None:
 
 
 def sync_path(path: Path) -> None:
-    """Make a file, or the names within a folder, durable."""
+    """Flush a file, or the names in a folder, to disk."""
     opened = os.open(path, os.O_RDONLY)
     try:
         os.fsync(opened)
@@ -154,16 +162,16 @@ def _punch(file: Path, begin: int, length: int) -> bool:
 
 @contextmanager
 def _whole(path: Path) -> Iterator[None]:
-    """Raise SourceError for a compacted segment that is missing or damaged."""
+    """Convert errors of a compacted segment that is missing or damaged to SourceError."""
     try:
         yield
     except (OSError, pa.ArrowInvalid) as exc:
-        msg = f"the compacted segment {path} cannot be read ({exc}): restore it, or remove the log and write it anew"
+        msg = f"the compacted segment {path} cannot be read ({exc}): restore it, or remove the log and write it again"
         raise SourceError(msg) from exc
 
 
 class Segment:
-    """A compacted segment: its offsets and records."""
+    """A compacted segment, with its offsets and records."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -171,15 +179,15 @@ class Segment:
             self.offsets, self.ends = _index(str(path))
 
     def at(self, line: int) -> int:
-        """Return the number of records with an offset before `line`."""
+        """Return the number of records with offsets before `line`."""
         return int(np.searchsorted(self.offsets, line))
 
     def position(self, count: int, first: Position) -> Position:
-        """Return the position after the first `count` records; `first` after none."""
+        """Return the position after the first `count` records, or `first` if `count` is 0."""
         return Position(int(self.offsets[count - 1]) + 1, int(self.ends[count - 1])) if count else first
 
     def read(self, begin: int, end: int) -> Iterator[pa.RecordBatch]:
-        """Read the records with offsets from `begin` to before `end`."""
+        """Read the records with offsets from `begin` up to, but not including, `end`."""
         at, stop = self.at(begin), self.at(end)
         with _whole(self._path), pa.OSFile(str(self._path)) as file, ipc.open_file(file) as reader:
             before = 0
@@ -192,7 +200,7 @@ class Segment:
 
 
 def write_segment(path: Path, batches: Iterator[pa.RecordBatch]) -> int:
-    """Write a compacted segment durably; return the number of its records."""
+    """Durably write a compacted segment; return the number of its records."""
     rows = 0
     options = ipc.IpcWriteOptions(compression="zstd")
     with path.open("wb") as file:
@@ -208,7 +216,7 @@ def write_segment(path: Path, batches: Iterator[pa.RecordBatch]) -> int:
 
 @lru_cache(maxsize=64)
 def _index(path: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return the offsets and ends of a segment, which is never changed once it has its name."""
+    """Return the offsets and end bytes of a segment. A named segment never changes, so the result is cached."""
     options = ipc.IpcReadOptions(included_fields=[0, 1])
     with pa.OSFile(path) as file, ipc.open_file(file, options=options) as reader:
         table = reader.read_all()

@@ -23,7 +23,7 @@ __all__ = ["START", "EmbeddedLog", "LogFolder", "Position"]
 
 
 class EmbeddedLog(Source):
-    """The log of a `LogSource`."""
+    """The log of a `LogSource`, read from its folder."""
 
     def __init__(self, source: m.LogSource) -> None:
         self._folder = LogFolder(source.path)
@@ -46,12 +46,15 @@ class EmbeddedLog(Source):
             yield from self._folder.read(partition, first[partition], end)
 
     def read_from(self, partition: int, begin: int) -> Iterator[pa.RecordBatch]:
-        """Read a partition from an offset, or its first, to its end; raise SourceError if it ends before."""
+        """Read a partition to its end from an offset or, if that was trimmed, from its first record.
+
+        Raise SourceError if the partition ends before the offset.
+        """
         first = self._folder.first(partition)
         return self._folder.read(partition, self._folder.after(partition, max(begin, first.line), first))
 
     def ends(self) -> dict[int, tuple[int, int]]:
-        """Return the first offset and the end of each partition; records that were counted are not read again."""
+        """Return the first offset and the end of each partition. Only records added since the last call are counted."""
         counted, found = {}, {}
         for partition, size in sorted(self._folder.sizes().items()):
             # one look for both, as the log may be trimmed meanwhile
@@ -65,7 +68,7 @@ class EmbeddedLog(Source):
         return kept.first, self._folder.scan(partition, before if before.byte <= size else kept.first)
 
     def incomplete(self) -> list[str]:
-        """Return the files whose last line has no newline; that line is not read."""
+        """Return the files whose last line has no newline and is therefore not read."""
         return [
             str(self._folder.file(partition))
             for partition in self._folder.partitions()
@@ -100,7 +103,7 @@ class EmbeddedLog(Source):
         return frame_of(spark, ranges, LogFolder(self._folder.path.absolute()).read_lines, stage, ddl)
 
     def identity(self, seconds: float = 0.0) -> str | None:  # noqa: ARG002 - see `Source`
-        """Return None: a file is identified by its bytes."""
+        """Return None, because a log file is identified by its contents."""
         return None
 
     def find_losses(self, offset: Offset, identity: str | None) -> FoundLosses:  # noqa: ARG002 - see `Source`
@@ -112,10 +115,11 @@ _RESTORE = "bring the file back"
 
 
 def find_losses(folder: LogFolder, offset: Mapping[str, Mapping[str, int]]) -> FoundLosses:
-    """Compare each file with the marks of the bytes that were read from it, which the offset contains.
+    """Check each file against the checksums of the bytes that were read from it, which the offset contains.
 
-    A file with the same first line was cut off or changed; reading continues after its end, or where it stood. A file
-    with another first line was replaced and is read from its beginning. Raise SourceError if a file cannot be read.
+    If a file still has the same first line, it was truncated or changed: reading continues at its end or at the
+    recorded position. A file with a different first line was replaced and is read from its start. Raise SourceError if
+    a file cannot be read.
     """
     there = set(folder.partitions())
     moved = dict(offset)

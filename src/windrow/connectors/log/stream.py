@@ -1,4 +1,4 @@
-"""The embedded log as a streaming data source of Spark, and where its steps end."""
+"""A streaming data source for Spark that reads an embedded log, and the rules for where its steps end."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Part = tuple[Position, Position]
 
 
 class LogStreamReader(CutReader[Part]):
-    """Tails an embedded log."""
+    """Follows an embedded log."""
 
     def __init__(self, folder: LogFolder, plan: StreamPlan) -> None:
         super().__init__(plan)
@@ -27,7 +27,7 @@ class LogStreamReader(CutReader[Part]):
         self._seen: dict[int, int] = {}
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Stop at the current sizes of the files."""
+        """Set the reader to stop at the current ends of the files."""
         self._target = self._folder.sizes()
 
     def step_to(self, start: dict[str, Any], cut: Cut | None, max_records: int | None = None) -> dict[str, Any]:
@@ -54,7 +54,7 @@ class LogStreamReader(CutReader[Part]):
         return dict(sorted({**start, **marked}.items(), key=lambda item: int(item[0])))
 
     def waiting(self, start: Offset) -> int:
-        """Return about how many lines follow a position, judged by the length of the first of them."""
+        """Estimate how many lines follow a position, based on the length of the first of these lines."""
         begin = _positions(start)
         sizes = self._sizes(start) if self._target is None else self._target
         return sum(self._folder.about_lines(number, _at(begin, number), size) for number, size in sizes.items())
@@ -87,9 +87,9 @@ Positions = Mapping[int, Position]
 
 
 def up_to(folder: LogFolder, start: Positions, sizes: Mapping[int, int], max_records: int | None) -> Positions:
-    """Return where a step ends that reads up to the first `sizes` bytes of each partition.
+    """Return where a step ends that reads at most the first `sizes` bytes of each partition.
 
-    `max_records` limits it as in `limited_ends`. The same files and start give the same end.
+    `max_records` limits the step as in `limited_ends`. The result depends only on the files and the start.
     """
     begin = {partition: _at(start, partition) for partition in sizes}
     if max_records is None:
@@ -105,7 +105,11 @@ def up_to(folder: LogFolder, start: Positions, sizes: Mapping[int, int], max_rec
 
 
 def up_to_cut(folder: LogFolder, start: Positions, sizes: Mapping[int, int], cut: Cut) -> Positions:
-    """Return where a step ends by a cut; records that are not written yet belong to it, and the next cut waits."""
+    """Return where a step ends that is prescribed by a cut.
+
+    If some records before the cut are not written yet, the step ends earlier, and the next step continues to the same
+    cut.
+    """
     ends = dict(start)
     for p, count in cut.items():
         at = _at(start, p)

@@ -1,4 +1,4 @@
-"""The connector of Parquet files."""
+"""The connector for Parquet files."""
 
 from __future__ import annotations
 
@@ -14,25 +14,26 @@ from windrow.declare.spec import Section
 
 @dataclass(frozen=True)
 class ParquetSink(m.FolderSink):
-    """Parquet files of changes in a folder: ``PATH/TABLE/step-N/changes.parquet``, a folder for each step."""
+    """Parquet files of changes in a folder, one subfolder per step: ``PATH/TABLE/step-N/changes.parquet``."""
 
     section: ClassVar[str] = "parquet"
     system: ClassVar[str] = "parquet"
 
     def companion(self, name: m.Companion) -> str:
-        """Return the files beside those of the changes."""
+        """Return the pattern of the companion files of a kind, such as the dead letters."""
         return f"{self.table}/*/{name}.parquet"
 
     @property
     def reasons(self) -> str:
-        """Where the reasons of dead letters are, in words."""
+        """A description of where the reasons of dead letters are stored."""
         return f"the column `reason` of the files {self.path}/{self.companion('dead')}"
 
 
 def parquet(path: str | PathLike[str], *, table: str) -> ParquetSink:
-    """Write changes to Parquet files in a folder: ``PATH/TABLE/step-N/changes.parquet``, a folder for each step.
+    """Write changes to Parquet files in a folder, one subfolder per step: ``PATH/TABLE/step-N/changes.parquet``.
 
-    Beside it are ``late.parquet``, ``dead.parquet`` and ``clocks.parquet``, where a step has such rows.
+    If a step has late output, dead letters or clocks, they are written to ``late.parquet``, ``dead.parquet`` and
+    ``clocks.parquet`` in the same subfolder.
     """
     return ParquetSink(fspath(path), table)
 

@@ -1,7 +1,7 @@
-"""The Parquet sink: a folder of files for each step, published by one rename.
+"""The Parquet sink: one folder of files per step, published by a single rename.
 
-`DIR/TABLE/step-000000000123/` has `changes.parquet`, and `late.parquet`, `dead.parquet` and `clocks.parquet` if the
-step has such rows.
+`DIR/TABLE/step-000000000123/` contains `changes.parquet`, and, if the step has such rows, `late.parquet`,
+`dead.parquet` and `clocks.parquet`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from windrow.connectors.step_folder import StepFolder, write_parquet
 
 
 class ParquetFolder(StepFolder):
-    """The output of a pipeline as Parquet files, a folder for each step: all files of a step are seen at once."""
+    """The output of a pipeline as Parquet files. All files of a step become visible at the same time."""
 
     STEP: ClassVar[re.Pattern[str]] = re.compile(r"step-(\d{12,})")
 

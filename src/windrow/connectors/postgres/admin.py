@@ -1,4 +1,4 @@
-"""A PostgreSQL database outside of a run: the promotion of tables."""
+"""A PostgreSQL database outside of a run, including the promotion of tables."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from windrow.errors import SinkError
 
 
 class PostgresDatabase(SqlDatabase):
-    """The first schema of the user's search path in a database."""
+    """The first schema in the user's search path of a PostgreSQL database."""
 
     def __init__(self, sink: m.PostgresSink) -> None:
         self._postgres = PostgresServer(sink.url)
@@ -36,9 +36,9 @@ class PostgresDatabase(SqlDatabase):
 
 
 RUN_SECONDS = 2.0
-"""Seconds to wait for the lock of a run, which the server may hold a moment longer than the run lasts."""
+"""Seconds to wait for the lock of a run, since the server may hold it a moment longer than the run lasts."""
 LOCK_SECONDS = 5.0
-"""Seconds to wait for readers and writers, who queue behind this statement meanwhile."""
+"""Seconds to wait for other sessions to finish; meanwhile, new readers and writers queue behind this statement."""
 _OWN = r"""(
 c.relam = (SELECT oid FROM pg_am WHERE amname = 'brin') AND i.indnatts = 1
 AND pg_get_indexdef(i.indexrelid, 1, true) = 'epoch'
@@ -89,9 +89,10 @@ WHERE c.oid = $1::oid AND a.grantee <> c.relowner AND NOT attisdropped"""
 
 @dataclass(frozen=True)
 class Promotion:
-    """Swaps the names of tables of one schema, and their owners; the first of each is the result table.
+    """Swaps the names and owners of live and shadow tables in one schema. The first name of each is the result table.
 
-    Indexes and views stay with the names that they were created on; the new live tables get the old ones' grants.
+    Indexes and views keep referring to the table names on which they were created, and the new live tables get the
+    grants of the old ones.
     """
 
     session: PostgresSession
@@ -99,7 +100,7 @@ class Promotion:
     shadow: tuple[str, ...]
 
     def run(self, pipeline: str) -> Promoted:
-        """Promote in a transaction that is open; see `windrow.connectors.database.Database.promote`."""
+        """Promote the tables within an open transaction; see `windrow.connectors.database.Database.promote`."""
         there = {name: oid for name in (*self.live, *self.shadow) if (oid := self._oid(name)) is not None}
         require_promotable(self.session, pipeline, self.live[0], self.shadow[0], there)
         # first the owners' rows, which a step that is being written has locked, and then the tables, as a step does
@@ -122,10 +123,10 @@ class Promotion:
         return Promoted(self.shadow[0] if self.live[0] in there else None, tuple(carried), tuple(left))
 
     def lock(self) -> None:
-        """Acquire the locks that a run holds while it writes the tables; raise SinkError if one is held."""
+        """Acquire the locks that a run holds while it writes the tables; raise SinkError if a run holds one."""
         for table in (self.live[0], self.shadow[0]):
             if not lock_table(self.session.connection, self.session.schema, table, RUN_SECONDS):
-                msg = f"a run that writes table {table!r} is still going: end that one (Ctrl-C), then promote"
+                msg = f"a run that writes table {table!r} is still running: stop it (Ctrl-C), then promote"
                 raise SinkError(msg)
 
     def _exclude(self, tables: Sequence[str]) -> None:
@@ -136,12 +137,12 @@ class Promotion:
         except psycopg.errors.LockNotAvailable as exc:
             msg = (
                 f"another session has used table {self.live[0]!r} or {self.shadow[0]!r} for {LOCK_SECONDS:g} seconds: "
-                f"end its transaction (pg_stat_activity names it), then promote; nothing was changed"
+                f"end its transaction (see pg_stat_activity), then promote; nothing was changed"
             )
             raise SinkError(msg) from exc
 
     def _swap(self, live: str, shadow: str, there: dict[str, int]) -> None:
-        """Swap the names of two tables and of their own indexes; the live table keeps its owner and grants."""
+        """Swap the names of two tables and of their own indexes. The live name keeps its owner and grants."""
         both = live in there and shadow in there
         grants, others = (self._rows(_GRANTS, there[name]) if both else [] for name in (live, shadow))
         user = self._user_of(live) if both else ""
@@ -178,7 +179,7 @@ class Promotion:
             self.session.connection.execute(statement)
         except psycopg.Error as exc:
             msg = (
-                f"{what} cannot be made on the tables that would take the place of {self.live[0]!r} "
+                f"{what} cannot be created on the tables that would replace {self.live[0]!r} "
                 f"({exc.diag.message_primary}): drop it first; nothing was changed"
             )
             raise SinkError(msg) from exc

@@ -1,4 +1,4 @@
-"""PostgreSQL's addresses, connections and errors, for sources and sinks. No message holds a password."""
+"""PostgreSQL addresses, connections and errors, for sources and sinks. No message contains a password."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from windrow.model.references import redact, resolve_references
 CONNECT_SECONDS = 10
 KEEPALIVES = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
 _TIMES = {**KEEPALIVES, "tcp_user_timeout": 60_000}
-"""Timeouts of a connection whose other end is silent; the kernel's defaults are 15 minutes to two hours."""
+"""Timeouts for a connection whose other end does not respond; the kernel's defaults are 15 minutes to two hours."""
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
 
 @dataclass(frozen=True)
 class Server:
-    """The server and database of a `url`; `called` is the url's owner in messages, such as "sink".
+    """The server and database of a `url`. Messages call the owner of the url `called`, such as "sink".
 
-    `invalid` is the class of the error for a url that cannot be read.
+    `invalid` is the class of the error raised if the url cannot be parsed.
     """
 
     url: str
@@ -40,12 +40,12 @@ class Server:
 
     @property
     def address(self) -> str:
-        """The url with its references resolved; raise InputError if one cannot be."""
+        """The url with its references resolved; raise InputError if a reference cannot be resolved."""
         return resolve_references(self.url, f"the {self.called}'s url", partial(urllib.parse.quote, safe=""))
 
     @property
     def parts(self) -> ConnDict:
-        """The parts of the url by libpq's names; raise `invalid` if it cannot be read."""
+        """The parts of the url, under libpq's names; raise `invalid` if the url cannot be parsed."""
         address = self.address
         try:
             parts = conninfo.conninfo_to_dict(address)
@@ -63,7 +63,7 @@ class Server:
 
     @property
     def secrets(self) -> set[str]:
-        """Texts that no message may repeat: the passwords, and a user's name that contains one."""
+        """Texts that no message may repeat: passwords, and a user name that contains one."""
         parts = self.parts
         found = {str(parts[name]) for name in ("password", "sslpassword") if parts.get(name)}
         user = str(parts.get("user") or "")
@@ -71,7 +71,7 @@ class Server:
 
     @property
     def host_port_database(self) -> tuple[str, str, str]:
-        """Host, port and database name; libpq's environment variables complete the url."""
+        """Host, port and database name. Parts missing in the url come from libpq's environment variables."""
         parts = self.parts
         host = parts.get("host") or os.environ.get("PGHOST") or "localhost"
         port = parts.get("port") or os.environ.get("PGPORT") or "5432"
@@ -80,15 +80,15 @@ class Server:
 
     @property
     def place(self) -> str:
-        """Server and database, without user and password."""
+        """The server and database, without user name and password, for messages."""
         host, port, database = self.host_port_database
         return f"PostgreSQL at {host}:{port}/{database}"
 
     def connect(self, **options: Any) -> Connection:  # noqa: ANN401 - psycopg's options
         """Connect with autocommit; raise psycopg.Error if that fails.
 
-        A connection that drops silently is noticed within a minute. Cursors use ``$1`` for parameters, so that a
-        percent sign in a name has no meaning.
+        A connection that is lost without notice is detected within a minute. Parameters are written as ``$1``, so that
+        a percent sign in a name has no special meaning.
         """
         given = self.parts
         times = {name: value for name, value in _TIMES.items() if name not in given}
@@ -108,7 +108,7 @@ class Server:
         said = _NAME.sub('""', text)  # a host or a database may be called anything
         problem = f"cannot connect to {self.place}: {text}"
         if _FULL.search(said):
-            return f"{problem}: raise max_connections, or close some", True
+            return f"{problem}: raise max_connections, or close some connections", True
         advice = next((advice for pattern, advice in _REFUSED if pattern.search(said)), None)
         if advice is None:
             return f"{problem}: check that it runs, and the url of the {self.called}", True
@@ -116,7 +116,7 @@ class Server:
 
 
 _STRAY = re.compile(r"\w+://(?:[^/@]*@[^?]*@|[^/?@]*/[^?]*@)")
-"""An address with an ``@`` in its host or its database's name."""
+"""An address with an ``@`` in its host or database name."""
 _PORTS = re.compile("[0-9,]*")
 _PASSING = (
     errors.AdminShutdown,
@@ -141,7 +141,7 @@ _REFUSED: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         ("permission denied", "grant this user CONNECT on the database, or correct the url"),
         (
             "pg_hba.conf .*(?:no encryption|SSL off)",
-            "set sslmode=verify-full, since the server takes TLS only, or let this user in without in its pg_hba.conf",
+            "set sslmode=verify-full, since the server accepts only TLS, or let this user in without it in pg_hba.conf",
         ),
         ("pg_hba.conf", "let this user in from here in the server's pg_hba.conf, or correct the url"),
         ('database ""', "create the database, or correct the url"),
@@ -149,7 +149,7 @@ _REFUSED: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         ("does not match host name", "connect by a name that is in the server's certificate"),
         (
             "certificate verify failed",
-            "name the server's authority in sslrootcert, and see that the certificate has not expired",
+            "name the server's authority in sslrootcert, and check that the certificate has not expired",
         ),
         ("root certificate", "name the file of the server's authority in sslrootcert"),
         ("certificate|private key|unknown ca", "check sslcert and sslkey"),
@@ -161,24 +161,24 @@ _HINT = re.compile(" Either provide the file.*? certificate verification[.]")
 
 
 def may_pass(error: psycopg.Error) -> bool:
-    """Return whether an error may be transient: a lost connection, or a conflict with another session."""
+    """Return True if an error may be transient: a lost connection, or a conflict with another session."""
     # an error without a state is libpq's: the connection failed
     lost = isinstance(error, psycopg.OperationalError) and error.sqlstate is None
     return lost or isinstance(error, _PASSING)
 
 
 def one_line(error: psycopg.Error) -> str:
-    """Return PostgreSQL's message in one line."""
+    """Return the message of a PostgreSQL error as a single line."""
     primary = error.diag.message_primary
     return " ".join((primary or str(error) or type(error).__name__).split())
 
 
 @dataclass(frozen=True)
 class Translation:
-    """PostgreSQL's errors as windrow's: `failed`, or `unavailable` for an error that may be transient.
+    """Converts PostgreSQL errors to `failed`, or to `unavailable` for errors that may be transient.
 
-    `advice` is by class of error, and the first match is used; `after` ends each message; errors of the classes
-    `passing` may be transient, too.
+    `advice` pairs classes of errors with advice, and the first match is used. `after` is appended to each message.
+    Errors of the classes in `passing` also count as transient.
     """
 
     failed: type[RunError]
@@ -188,26 +188,26 @@ class Translation:
     passing: tuple[type[psycopg.Error], ...] = ()
 
     def translate(self, error: psycopg.Error, place: str) -> RunError:
-        """Return the error that says what happened at a place and what to do."""
+        """Convert an error to a message that says what happened at `place` and what to do."""
         advice = next((text for kind, text in self.advice if isinstance(error, kind)), "correct that, then start again")
         kind = self.unavailable if may_pass(error) or isinstance(error, self.passing) else self.failed
         return kind(f"{place}: {one_line(error)}: {advice}{self.after}")
 
     def translate_connect(self, error: psycopg.Error, server: Server) -> RunError:
-        """Return the error for a failed connection."""
+        """Convert the error of a failed connection."""
         problem, passes = server.not_connected(error)
         return self.unavailable(problem) if passes else self.failed(problem)
 
     @contextmanager
     def translate_errors(self, place: str) -> Iterator[None]:
-        """Raise PostgreSQL's errors within as windrow's."""
+        """Convert PostgreSQL errors raised in the block."""
         try:
             yield
         except psycopg.Error as error:
             raise self.translate(error, place) from error
 
     def connect(self, server: Server, settings: str, **options: str) -> Connection:
-        """Connect by `Server.connect`, and execute `settings`; raise one of these errors if that fails."""
+        """Connect with `Server.connect` and execute `settings`; convert the errors of both."""
         try:
             connection = server.connect(**options)
         except psycopg.Error as error:
@@ -221,18 +221,18 @@ class Translation:
 
 
 def dataset(server: Server, table: str) -> tuple[str, str]:
-    """Return the namespace and the name of a table in OpenLineage; of several hosts the first names the server."""
+    """Return the namespace and name of a table in OpenLineage; the first of several hosts names the server."""
     host, port, database = server.host_port_database
     return f"postgres://{host.partition(',')[0]}:{port.partition(',')[0] or '5432'}", f"{database}.{table}"
 
 
 def source_dataset(url: str, table: str) -> tuple[str, str]:
-    """Return the namespace and the name of a table that a run follows."""
+    """Return the namespace and name in OpenLineage of a table that a run follows."""
     return dataset(Server(url, "source"), table if "." in table else f"public.{table}")
 
 
 LOCK_WAIT = "10s"
-"""Time that a statement waits for another session's lock before it fails."""
+"""Time for which a statement waits for another session's lock before it fails."""
 
 
 _SINK_SETTINGS = (
@@ -247,26 +247,26 @@ def server(url: str) -> Server:
 
 
 def connect(url: str) -> Connection:
-    """Connect with autocommit, text in UTF-8 and times in UTC; raise SinkError if that is not possible.
+    """Connect with autocommit, UTF-8 text and UTC times; raise SinkError if that fails.
 
-    A connection that drops silently is noticed at both ends, as the server's end has the table's lock.
+    Both ends detect a connection that is lost without notice, because the server's end holds the lock of the table.
     """
     return SINK_ERRORS.connect(server(url), _SINK_SETTINGS)
 
 
 def first_value(connection: Connection, query: str, *values: object) -> Any:  # noqa: ANN401 - of any type
-    """Return the first value of a query's first row; None if there is no row."""
+    """Return the first value in the first row of a query's result, or None if there is no row."""
     row = connection.execute(query, values).fetchone()
     return None if row is None else row[0]
 
 
 def lock_shared_tables(connection: Connection) -> None:
-    """Keep other transactions from creating the tables that all pipelines share, until this one ends."""
+    """Keep other transactions from creating the tables shared by all pipelines until this transaction ends."""
     connection.execute("SELECT pg_advisory_xact_lock(hashtextextended('windrow', 0))")
 
 
 def schema_of(connection: Connection, place: str) -> str:
-    """Return the schema that tables are created in: the first of the search path that exists."""
+    """Return the schema in which tables are created: the first existing schema in the search path."""
     schema = first_value(connection, "SELECT current_schema()")
     if schema is None:
         msg = f"{place}: no schema of this user's search_path exists: create one, or set search_path"
@@ -275,9 +275,9 @@ def schema_of(connection: Connection, place: str) -> str:
 
 
 def lock_table(connection: Connection, schema: str, table: str, seconds: float) -> bool:
-    """Acquire the session's lock that a run holds on a table that it writes; return whether that succeeds in time.
+    """Acquire the session lock that a run holds on a table it writes; return False if that takes too long.
 
-    The server takes a moment to release the lock of a client that disconnected or was killed.
+    The server takes a moment to release the lock of a client that has disconnected or was killed.
     """
     connection.execute("SELECT set_config('lock_timeout', $1, false)", (f"{round(seconds * 1000)}ms",))
     try:
@@ -289,20 +289,23 @@ def lock_table(connection: Connection, schema: str, table: str, seconds: float) 
 
 
 def qualified(schema: str, table: str) -> str:
-    """Write a table's name with its schema."""
+    """Return a table's name in SQL, qualified with its schema."""
     return f"{quote(schema)}.{quote(table)}"
 
 
 _SINK_ADVICE: tuple[tuple[type[psycopg.Error], str], ...] = (
     (errors.InsufficientPrivilege, "a privilege is missing; grant it, then start again"),
     (errors.DiskFull, "the database's disk is full; make room, then start again"),
-    (errors.OutOfMemory, "the database is out of memory; give it more, or take fewer records a step"),
-    (errors.LockNotAvailable, "another session holds a lock; end that one, then start again"),
+    (errors.OutOfMemory, "the database is out of memory; give it more, or process fewer records per step"),
+    (errors.LockNotAvailable, "another session holds a lock; end it, then start again"),
     (errors.QueryCanceled, "the statement was cancelled; raise statement_timeout for this user, or start again"),
-    (errors.DeadlockDetected, "another session locked the same rows; nobody else may write windrow's tables"),
-    (errors.SerializationFailure, "another session wrote the same rows; nobody else may write windrow's tables"),
-    (errors.ReadOnlySqlTransaction, "the database takes no writes; connect to the primary"),
-    (errors.TooManyConnections, "the database has no connection left; raise max_connections, or close some"),
+    (errors.DeadlockDetected, "another session locked the same rows; no other program may write to windrow's tables"),
+    (
+        errors.SerializationFailure,
+        "another session wrote the same rows; no other program may write to windrow's tables",
+    ),
+    (errors.ReadOnlySqlTransaction, "the database does not accept writes; connect to the primary"),
+    (errors.TooManyConnections, "the database has no connections left; raise max_connections, or close some"),
     (errors.UndefinedTable, "a table was dropped while the pipeline ran; start over with --fresh"),
     (errors.UndefinedColumn, "a table was altered while the pipeline ran; restore it, or start over with --fresh"),
     (errors.DependentObjectsStillExist, "drop what depends on the table first, or choose another table"),
@@ -314,7 +317,7 @@ _SINK_ADVICE: tuple[tuple[type[psycopg.Error], str], ...] = (
             "shorter one, as in `key: [{user_hash: md5(user)}]`, and start over with --fresh"
         ),
     ),
-    (errors.AdminShutdown, "the database is going down; start again when it is back"),
+    (errors.AdminShutdown, "the database is shutting down; start again when it is back"),
     (psycopg.InterfaceError, "the connection was lost; start again"),
     (psycopg.OperationalError, "the connection was lost or the database is in trouble; start again"),
 )
@@ -324,12 +327,12 @@ _SEARCH_PATH = re.compile(r'search_path\s*=\s*"?(\w+)')
 
 
 def named_schema(url: str) -> str:
-    """Return the first schema of the search path that a url sets, without asking the server."""
+    """Return the first schema in the search path set by a url, without asking the server."""
     options = str(server(url).parts.get("options") or os.environ.get("PGOPTIONS") or "")
     found = _SEARCH_PATH.search(options)
     return found[1] if found else "public"
 
 
 def sink_dataset(url: str, table: str) -> tuple[str, str]:
-    """Return the namespace and the name that OpenLineage has for a table of a sink."""
+    """Return the namespace and name in OpenLineage of a sink's table."""
     return dataset(server(url), f"{named_schema(url)}.{table}")

@@ -1,4 +1,4 @@
-"""The connector of PostgreSQL databases."""
+"""The connector for PostgreSQL databases."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from windrow.model.references import mask_url
 def postgres(
     url: str, *, table: str, key: Sequence[str] = (), changelog: bool = True, outbox: bool = False
 ) -> m.PostgresSink:
-    """Write to tables of a PostgreSQL database; what `url` leaves out comes from libpq's environment (PGPASSWORD ...).
+    """Write to tables of a PostgreSQL database: `table`, its changelog, late output, dead letters and clocks.
 
-    The table is in the schema that the url's search_path names first; `key` is its primary key (left out: window and
-    pipeline's key). With ``changelog=False`` the table of changes stays empty; with ``outbox=True`` each change is also
-    in the table ``T_outbox``, from which ``windrow relay`` sends it on.
+    Parts that `url` leaves out are taken from libpq's environment variables, such as PGPASSWORD. The table is created
+    in the first schema of the url's search_path. `key` is its primary key, by default the window and the pipeline's
+    key. With ``changelog=False`` the table of changes stays empty. With ``outbox=True`` each change is also written to
+    the table ``T_outbox``, from which ``windrow relay`` sends it on.
     """
     return m.PostgresSink(url, table, field_names(key), changelog, outbox)
 

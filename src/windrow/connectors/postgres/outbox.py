@@ -1,4 +1,4 @@
-"""The outbox of a result table in PostgreSQL, from which a relay sends rows."""
+"""The outbox of a PostgreSQL result table, whose rows a relay sends to a target."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from windrow.connectors.tables import RELAYS, create_table, outbox
 from windrow.errors import InputError, SinkError
 
 LOCK_SECONDS = 5.0
-"""Seconds to wait for the lock of a relay that was killed: the server takes a moment to notice."""
+"""Seconds to wait for the lock of a relay that was killed, since the server takes a moment to notice."""
 
 
 class OutboxRow(NamedTuple):
-    """A change to send: its key and its value, a JSON object."""
+    """A change to send, with its key and its value, a JSON object."""
 
     id: int
     key: str
@@ -29,7 +29,7 @@ class OutboxRow(NamedTuple):
 
 @dataclass(frozen=True)
 class OutboxLag:
-    """The number of rows in an outbox, and the age of the oldest in seconds by the server's clock, or 0."""
+    """The number of rows in an outbox, and the age of the oldest row in seconds by the server's clock (0 if empty)."""
 
     rows: int
     seconds: float
@@ -37,10 +37,10 @@ class OutboxLag:
 
 @dataclass(frozen=True)
 class Sending:
-    """A relay that is sending rows, or died while it did.
+    """A relay that is sending rows, or that died while sending them.
 
-    `relay` marks its records; `begins` is the next offset of each partition of the target before the records of the
-    rows that the outbox still has.
+    `relay` is an id that marks the relay's records. For each partition of the target, `begins` is the next offset
+    before the records of the rows that are still in the outbox.
     """
 
     target: str
@@ -50,24 +50,24 @@ class Sending:
 
 @contextmanager
 def open_outbox(sink: m.PostgresSink) -> Iterator[Outbox]:
-    """Connect to the outbox of a sink and lock it; raise SinkError if that fails or another relay has it.
+    """Connect to the outbox of a sink and lock it for the block.
 
-    Raise InputError if there is no outbox.
+    Raise SinkError if that fails or another relay holds the lock, and InputError if there is no outbox.
     """
     place, table = client.server(sink.url).place, outbox(sink.table).name
     with client.connect(sink.url) as connection, client.translate_errors(place):
         schema = client.schema_of(connection, place)
         if client.first_value(connection, "SELECT to_regclass($1)", client.qualified(schema, table)) is None:
-            msg = f"{place} has no table {table!r}: set `outbox: true` at the sink, and start the run once"
+            msg = f"{place} has no table {table!r}: set `outbox: true` in the sink, and start the run once"
             raise InputError(msg)
         if not client.lock_table(connection, schema, table, LOCK_SECONDS):
-            msg = f"another relay empties {table!r} in {place}: end that one first"
+            msg = f"another relay is emptying {table!r} in {place}: end it first"
             raise SinkError(msg)
         yield Outbox(connection, schema, table)
 
 
 class Outbox:
-    """An outbox, locked against other relays while this one is connected. Methods raise psycopg's errors."""
+    """An outbox that is locked against other relays as long as this one is connected. Methods raise psycopg errors."""
 
     def __init__(self, connection: Connection, schema: str, table: str) -> None:
         self._connection = connection
@@ -80,7 +80,7 @@ class Outbox:
         return self._table
 
     def sending(self) -> Sending | None:
-        """Return a relay that was interrupted, or None."""
+        """Return the relay that was interrupted while sending, or None."""
         with self._connection.transaction():
             client.lock_shared_tables(self._connection)
             if client.first_value(self._connection, "SELECT to_regclass($1)", self._relays) is None:
@@ -93,30 +93,30 @@ class Outbox:
         return Sending(target, relay, {int(partition): offset for partition, offset in json.loads(begins).items()})
 
     def begin(self, sending: Sending) -> None:
-        """Record that a relay begins to send."""
+        """Record that a relay starts to send rows."""
         self._connection.execute(
             f"INSERT INTO {self._relays} (outbox, target, relay, begins) VALUES ($1, $2, $3, $4)",
             (self._table, sending.target, sending.relay, json.dumps(sending.begins)),
         )
 
     def rows(self, limit: int) -> list[OutboxRow]:
-        """Return the next rows to send, in the order of commits."""
+        """Return the next rows to send, at most `limit`, in commit order."""
         query = f"SELECT id, aggregateid, payload FROM {self._name} ORDER BY id LIMIT {limit}"
         return [OutboxRow(*row) for row in self._connection.execute(query).fetchall()]
 
     def delete(self, last: int, begins: Mapping[int, int]) -> None:
-        """Delete the rows up to an id, which were sent, and record the next offsets after them."""
+        """Delete the rows up to id `last`, which were sent, and record the next offsets after them."""
         with self._connection.transaction():
             self._connection.execute(f"DELETE FROM {self._name} WHERE id <= $1", (last,))
             query = f"UPDATE {self._relays} SET begins = $2 WHERE outbox = $1"
             self._connection.execute(query, (self._table, json.dumps(begins)))
 
     def end(self) -> None:
-        """Record that the relay has ended: all rows that it sent are deleted."""
+        """Record that the relay has ended and all rows that it sent are deleted."""
         self._connection.execute(f"DELETE FROM {self._relays} WHERE outbox = $1", (self._table,))
 
     def lag(self) -> OutboxLag:
-        """Return the lag of the outbox."""
+        """Return the number of waiting rows and the age of the oldest."""
         query = f"SELECT count(*), extract(epoch FROM clock_timestamp() - min(committed_at)) FROM {self._name}"
         [(rows, seconds)] = self._connection.execute(query).fetchall()
         return OutboxLag(rows, 0.0 if seconds is None else max(0.0, float(seconds)))

@@ -1,4 +1,4 @@
-"""A session in a PostgreSQL database: its catalog, and a step that is written by binary COPY."""
+"""A session in a PostgreSQL database: its catalog, and writing a step with binary COPY."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from windrow.engine.columns import nullable
 from windrow.errors import PipelineError, SinkError
 
 _MARK = re.compile(r'"(?:[^"]|"")*"|[?]')
-"""The mark of a parameter, or a quoted name, which may contain one."""
+"""A parameter placeholder, or a quoted name, which may contain a question mark."""
 _ROWS = 50_000
 """Number of rows that are encoded at a time."""
 NAME_BYTES = 63
-"""Bytes of a name that PostgreSQL keeps (NAMEDATALEN - 1); it truncates longer names without an error."""
+"""Maximum bytes of a name in PostgreSQL (NAMEDATALEN - 1), which silently truncates longer names."""
 
 
 def sql_types(table: Table) -> dict[str, str]:
-    """Return PostgreSQL's type of each column, as format_type() spells it."""
+    """Map each column to its PostgreSQL type, as format_type() spells it."""
     return {field.name: _sql_type(field.type) for field in table.schema}
 
 
@@ -47,7 +47,7 @@ def _sql_type(type_: pa.DataType) -> str:
 
 
 def check_names(layout: Layout) -> None:
-    """Raise PipelineError for a name that PostgreSQL would truncate."""
+    """Raise PipelineError for names that PostgreSQL would truncate."""
     for table in layout.all:
         for name in (table.name, *table.columns):
             if len(name.encode()) > NAME_BYTES:
@@ -63,9 +63,9 @@ WHERE a.attrelid = to_regclass($1) AND a.attnum > 0 AND NOT a.attisdropped ORDER
 
 
 class PostgresSession(Session):
-    """A transaction in a schema of a database.
+    """A transaction in one schema of a PostgreSQL database.
 
-    `outboxes` has the records of result tables with an outbox, in `results`, the result tables of the sink.
+    `results` are the sink's result tables. For those with an outbox, `outboxes` has the converter of their records.
     """
 
     now = "now()"
@@ -98,7 +98,7 @@ class PostgresSession(Session):
         return table
 
     def has(self, table: str) -> bool:
-        """Whether there is a table; it is looked up once in a session that has found it."""
+        """Whether a table exists. Once a session has found a table, it does not look it up again."""
         if table not in self._known and self.columns(table):
             self._known.add(table)
         return table in self._known
@@ -116,14 +116,14 @@ class PostgresSession(Session):
         return sql_types(table)
 
     def as_stored(self, table: Table) -> Table:
-        """Return a table as it is in PostgreSQL: the changelog has an index on the epoch instead of a key.
+        """Return a table as PostgreSQL stores it: the changelog has an index on the epoch instead of a primary key.
 
-        Its rows are in that order on disk, so finding them costs the same, and writing them half.
+        Rows of the changelog are on disk in epoch order, so they are found as fast, and writing costs half as much.
         """
         return replace(table, key=()) if table.key == tables.CHANGES_KEY else table
 
     def create(self, table: Table) -> None:
-        """Create a table, the changelog with its index, and an outbox with values of the server."""
+        """Create a table; the changelog gets its index, and an outbox columns whose values the server generates."""
         self.connection.execute(tables.create_table(self.as_stored(table), sql_types(table)))
         if table.key == tables.CHANGES_KEY:
             self.connection.execute(f"CREATE INDEX ON {quote(table.name)} USING brin (epoch) WITH (autosummarize)")
@@ -171,7 +171,7 @@ class PostgresSession(Session):
             raise SinkError(msg)
 
     def insert(self, table: Table, rows: pa.Table, else_: str = "") -> None:
-        """Insert rows by COPY; with a clause `else_`, which COPY does not have, by INSERT."""
+        """Insert rows with COPY or, if there is a clause `else_` (which COPY does not support), with INSERT."""
         if not else_:
             self._copy(self.name(table.name), rows.select(list(table.columns)))
             return
@@ -197,7 +197,7 @@ class PostgresSession(Session):
         self._send(layout, epoch, changes)
 
     def _send(self, layout: Layout, epoch: int, changes: pa.Table) -> None:
-        """Append changes to the outbox, each with the key and the value, as JSON, of its record in a topic."""
+        """Append changes to the outbox, with the same JSON key and value that their record in a topic would have."""
         records = self._outboxes.get(layout.result.name)
         if layout.outbox is None or records is None:
             return
@@ -213,8 +213,8 @@ class PostgresSession(Session):
     def _write_net(self, table: Table, rows: NetChanges) -> None:
         """Write and delete rows of the result table.
 
-        Inserts are of new keys, and cost half if that is not looked up. If a key exists all the same, all rows are
-        upserted.
+        The keys of inserts should be new, and not looking them up halves the cost. If a key exists nevertheless, all
+        rows are upserted.
         """
         try:
             with self.connection.transaction():
@@ -225,7 +225,7 @@ class PostgresSession(Session):
             self._upsert(table, rows.updates, rows.deletes)
 
     def _upsert(self, table: Table, changed: pa.Table, deletes: pa.Table) -> None:
-        """Upsert rows, and delete others."""
+        """Upsert the rows `changed`, and delete the rows with the keys of `deletes`."""
         target, columns = self.name(table.name), tables.quote_all(table.columns)
         if changed.num_rows:
             self.connection.execute(
@@ -239,7 +239,7 @@ class PostgresSession(Session):
             )
 
     def _empty_asides(self, table: Table) -> None:
-        """Empty the temporary tables after a piece of the step."""
+        """Empty the temporary tables between two pieces of a step."""
         for name in ("changed", "gone"):
             aside = self._aside_name(table, name)
             if first_value(self.connection, "SELECT to_regclass($1)", f"pg_temp.{aside}") is not None:
@@ -249,7 +249,7 @@ class PostgresSession(Session):
         return f"windrow_{name}{self._results.index(table.name) or ''}"
 
     def _aside(self, table: Table, name: str, rows: pa.Table) -> str:
-        """Copy rows of the result table into a temporary one, and return its name."""
+        """Copy rows for the result table into a temporary table, and return its name."""
         aside = self._aside_name(table, name)
         self.connection.execute(
             f"CREATE TEMPORARY TABLE IF NOT EXISTS {aside} ON COMMIT DELETE ROWS "
@@ -281,8 +281,8 @@ class PostgresSession(Session):
             self._demand(table.name, privilege)
         if table not in SHARED and self._may("row_security_active($1)", self.name(table.name)):
             msg = (
-                f"row-level security of table {table.name!r} holds for user {self._user()!r}, and PostgreSQL's COPY "
-                f"does not go with that: write as the table's owner, or as a role with BYPASSRLS"
+                f"row-level security of table {table.name!r} applies to user {self._user()!r}, and PostgreSQL's COPY "
+                f"does not support that: write as the table's owner, or as a role with BYPASSRLS"
             )
             raise SinkError(msg)
 

@@ -1,4 +1,4 @@
-"""The PostgreSQL sink: each step in one transaction, by binary COPY."""
+"""The PostgreSQL sink. Each step is one transaction, written with binary COPY."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ LOCK_SECONDS = 15.0
 
 
 class PostgresServer(SqlServer):
-    """The first schema of the user's search path in a database; a connection is open from `opening` to `close`.
+    """The first schema in the user's search path of a database. A connection is open from `opening` to `close`.
 
-    An advisory lock of the session on each result table excludes a second run while this one is open; `opening` waits
-    at most `lock_seconds` for it, since the server takes a moment to notice that a client was killed. (So the url must
-    lead to the server itself, or to a pooler that keeps sessions.)
+    While it is open, session-level advisory locks on the result tables keep other runs out. `opening` waits at most
+    `lock_seconds` for these locks, since the server takes a moment to notice that a client was killed. The url must
+    therefore lead to the server itself or to a pooler that keeps sessions.
     """
 
     system = "PostgreSQL"
@@ -39,7 +39,7 @@ class PostgresServer(SqlServer):
 
     @property
     def place(self) -> str:
-        """Server and database, without user and password."""
+        """The server and database, without user name and password, for messages."""
         return client.server(self._url).place
 
     @contextmanager
@@ -62,7 +62,7 @@ class PostgresServer(SqlServer):
 
     def _lock(self, connection: Connection, schema: str, table: str) -> None:
         if not client.lock_table(connection, schema, table, self._lock_seconds):
-            msg = f"a run that writes table {table!r} is still going: end that one, or choose another table"
+            msg = f"a run that writes table {table!r} is still running: end it, or choose another table"
             raise SinkUnavailableError(msg)
 
     @contextmanager
@@ -85,12 +85,12 @@ class PostgresServer(SqlServer):
 
     @contextmanager
     def connected(self) -> Iterator[PostgresSession]:
-        """Connect without a transaction."""
+        """Open a connection for the block, without a transaction."""
         with client.connect(self._url) as connection, client.translate_errors(self.place):
             yield PostgresSession(connection, client.schema_of(connection, self.place))
 
     def close(self) -> None:
-        """Disconnect, which releases the locks."""
+        """Disconnect and thereby release the locks."""
         if self._session is not None:
             self._session.connection.close()
         self._session = None

@@ -1,4 +1,4 @@
-"""Reading the tables of a PostgreSQL database."""
+"""Read the tables of a PostgreSQL database."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ROWS = 50_000
 
 
 class PostgresSnapshot(Snapshot):
-    """The tables in a transaction that is open and repeats its reads."""
+    """The tables of a database, read in an open repeatable-read transaction."""
 
     def __init__(self, connection: Connection, schema: str) -> None:
         self._connection = connection
@@ -72,7 +72,7 @@ class PostgresSnapshot(Snapshot):
 
 
 def _read_column(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
-    """Read the values of a column; raise an error as `windrow.connectors.misfits.fit_column` has it."""
+    """Convert the values of a column to an array; raise an error if one does not have the column's type."""
     if pa.types.is_timestamp(type_):
         return pa.array(values, pa.int64()).cast(MICROS)
     if not pa.types.is_decimal(type_):

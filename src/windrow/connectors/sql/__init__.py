@@ -1,1 +1,1 @@
-"""Result tables in databases that are written by SQL."""
+"""Result tables in databases that are written with SQL."""

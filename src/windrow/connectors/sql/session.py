@@ -1,4 +1,4 @@
-"""The contract of a database that is written by SQL: its server or file, and a session, which is a transaction."""
+"""The interface of a database that is written with SQL: its server or file, and its transactions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from windrow.errors import InputError, PipelineError, SinkAddressError, SinkErro
 
 
 class Column(NamedTuple):
-    """A column of a table, its type as the database spells it."""
+    """A column of a table, with its type as the database spells it."""
 
     name: str
     type: str
@@ -26,7 +26,7 @@ class Column(NamedTuple):
 
 
 class Dependent(NamedTuple):
-    """An index or a trigger that a user has created on a table, with the statement that creates it."""
+    """An index or trigger that a user has created on a table, with the statement to recreate it."""
 
     kind: str
     name: str
@@ -34,12 +34,12 @@ class Dependent(NamedTuple):
 
 
 class Session(ABC):
-    """A transaction in a database: its statements, in the SQL of the database."""
+    """A transaction in a database. Statements are in the SQL dialect of the database."""
 
     now: ClassVar[str]
-    """The current time in SQL."""
+    """The SQL expression for the current time."""
     same: ClassVar[str] = "{} = {}"
-    """The condition that ``{}`` and ``{}`` name the same table; embedded databases ignore the case of A to Z."""
+    """The SQL condition that two names refer to the same table. Embedded databases ignore the case of A to Z."""
     share: ClassVar[str] = ""
     """The clause of a SELECT that locks a row until the end of the transaction, if other sessions can change it."""
     error: ClassVar[type[Exception]]
@@ -47,30 +47,30 @@ class Session(ABC):
 
     @abstractmethod
     def execute(self, sql: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        """Run a statement, with a value for each ``?``; return its rows."""
+        """Execute a statement with a value for each ``?``, and return its rows."""
 
     def name(self, table: str) -> str:
-        """Return the name of a table for SQL."""
+        """Return the name of a table as written in SQL."""
         return quote(table)
 
     def fold(self, table: str) -> str:
-        """Return the name by which the database distinguishes a table from others."""
+        """Normalize a table's name, so that two spellings of the same table become equal."""
         return table.lower()
 
     @abstractmethod
     def has(self, table: str) -> bool:
-        """Whether there is a table of that name."""
+        """Whether a table of this name exists."""
 
     @abstractmethod
     def columns(self, table: str) -> list[Column]:
-        """Return the columns of a table, none without a table; raise SinkError for a view."""
+        """Return the columns of a table, empty if it does not exist; raise SinkError if it is a view."""
 
     @abstractmethod
     def types(self, table: Table) -> dict[str, str]:
-        """Return the type of each column for a new table."""
+        """Map each column to its type in a new table."""
 
     def as_stored(self, table: Table) -> Table:
-        """Return a table with the key that it has in the database."""
+        """Return a table with the primary key that it has in the database."""
         return table
 
     @abstractmethod
@@ -79,14 +79,14 @@ class Session(ABC):
 
     @abstractmethod
     def alter(self, table: Table, column: str, type_: str) -> str:
-        """Return the statements that give a column another type and let it be null, empty if there are none."""
+        """Return the statements that change a column's type, and make it nullable if it should be; may be empty."""
 
     @abstractmethod
     def relax(self, table: Table, columns: Sequence[str]) -> None:
-        """Let columns of a table be null."""
+        """Make columns of a table nullable."""
 
     def may_relax(self, table: Table) -> bool:  # noqa: ARG002 - for a database with users
-        """Whether this user may let columns of a table be null."""
+        """Whether this user may make columns of a table nullable."""
         return True
 
     def may_delete(self, table: Table) -> bool:  # noqa: ARG002 - the same
@@ -98,44 +98,44 @@ class Session(ABC):
         return
 
     def require_writable(self, layout: Layout, existing: Collection[str]) -> None:  # noqa: ARG002 - the same
-        """Raise SinkError if this user may not write the existing tables, or create the others."""
+        """Raise SinkError if this user may not write to the existing tables or may not create the missing ones."""
         return
 
     def unfit(self, tables: Sequence[Table], rows: pa.Table) -> pa.Array | None:  # noqa: ARG002 - for a database that cannot hold all
-        """Return why rows do not fit into all tables, null for rows that fit; None if all fit."""
+        """Return the reason why each row does not fit into all tables, null for rows that fit; None if all rows fit."""
         return None
 
     @abstractmethod
     def insert(self, table: Table, rows: pa.Table, else_: str = "") -> None:
-        """Insert rows; `else_` is the clause for keys that exist."""
+        """Insert rows into a table. `else_` is the SQL clause that handles existing keys."""
 
     def put(self, table: Table, row: Sequence[object]) -> None:
-        """Insert a row of a shared table, or replace the row with its key."""
+        """Insert a row into a shared table, replacing the row with the same key, if any."""
         marks = ", ".join("?" * len(row))
         columns = quote_all(table.columns)
         self.execute(f"INSERT INTO {self.name(table.name)} ({columns}) VALUES ({marks}) {upsert(table)}", row)
 
     @abstractmethod
     def write_changes(self, layout: Layout, epoch: int, first: int, changes: pa.Table, *, changelog: bool) -> None:
-        """Apply the changes of a step, whose first place is `first`, to the result table.
+        """Apply changes of a step to the result table and, with `changelog`, append them to the changelog.
 
-        With `changelog` they are appended to the changelog, too.
+        `first` is the position of the first of these changes within the step.
         """
 
     def dependents(self, tables: Sequence[str]) -> list[Dependent]:  # noqa: ARG002 - for databases that rename without them
-        """Return the objects of users on tables that would prevent or follow a rename, in the order of creation."""
+        """Return the users' objects on tables that would prevent a rename or follow it, in order of creation."""
         return []
 
     @abstractmethod
     def snapshot(self) -> Snapshot:
-        """Return a reader of the tables."""
+        """Return a snapshot that reads the tables within this transaction."""
 
 
 class EmbeddedSession(Session):
-    """A transaction in the file of an embedded database, which ignores the case of A to Z in names."""
+    """A transaction in the file of an embedded database, which ignores the case of A to Z in table names."""
 
     def put(self, table: Table, row: Sequence[object]) -> None:
-        """Insert a row of a shared table, or replace the row with its key; table names are of any spelling."""
+        """Insert a row into a shared table, replacing the row with the same key, in any spelling of a table's name."""
         verb, marks = "INSERT OR REPLACE", ", ".join("?" * len(row))
         if table.key == ("table_name",):
             self.execute(f"DELETE FROM {quote(table.name)} WHERE {self.same.format('table_name', '?')}", row[:1])
@@ -144,30 +144,30 @@ class EmbeddedSession(Session):
 
 
 class SqlServer(ABC):
-    """A database, as a server or a file. Within its sessions, the database's errors are raised as SinkError."""
+    """A database, either a server or a file. Within its sessions, errors of the database are raised as SinkError."""
 
     system: ClassVar[str]
 
     @property
     @abstractmethod
     def place(self) -> str:
-        """The location in messages."""
+        """The location of the database, for messages."""
 
     def opening(self, tables: Sequence[str]) -> AbstractContextManager[Session]:  # noqa: ARG002 - for a database with locks
-        """Open a transaction of a run that opens its result tables, and keep other runs from writing them."""
+        """Open the transaction in which a run opens its result tables; other runs cannot write to them from then on."""
         return self.writing()
 
     @abstractmethod
     def writing(self) -> AbstractContextManager[Session]:
-        """Open a transaction; a database is created if missing. Raise SinkAddressError if that is not possible."""
+        """Open a transaction; create a missing database. Raise SinkAddressError if that is not possible."""
 
     @abstractmethod
     def reading(self) -> AbstractContextManager[Session]:
-        """Open a read-only transaction on a database that exists."""
+        """Open a read-only transaction in an existing database."""
 
     @abstractmethod
     def close(self) -> None:
-        """Disconnect; may be called more than once."""
+        """Disconnect. May be called more than once."""
 
     def exists(self) -> bool:
         """Whether the database exists."""
@@ -178,18 +178,18 @@ class SqlServer(ABC):
         return
 
     def require_writable(self) -> None:
-        """Raise SinkError if this user may not write to the database, as far as that is known without a session."""
+        """Raise SinkError if this user may not write to the database, as far as a check without a session can tell."""
         return
 
     @abstractmethod
     def refuse_names(self, layout: Layout) -> None:
-        """Raise PipelineError for names of tables and columns that the database cannot have."""
+        """Raise PipelineError for names of tables or columns that the database does not support."""
 
 
 class EmbeddedFile(SqlServer):
-    """The file of an embedded database; opening it waits at most `busy` seconds for other processes.
+    """The file of an embedded database. Opening it waits at most `busy` seconds for other processes.
 
-    A relative path is resolved once, so a later change of the working directory does not matter.
+    A relative path is resolved only once, so changing the working directory later has no effect.
     """
 
     def __init__(self, path: str, busy: float) -> None:
@@ -199,7 +199,7 @@ class EmbeddedFile(SqlServer):
 
     @property
     def place(self) -> str:
-        """The path, as it was given."""
+        """The path as the user wrote it."""
         return self.path
 
     def exists(self) -> bool:
@@ -211,7 +211,7 @@ class EmbeddedFile(SqlServer):
             raise InputError(msg)
 
     def refuse_path(self) -> Path:
-        """Return the file; raise SinkAddressError if no database can be there."""
+        """Return the absolute path; raise SinkAddressError if there can be no database at that path."""
         file = self.file
         if file.is_dir():
             msg = f"{self.path} is a folder: give the sink the path of a file in it"
@@ -232,12 +232,15 @@ class EmbeddedFile(SqlServer):
             raise SinkError(msg)
 
     def refuse_names(self, layout: Layout) -> None:
-        """Raise PipelineError for two columns whose names the database does not distinguish."""
+        """Raise PipelineError for two columns whose names differ only in case, which the database ignores."""
         for table in layout.own:
             seen: dict[str, str] = {}
             for name in table.columns:
                 quote(name)
                 other = seen.setdefault(name.lower(), name)
                 if other != name:
-                    msg = f"the columns {other!r} and {name!r} are one to {self.system}, which ignores case: rename one"
+                    msg = (
+                        f"the columns {other!r} and {name!r} are the same to {self.system}, "
+                        f"which ignores case: rename one"
+                    )
                     raise PipelineError(msg)

@@ -1,4 +1,4 @@
-"""Result tables in a database that is written by SQL, as a sink and outside of a run."""
+"""Result tables in a database that is written with SQL: the sink, and access outside of a run."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from windrow.expressions import SinkSpec
 class SqlTables(Sink):
     """Result tables and their companions in a database.
 
-    Exactly once: a step and its epoch are one transaction, which is on disk when `commit` returns: neither a killed
-    process nor, on a disk that obeys a flush, a power cut undoes it. An interrupted transaction is rolled back, in a
-    file by the next process that opens it.
+    Exactly once: a step and its epoch are written in one transaction, which is on disk when `commit` returns. Neither a
+    killed process nor a power failure undoes it, provided that the disk respects flushes. An interrupted transaction is
+    rolled back; in a file, the next process that opens the file does this.
     """
 
     needs_rows = True
@@ -108,7 +108,10 @@ class SqlTables(Sink):
             msg = "the sink is not open: call open() before commit()"
             raise SinkError(msg)
         if not self._server.exists():
-            msg = f"{self._server.place} was removed while a run wrote it: put it back, or start over with --fresh"
+            msg = (
+                f"{self._server.place} was removed while a run was writing to it: "
+                f"restore it, or start over with --fresh"
+            )
             raise SinkError(msg)
         with self._server.writing() as db:
             for table in self._tables:
@@ -132,7 +135,7 @@ class SqlTables(Sink):
 
 
 class SqlTable:
-    """A result table and its companions, within a session."""
+    """A result table and its companions, accessed through a session."""
 
     def __init__(self, spec: SinkSpec) -> None:
         self.name = spec.sink.table
@@ -141,7 +144,7 @@ class SqlTable:
         self.origin = ownership.Origin.of(spec)
 
     def find(self, db: Session, run: Run, own: Sequence[str]) -> ownership.FoundTables:
-        """Return which tables exist and their owners; `own` are the result tables of the run."""
+        """Describe the existing tables and their owners. `own` lists the run's result tables."""
         present = [table.name for table in self.layout.own if db.columns(table.name)]
         outbox = self.layout.outbox
         readable = [*present, *([outbox.name] if outbox is not None and db.has(outbox.name) else [])]
@@ -160,7 +163,7 @@ class SqlTable:
         )
 
     def create(self, db: Session) -> None:
-        """Check the tables that exist, and create the others."""
+        """Check the existing tables, and create the missing ones."""
         existing, dead = self.check(db), self.layout.dead
         if columns := ownership.relaxable(dead, _required(db.columns(dead.name))):
             db.relax(dead, columns)
@@ -171,14 +174,14 @@ class SqlTable:
     def claim(self, db: Session, run: Run) -> None:
         """Record the owner of the table and its origin.
 
-        In a server this waits for a commit of another process of the run that is under way.
+        On a server, this waits for a commit in progress by another process of the run.
         """
         owner = (self.name, run.pipeline, run.id)
         db.put(OWNERS, owner)
         db.put(ORIGINS, (*owner, self.origin.stream, self.origin.changelog, None))
 
     def drop(self, db: Session, owner: Run | None) -> None:
-        """Drop the tables, and the epochs of the run that wrote them."""
+        """Drop the tables, and delete the epochs of the run that wrote them."""
         outbox = self.layout.outbox
         for table in (*self.layout.own, *(() if outbox is None else (outbox,))):
             if db.has(table.name):
@@ -191,7 +194,7 @@ class SqlTable:
                 db.execute(query, (owner.pipeline, owner.id))
 
     def fit(self, db: Session, output: StepOutput) -> tuple[StepOutput, pa.Table]:
-        """Return a step without the rows that do not fit into the tables, and their dead letters."""
+        """Return a step without the rows that do not fit into the tables, and the dead letters of these rows."""
         targets = [self.layout.result, *([self.layout.changes] if self._changelog else [])]
         reasons = db.unfit(targets, output.changes)
         if reasons is None:
@@ -205,7 +208,7 @@ class SqlTable:
         return without_unfit(result, output, reasons, stored, self.origin.stream)
 
     def write(self, db: Session, epoch: int, output: StepOutput) -> None:
-        """Write a step."""
+        """Write a step to the tables."""
         db.insert(self.layout.late, output.late)
         db.insert(self.layout.dead, tables.storable_dead(output.dead))
         db.insert(self.layout.clocks, tables.of_epoch(epoch, output.clocks))
@@ -213,7 +216,7 @@ class SqlTable:
             db.write_changes(self.layout, epoch, first, changes, changelog=self._changelog)
 
     def check(self, db: Session) -> set[str]:
-        """Return which of the tables exist; raise SinkError if they have other columns or may not be written."""
+        """Return the names of existing tables; raise SinkError if they have other columns or may not be written."""
         ownership.refuse(table_mismatches(db, self.layout.all))
         existing = {table.name for table in self.layout.all if db.has(table.name)}
         db.require_writable(self.layout, existing)
@@ -229,9 +232,9 @@ class SqlTable:
 
 
 def owner_of(db: Session, table: str, lock: str = "") -> Run | None:
-    """Return the run that a result table belongs to, under any spelling of its name; None if there is none.
+    """Return the run that owns a result table, in any spelling of its name; None if there is no owner.
 
-    `lock` is the clause that locks its row.
+    `lock` is the SQL clause that locks the owner's row.
     """
     if not db.has(OWNERS.name):
         return None
@@ -240,7 +243,7 @@ def owner_of(db: Session, table: str, lock: str = "") -> Run | None:
 
 
 def _origin(db: Session, table: str) -> ownership.Origin | None:
-    """Return the origin of a result table under any spelling of its name; None if it is not recorded."""
+    """Return the origin of a result table, in any spelling of its name; None if it was not recorded."""
     if not db.has(ORIGINS.name):
         return None
     same = db.same.format("table_name", "?")
@@ -250,7 +253,7 @@ def _origin(db: Session, table: str) -> ownership.Origin | None:
 
 
 def _note_left(db: Session, run: Run, kept: Sequence[str]) -> None:
-    """Record the epoch at which a run continues without tables that it has written before."""
+    """Record the epoch after which a run continues without tables that it wrote before."""
     is_left = " AND NOT ".join(("pipeline = ? AND run = ?", *(db.same.format("table_name", "?") for _ in kept)))
     last = last_epoch(db, run)
     given = (-1 if last is None else last, run.pipeline, run.id, *kept)
@@ -264,7 +267,7 @@ def _note_left(db: Session, run: Run, kept: Sequence[str]) -> None:
 
 
 def last_epoch(db: Session, run: Run) -> int | None:
-    """Return the last epoch that a run has committed."""
+    """Return the last epoch that a run has committed, or None."""
     if not db.has(EPOCHS.name):
         return None
     query = f"SELECT max(epoch) FROM {db.name(EPOCHS.name)} WHERE pipeline = ? AND run = ?"
@@ -273,7 +276,7 @@ def last_epoch(db: Session, run: Run) -> int | None:
 
 
 def table_mismatches(db: Session, expected: Sequence[Table]) -> list[ownership.SchemaMismatch]:
-    """Return how tables that exist differ from those that are expected."""
+    """Return the differences between existing tables and the expected ones."""
     found: list[ownership.SchemaMismatch] = []
     for table in expected:
         if columns := db.columns(table.name):
@@ -292,9 +295,9 @@ def _required(columns: Sequence[Column]) -> set[str]:
 
 
 def _fence(db: Session, run: Run, epoch: int) -> None:
-    """Record that an epoch is committed, in the transaction that commits it; delete old epochs now and then.
+    """Record an epoch in the transaction that commits it, and occasionally delete old epochs.
 
-    A user who may not delete them keeps them all.
+    If the user may not delete them, all epochs are kept.
     """
     db.execute(
         f"INSERT INTO {db.name(EPOCHS.name)} ({tables.quote_all(EPOCHS.columns)}) VALUES (?, ?, ?, {db.now})",
@@ -306,14 +309,14 @@ def _fence(db: Session, run: Run, epoch: int) -> None:
 
 
 def _opener(db: Session, run: Run) -> str | None:
-    """Return the id of the sink that opened the tables of a run last."""
+    """Return the id of the sink that opened a run's tables last."""
     query = f"SELECT opener FROM {db.name(OPENERS.name)} WHERE pipeline = ? AND run = ?"
     rows = db.execute(query, (run.pipeline, run.id)) if db.has(OPENERS.name) else []
     return str(rows[0][0]) if rows else None
 
 
 class SqlDatabase(Database):
-    """The database of a sink."""
+    """The database of a sink, accessed outside of a run."""
 
     def __init__(self, server: SqlServer) -> None:
         self._server = server
@@ -367,7 +370,7 @@ class SqlDatabase(Database):
 
 
 def replayed_into(db: Session, table: str) -> Replayed | None:
-    """Return the replay into a table by the run that it belongs to; None if it was no replay."""
+    """Return the replay that wrote a table, or None if the run that owns the table was not a replay."""
     owner = owner_of(db, table)
     return None if owner is None else read_replayed(db.snapshot(), table, owner)
 
@@ -376,10 +379,10 @@ ASIDE = "windrow_promoted_aside"
 
 
 def _promote(db: Session, pipeline: str, live_table: str, shadow_table: str) -> Promoted:
-    """Swap the names of tables, and their owners.
+    """Swap the names and owners of live and shadow tables.
 
-    Indexes and triggers stay with the names that they were created on, and so do views and foreign keys, as these
-    databases find their tables by name.
+    Indexes, triggers, views and foreign keys stay with the table names for which they were created, as these databases
+    find tables by name.
     """
     live, shadow = tables.table_names(live_table), tables.table_names(shadow_table)
     there = {name for name in (*live, *shadow) if db.columns(name)}
@@ -396,7 +399,7 @@ def _promote(db: Session, pipeline: str, live_table: str, shadow_table: str) -> 
             db.execute(dependent.sql)
         except db.error as exc:
             msg = (
-                f"{dependent.kind} {dependent.name!r} cannot be made on the tables that would take the place of "
+                f"{dependent.kind} {dependent.name!r} cannot be created on the tables that would replace "
                 f"{live[0]!r} ({str(exc).partition(chr(10))[0]}): drop it first; nothing was changed"
             )
             raise SinkError(msg) from exc
@@ -406,7 +409,7 @@ def _promote(db: Session, pipeline: str, live_table: str, shadow_table: str) -> 
 
 
 def renames(live: str, shadow: str) -> tuple[tuple[str, str], ...]:
-    """Return the renames, each of a name to another, that swap two names."""
+    """Return the (from, to) pairs of the three renames that swap two names."""
     return (live, ASIDE), (shadow, live), (ASIDE, shadow)
 
 
@@ -419,7 +422,7 @@ def swap_owners(db: Session, live: str, shadow: str) -> None:
 
 
 def require_promotable(db: Session, pipeline: str, live: str, shadow: str, there: Collection[str]) -> None:
-    """Raise SinkError or InputError unless a shadow may take the place of a live table; `there` are existing tables."""
+    """Raise SinkError or InputError unless a shadow may replace a live table. `there` has the existing tables."""
     owners = [owner_of(db, table) if table in there else None for table in (live, shadow)]
     for table, owner in zip((live, shadow), owners, strict=True):
         if table in there and owner is None:

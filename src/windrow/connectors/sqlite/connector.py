@@ -1,4 +1,4 @@
-"""The connector of SQLite files."""
+"""The connector for SQLite files."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def sqlite(
     decimals: Literal["numeric", "text"] = "numeric",
     changelog: bool = True,
 ) -> m.SqliteSink:
-    """Write to tables of an SQLite file: `table`, and beside it its changelog, late output, dead letters and clocks.
+    """Write to tables of an SQLite file: `table`, its changelog, late output, dead letters and clocks.
 
-    `key` is the table's primary key (left out: the window and the pipeline's key). SQLite's NUMERIC keeps 15 digits of
-    a decimal; ``decimals="text"`` keeps all. With ``changelog=False`` the table of changes stays empty.
+    `key` is the table's primary key, by default the window and the pipeline's key. SQLite's NUMERIC keeps 15 digits of
+    a decimal; ``decimals="text"`` keeps all digits. With ``changelog=False`` the table of changes stays empty.
     """
     return m.SqliteSink(fspath(path), table, field_names(key), decimals, changelog)
 

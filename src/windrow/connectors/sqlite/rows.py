@@ -1,4 +1,4 @@
-"""Rows of SQLite: Arrow columns as stored values, checked to come back unchanged, and stored rows as Arrow columns."""
+"""Convert Arrow columns to values that SQLite stores unchanged, and stored rows back to Arrow columns."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from windrow.engine.schema import MICROS
 Decimals = Literal["numeric", "text"]
 
 EXACT_DIGITS = 15
-"""Digits that SQLite keeps of a number that is not a 64-bit integer (https://sqlite.org/datatype3.html, section 3)."""
+"""Digits that SQLite keeps of a number other than a 64-bit integer (https://sqlite.org/datatype3.html, section 3)."""
 _ROWS = 50_000
 _BYTES = 16 << 20
-"""Limits of the rows that are converted to Python's values at a time."""
+"""Limits on the rows that are converted to Python values at a time."""
 LONG = np.iinfo(np.int64)
 _DIGITS_OF_LONG = 19
 
 
 def sql_types(table: Table, decimals: Decimals) -> dict[str, str]:
-    """Return SQLite's type of each column; the types decide the affinity."""
+    """Map each column to its SQLite type, which determines the column's affinity."""
     return {field.name: _sql_type(field.type, decimals) for field in table.schema}
 
 
@@ -45,20 +45,20 @@ def _sql_type(type_: pa.DataType, decimals: Decimals) -> str:
 
 
 def _is_wide(type_: pa.DataType) -> bool:
-    """Whether a type has only whole numbers, some of more than 64 bits."""
+    """Whether a decimal type has only whole numbers, including some that exceed 64 bits."""
     return bool(pa.types.is_decimal(type_) and type_.scale == 0 and type_.precision >= _DIGITS_OF_LONG)
 
 
 def values(rows: pa.Table, decimals: Decimals) -> Iterator[tuple[Any, ...]]:
-    """Yield rows that fit (`unfit`) as values for sqlite3; only some rows are in memory at a time."""
+    """Yield rows that fit (see `unfit`) as values for sqlite3, with only a batch in memory at a time."""
     for batch in _batches(rows):
         yield from zip(*(_stored_column(column, decimals) for column in batch.columns), strict=True)
 
 
 def _batches(rows: pa.Table) -> Iterator[pa.RecordBatch]:
-    """Cut rows into batches of some size, and join small ones.
+    """Split rows into batches of limited size, joining small ones.
 
-    A whole column may be more than the 2 GiB that one array of texts or bytes can hold.
+    A whole column may exceed the 2 GiB that a single array of texts or bytes can hold.
     """
     held: list[pa.RecordBatch] = []
     count = size = 0
@@ -107,7 +107,10 @@ def _numeric(column: pa.Array) -> list[Any]:
 
 
 def unfit(decimals: pa.Table) -> pa.Array | None:
-    """Return why a NUMERIC column would change a decimal of a row, null for unchanged rows; None if all are."""
+    """Return the reason for each row in which a NUMERIC column would change a decimal; null for unchanged rows.
+
+    Return None if no row would change.
+    """
     found: pa.Array | None = None
     for name, column in zip(decimals.column_names, decimals.columns, strict=True):
         if all(_has_few_digits(chunk) for chunk in column.chunks):
@@ -124,13 +127,13 @@ def unfit(decimals: pa.Table) -> pa.Array | None:
 
 
 def _has_few_digits(column: pa.Array) -> bool:
-    """Whether a double keeps the digits of all decimals."""
+    """Whether doubles keep all digits of these decimals."""
     bounds = pc.min_max(unscaled(column)).as_py()
     return bounds["min"] is None or max(-bounds["min"], bounds["max"]) < 10**EXACT_DIGITS
 
 
 def _integers(column: pa.Array) -> pa.Array:
-    """Return the decimals that are 64-bit integers as int64, and null for the others."""
+    """Convert the decimals that are 64-bit integers to int64; others become null."""
     scale = column.type.scale
     text = decimal_text(column)
     whole = pa.scalar(value=True)
@@ -147,7 +150,7 @@ _EXACT = 10**EXACT_DIGITS
 
 
 def _compare_by_value(left: str, right: str) -> int:
-    """Compare decimals that are text; a text that is no decimal is greater than all of them."""
+    """Compare two decimals in text form; a text that is not a decimal is greater than all decimals."""
     a, b = _decimal_order(left), _decimal_order(right)
     return (a > b) - (a < b)
 
@@ -161,7 +164,7 @@ def _decimal_order(text: str) -> tuple[bool, Decimal, str]:
 
 
 def _read_text(stored: bytes) -> str | NotUtf8:
-    """Read a text, which SQLite keeps as it was given, whether it is UTF-8 or not."""
+    """Decode a stored text, which may not be UTF-8, because SQLite stores any bytes as given."""
     try:
         return stored.decode()
     except UnicodeDecodeError:
@@ -169,7 +172,7 @@ def _read_text(stored: bytes) -> str | NotUtf8:
 
 
 class SqliteSnapshot(Snapshot):
-    """The tables in a transaction that is open."""
+    """The tables of an SQLite file, read in an open transaction."""
 
     def __init__(self, db: sqlite3.Connection, decimals: Decimals) -> None:
         self._db = db
@@ -196,7 +199,7 @@ class SqliteSnapshot(Snapshot):
         return f"{self._compared(field)} {condition.operator} ?"
 
     def bind(self, field: pa.Field, value: Value) -> str | float | None:
-        """Return a value as the file stores it; None for a number that NUMERIC cannot hold."""
+        """Convert a value to its stored form; None for a number that a NUMERIC column cannot hold."""
         if pa.types.is_timestamp(field.type):
             return str(utc_text(pa.array([int(value)]).cast(MICROS))[0])
         if not isinstance(value, Decimal):
@@ -215,7 +218,7 @@ class SqliteSnapshot(Snapshot):
 
 
 def _read_column(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
-    """Read the stored values of a column; raise an error as `windrow.connectors.misfits.fit_column` has it."""
+    """Convert the stored values of a column to an array; raise an error if one does not have the column's type."""
     if pa.types.is_timestamp(type_):
         numbers = {value: number for number, value in enumerate(dict.fromkeys(values))}
         return _times_as_written(list(numbers)).take(pa.array([numbers[value] for value in values]))
@@ -231,7 +234,7 @@ def _read_column(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
 
 
 def _times_as_written(distinct: list[Any]) -> pa.Array:
-    """Read times; raise ValueError or TypeError if they are not in windrow's form, in which they sort."""
+    """Parse times; raise ValueError or TypeError unless they are in the sortable form that windrow writes."""
     written = exact_array(distinct, pa.string())
     # numpy warns of a time zone, and reads "NaT"
     if pc.all(pc.match_substring_regex(written, r"^[+-]?[0-9]+-[0-9]{2}-[0-9]{2} [0-9:.]+$")).as_py() is not False:
@@ -239,14 +242,14 @@ def _times_as_written(distinct: list[Any]) -> pa.Array:
         read = pa.array(np.array(distinct, dtype="datetime64[us]")).cast(MICROS)
         if utc_text(read).equals(written):
             return read
-    msg = "not all are times as windrow writes them"
+    msg = "not all values are times as windrow writes them"
     raise ValueError(msg)
 
 
 def _decimals(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
-    """Read decimals that are text, whole numbers or doubles; a double stands for its shortest decimal.
+    """Read decimals that are stored as text, integers or doubles. A double stands for its shortest decimal form.
 
-    Raise ValueError for anything else.
+    Raise ValueError for any other value.
     """
     kinds = {type(value) for value in values}
     if kinds <= {float, int}:

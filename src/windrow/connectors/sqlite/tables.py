@@ -1,4 +1,4 @@
-"""Tables in an SQLite file: its connection in WAL mode, its transactions, and the messages of its errors."""
+"""Tables in an SQLite file: the connection in WAL mode, its transactions, and error messages."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from windrow.expressions import SinkSpec
 
 BUSY_SECONDS = 10.0
 CACHE_KIB = 65_536
-"""Cache for the pages that a large step writes; a smaller one would write and read them again within the step."""
+"""Cache for the pages that a large step writes. With a smaller cache, pages would be written and read several times."""
 
 
 class SqliteFile(EmbeddedFile):
-    """An SQLite file in WAL mode, so that others can read during a write; open from the first `writing` to `close`.
+    """An SQLite file in WAL mode, which others can read during a write. It is open from the first `writing` to `close`.
 
-    Times are text in UTC, ``YYYY-MM-DD HH:MM:SS`` and then .fff or .ffffff if there is a fraction. Booleans are
-    0 and 1. Decimals are in NUMERIC columns, which keep 15 digits or a 64-bit integer: a row with a value that would be
-    changed is a dead letter. Sums of longs, and other whole decimals that can have more than 64 bits, are in columns
-    without a type, as text if they have more. With `decimals` ``text`` all decimals are text with all digits.
+    Times are text in UTC, ``YYYY-MM-DD HH:MM:SS``, followed by .fff or .ffffff if there is a fraction. Booleans are 0
+    and 1. Decimals are in NUMERIC columns, which keep 15 digits or a 64-bit integer; a row whose value would be changed
+    becomes a dead letter. Sums of longs, and other whole decimals that may exceed 64 bits, are in columns without a
+    type, which store larger values as text. If `decimals` is ``text``, all decimals are text with all their digits.
     """
 
     system = "SQLite"
@@ -41,7 +41,7 @@ class SqliteFile(EmbeddedFile):
 
     @contextmanager
     def writing(self) -> Iterator[SqliteSession]:
-        """Open a transaction, which is on disk afterwards (synchronous=FULL)."""
+        """Open a transaction. It is on disk when the block ends (synchronous=FULL)."""
         with translate_errors(self.path):
             if self._connection is None:
                 self._connection = self._connect()
@@ -57,7 +57,7 @@ class SqliteFile(EmbeddedFile):
 
     @contextmanager
     def reading(self) -> Iterator[SqliteSession]:
-        """Open a read-only transaction; others can write meanwhile."""
+        """Open a read-only transaction. Others can write to the file at the same time."""
         uri = f"{self.file.as_uri()}?mode=ro"
         with (
             translate_errors(self.path),
@@ -86,13 +86,13 @@ class SqliteFile(EmbeddedFile):
             raise
         if mode != "wal":
             db.close()
-            msg = f"{self.path} cannot be read while it is written there (SQLite's WAL): put it on a local disk"
+            msg = f"{self.path} cannot be read during writes there (SQLite's WAL mode): put it on a local disk"
             raise SinkAddressError(msg)
         return db
 
 
 class SqliteSession(EmbeddedSession):
-    """A transaction that is open."""
+    """An open transaction in an SQLite file."""
 
     now = "strftime('%Y-%m-%d %H:%M:%f', 'now')"
     same = "lower({}) = lower({})"
@@ -124,11 +124,11 @@ class SqliteSession(EmbeddedSession):
         return sql_types(table, self._decimals)
 
     def create(self, table: Table) -> None:
-        """Create a table; a table with a key is stored by it: half the size, and no second tree to write."""
+        """Create a table. With a primary key, rows are stored in its tree (WITHOUT ROWID), which halves the size."""
         self._db.execute(create_table(table, self.types(table)) + (" WITHOUT ROWID" if table.key else ""))
 
     def alter(self, table: Table, column: str, type_: str) -> str:
-        """Return statements that copy the column, as SQLite has none to change it; empty for a column of the key."""
+        """Return statements that copy the column, since SQLite cannot change its type; empty for a key column."""
         if column in table.key:
             return ""
         there, name, new = quote(table.name), quote(column), quote(f"{column}_new")
@@ -138,10 +138,10 @@ class SqliteSession(EmbeddedSession):
         )
 
     def relax(self, table: Table, columns: Sequence[str]) -> None:
-        """Let columns of a table be null, as described in https://sqlite.org/lang_altertable.html, section 7.
+        """Make columns of a table nullable, as described in https://sqlite.org/lang_altertable.html, section 7.
 
-        Stored rows stay as they are; only the CREATE statement in the schema changes. Raise SinkError if that is not as
-        windrow has written it.
+        Stored rows do not change; only the CREATE statement in the schema does. Raise SinkError if that statement is
+        not as windrow wrote it.
         """
         types, where = self.types(table), "type = 'table' AND name = ? COLLATE NOCASE"
         [(sql,)] = self.execute(f"SELECT sql FROM sqlite_master WHERE {where}", (table.name,))
@@ -163,7 +163,7 @@ class SqliteSession(EmbeddedSession):
             self._db.execute("PRAGMA writable_schema = RESET")
 
     def unfit(self, tables: Sequence[Table], rows: pa.Table) -> pa.Array | None:
-        """Return why rows do not fit: a NUMERIC column would change a decimal."""
+        """Return the reason for each row in which a NUMERIC column would change a decimal."""
         names = [field.name for field in rows.schema if pa.types.is_decimal(field.type)]
         if not names or self._decimals == "text":
             return None
@@ -171,7 +171,7 @@ class SqliteSession(EmbeddedSession):
         return unfit(rows.select([name for name in names if name in numeric]))
 
     def insert(self, table: Table, rows: pa.Table, else_: str = "") -> None:
-        """Insert rows; only some are in memory as Python's values at a time."""
+        """Insert rows; only a batch of them is converted to Python values at a time."""
         if rows.num_rows:
             marks = ", ".join("?" * len(table.columns))
             self._db.executemany(
@@ -180,7 +180,7 @@ class SqliteSession(EmbeddedSession):
             )
 
     def write_changes(self, layout: Layout, epoch: int, first: int, changes: pa.Table, *, changelog: bool) -> None:
-        """Apply changes of a step, which are the last rows of the changelog if it is written."""
+        """Apply changes of a step to the result table; if the changelog is written, read them from its last rows."""
         table = layout.result
         columns, key = quote_all(table.columns), quote_all(table.key)
         if changelog:
@@ -205,7 +205,7 @@ class SqliteSession(EmbeddedSession):
             self._db.executemany(f"DELETE FROM {quote(table.name)} WHERE {where}", keys)
 
     def dependents(self, tables: Sequence[str]) -> list[Dependent]:
-        """Return indexes and triggers on tables, which follow a renamed table."""
+        """Return the indexes and triggers on tables, because they follow a table when it is renamed."""
         found = self._db.execute(
             "SELECT type, name, sql FROM sqlite_master WHERE type IN ('index', 'trigger') AND sql IS NOT NULL "
             f"AND lower(tbl_name) IN ({', '.join('?' * len(tables))})",
@@ -220,11 +220,11 @@ class SqliteSession(EmbeddedSession):
 _ADVICE = {
     "SQLITE_NOTADB": "is not an SQLite database: give the sink another path",
     "SQLITE_CORRUPT": "is damaged: restore it from a copy, or move it away and start over with --fresh",
-    "SQLITE_CANTOPEN": "cannot be opened: check that the path is a file in a folder that may be written",
+    "SQLITE_CANTOPEN": "cannot be opened: check that the path is a file in a folder with write permission",
     "SQLITE_READONLY": "may not be written: give write permission on the file and its folder",
     "SQLITE_PERM": "may not be written: give write permission on the file and its folder",
-    "SQLITE_BUSY": "is locked by another writer: end that one, then start again",
-    "SQLITE_LOCKED": "is locked by another writer: end that one, then start again",
+    "SQLITE_BUSY": "is locked by another writer: end it, then start again",
+    "SQLITE_LOCKED": "is locked by another writer: end it, then start again",
     "SQLITE_FULL": "cannot grow, the disk is full: make room, then start again",
     "SQLITE_IOERR": "could not be read or written: check the disk, then start again",
     "SQLITE_CONSTRAINT": "refused a row",
@@ -237,7 +237,7 @@ _KINDS: dict[str, type[SinkError]] = {
 
 
 def translate(error: sqlite3.Error, path: str) -> SinkError:
-    """Return the SinkError that says what happened to the file and what to do."""
+    """Convert an SQLite error to a SinkError that says what happened to the file and what to do."""
     name = getattr(error, "sqlite_errorname", "") or ""
     for prefix, advice in _ADVICE.items():
         if name.startswith(prefix):
@@ -248,7 +248,7 @@ def translate(error: sqlite3.Error, path: str) -> SinkError:
 
 @contextmanager
 def translate_errors(path: str) -> Iterator[None]:
-    """Raise SinkError for SQLite's errors within."""
+    """Convert SQLite errors raised in the block to SinkError."""
     try:
         yield
     except sqlite3.Error as error:
@@ -256,14 +256,14 @@ def translate_errors(path: str) -> Iterator[None]:
 
 
 class SqliteTables(SqlTables):
-    """The tables of pipelines in an SQLite file; waits at most `busy` seconds for another writer."""
+    """Result tables in an SQLite file. Waits at most `busy` seconds for another writer."""
 
     def __init__(self, *specs: SinkSpec, busy: float = BUSY_SECONDS) -> None:
         super().__init__(_file(specs[0].sink, busy), *specs)
 
 
 class SqliteDatabase(SqlDatabase):
-    """The SQLite file of a sink outside of a run."""
+    """A sink's SQLite file outside of a run."""
 
     def __init__(self, sink: m.SqliteSink) -> None:
         super().__init__(_file(sink, BUSY_SECONDS))

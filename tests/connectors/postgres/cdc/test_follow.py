@@ -203,12 +203,14 @@ def refused(shop: LogShop, match: str, error: type[WindrowError] = SourceError, 
 def test_the_log_of_something_else_is_refused(shop: LogShop, tmp_path: Path) -> None:
     shop.follow().update()
     shop.sql.execute("CREATE TABLE others (id int PRIMARY KEY)")
-    refused(shop, "is of the table public.orders", InputError, table="others")
+    refused(shop, "belongs to the table public.orders", InputError, table="others")
     [[slot]] = shop.sql.execute("SELECT slot_name FROM pg_replication_slots").fetchall()
-    refused(shop, "is there already", InputError, table="orders", slot=slot, into=LogSource(str(tmp_path / "other")))
+    refused(shop, "already exists", InputError, table="orders", slot=slot, into=LogSource(str(tmp_path / "other")))
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "partition-0.jsonl").write_text("{}\n")
-    refused(shop, "is not of a table", InputError, slot=None, into=LogSource(str(tmp_path / "mine")))
+    refused(
+        shop, "does not contain the changes of a table", InputError, slot=None, into=LogSource(str(tmp_path / "mine"))
+    )
 
 
 def test_two_runs_do_not_follow_into_one_log(shop: LogShop) -> None:
@@ -237,7 +239,7 @@ def test_lost_slots_and_logs_are_noticed(shop: LogShop) -> None:
     refused(shop, "is not a change of the table")
     file.write_bytes(whole)
     shop.sql.execute("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots")
-    refused(shop, "has no slot .* so changes are lost")
+    refused(shop, "no longer has the slot .* so changes are lost")
 
 
 def test_tables_that_cannot_be_followed(shop: LogShop) -> None:
@@ -250,7 +252,7 @@ def test_tables_that_cannot_be_followed(shop: LogShop) -> None:
     refused(shop, "does not log the column 'amount'.*REPLICA IDENTITY FULL", table="orders", key=("id", "amount"))
     refused(shop, "there is no publication mine: CREATE PUBLICATION", key=(), publication="mine")
     shop.sql.execute("CREATE PUBLICATION mine FOR TABLE bare")
-    refused(shop, "does not have the table .* ADD TABLE")
+    refused(shop, "does not include the table .* ADD TABLE")
     assert shop.sql.execute("SELECT * FROM pg_replication_slots").fetchall() == []
 
 

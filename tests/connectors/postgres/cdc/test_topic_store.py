@@ -162,7 +162,7 @@ def test_topics_of_something_else_are_refused(topic_shop: TopicShop, monkeypatch
     monkeypatch.setattr(topic_store, "TIMEOUT", 2.0)
     own = shop.source
     shop.kafka.produce(shop.topic.topic, 1, [b"{}"])
-    refused(shop, "has records, but .*position does not name their table: name another topic", InputError)
+    refused(shop, "has records, but .*position does not name their table: use another topic", InputError)
     assert shop.sql.execute("SELECT * FROM pg_replication_slots").fetchall() == []
     shop.clear()
     name = shop.topic.topic
@@ -173,16 +173,16 @@ def test_topics_of_something_else_are_refused(topic_shop: TopicShop, monkeypatch
     shop.sql.execute("CREATE TABLE others (id int PRIMARY KEY)")
     followed = shop.source
     shop.source = replace(followed, table="others")
-    refused(shop, "is of the table public.orders", InputError)
+    refused(shop, "belongs to the table public.orders", InputError)
     shop.source = replace(own, into=KafkaSource("127.0.0.1:1", "orders"))
     refused(shop, "no Kafka broker can be reached", SourceUnavailableError)
     shop.source = followed
     admin = AdminClient({"bootstrap.servers": shop.kafka.servers, "log_level": 0})
     admin.delete_topics([shop.topic.topic])[shop.topic.topic].result(30)
     wait_until(lambda: shop.topic.topic not in admin.list_topics(timeout=10).topics, "the topic to be deleted")
-    refused(shop, "there is no topic .* any more, so changes are lost", SourceUnavailableError)
+    refused(shop, "no longer exists at .*, so changes are lost", SourceUnavailableError)
     shop.kafka.create_topic(shop.topic.topic, 3)
-    refused(shop, "is not the one into which public.orders was copied")
+    refused(shop, "is not the topic into which public.orders was copied")
 
 
 def test_a_run_that_has_lost_its_lock_is_fenced(topic_shop: TopicShop, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,1 +1,1 @@
-"""The changes of a table of a PostgreSQL database, by logical replication."""
+"""Changes of a PostgreSQL table, captured by logical replication."""

@@ -1,4 +1,4 @@
-"""The connector of PostgreSQL tables that a run follows."""
+"""The connector for PostgreSQL tables that a run follows."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _postgres_cdc_conflict(given: Mapping[str, Any]) -> str | None:
 
 
 class _PostgresCdcSection(Section[m.PostgresCdcSource]):
-    """The section of a followed table, whose log or topic is one field of the model."""
+    """The section of a followed table. Its log or topic, several keys in a file, is a single field of the model."""
 
     def mask(self, value: m.PostgresCdcSource) -> m.PostgresCdcSource:
         into = value.into
@@ -80,7 +80,7 @@ def _findings(source: m.PostgresCdcSource) -> Iterator[Finding]:
     match source.into:
         case m.LogSource(path=path):
             if not path:
-                yield error("log", "is empty; name the folder in which the changes of the table are kept")
+                yield error("log", "is empty; name the folder in which changes of the table are kept")
         case m.KafkaSource(servers=servers, topic=topic, options=options):
             yield from settings.broker_findings(servers)
             yield from settings.topic_findings(topic, settings.LONGEST_TOPIC - len(".position"))
@@ -90,10 +90,10 @@ def _findings(source: m.PostgresCdcSource) -> Iterator[Finding]:
     if len(set(source.key)) < len(source.key):
         yield error("key", "has a column twice; keep one of them")
     if source.slot is not None and (not _SLOT_NAME.fullmatch(source.slot) or len(source.slot) > _LONGEST_NAME):
-        message = f"{source.slot!r} must be at most {_LONGEST_NAME} small letters, digits and '_'"
+        message = f"{source.slot!r} must be at most {_LONGEST_NAME} lower-case letters, digits and '_'"
         yield error("slot", message)
     if source.publication is not None and not 0 < len(source.publication) <= _LONGEST_NAME:
-        yield error("publication", f"{source.publication!r} must have 1 to {_LONGEST_NAME} letters")
+        yield error("publication", f"{source.publication!r} must have 1 to {_LONGEST_NAME} characters")
 
 
 def _dataset(source: m.PostgresCdcSource) -> tuple[str, str]:
@@ -111,7 +111,7 @@ POSTGRES_CDC = Connector(
                 Key(
                     "url",
                     TEXT,
-                    "`postgresql://user@host:5432/database`, the primary itself. What it leaves out comes from libpq's "
+                    "`postgresql://user@host:5432/database`, the primary itself. Missing parts are read from libpq's "
                     "environment variables (`PGUSER`, `PGPASSWORD` ...). Pass the password there, as `${NAME}` or as "
                     "`${file:PATH}` ([security](../guides/security.md)).",
                     required=True,
@@ -135,8 +135,8 @@ POSTGRES_CDC = Connector(
                 Key(
                     "topic",
                     TEXT,
-                    "the topic; created if it does not exist, with as many partitions as the broker has by default, "
-                    "and kept for ever. Beside it is `TOPIC.position`.",
+                    "the topic; created if it does not exist, with the broker's default number of partitions and "
+                    "unlimited retention. Its companion is `TOPIC.position`.",
                     note="or `log`",
                 ),
                 replace(OPTIONS_KEY, doc="options for librdkafka, which reads and writes the topic, as for `kafka`."),
@@ -144,20 +144,20 @@ POSTGRES_CDC = Connector(
                     "key",
                     NAMES,
                     "the columns that identify a row: an update that changes one of them is a deletion and an "
-                    "insertion. Left out, the primary key, or the index of the table's `REPLICA IDENTITY`.",
+                    "insertion. By default, the primary key, or the index of the table's `REPLICA IDENTITY`.",
                     default=(),
                 ),
                 Key(
                     "slot",
                     TEXT,
-                    "the name of the replication slot that the run creates. Left out, it begins with `windrow_` and "
+                    "the name of the replication slot that the run creates. By default, it begins with `windrow_` and "
                     "the table's name, and ends in random digits.",
                 ),
                 Key(
                     "publication",
                     TEXT,
-                    "a publication that has the table. Left out, the run creates one named as the slot, for which its "
-                    "role has to own the table.",
+                    "a publication that includes the table. By default, the run creates one with the name of the slot, "
+                    "for which its role must own the table.",
                 ),
             ),
             parts=_postgres_cdc_parts,
@@ -175,7 +175,7 @@ POSTGRES_CDC = Connector(
         follower="windrow.connectors.postgres.cdc.follow:follow_table",
         not_written=lambda source: (
             f"the log {source.label} is written by the run that follows {source.table}: change the row in the "
-            "database, which is a new change"
+            "database instead, which adds a change"
         ),
     )
 )

@@ -1,14 +1,15 @@
-"""A PostgreSQL table whose changes are appended to a log or a topic by logical replication.
+"""Follow a PostgreSQL table by logical replication, appending its changes to a log or a topic.
 
-Everything else reads only the log or topic, so a replay needs no database. It has each change once, wherever a crash
-happens:
+Everything else reads only the log or topic, so a replay does not need the database. The log or topic contains each
+change exactly once, wherever a crash occurs:
 
-- The copy of the table is complete or missing. If it is missing, it was interrupted: the slot is dropped, and both
-  start over.
-- Changes are appended durably, then the position is recorded, and only then confirmed to the slot, so that the database
-  may delete them. After a crash the database sends all unconfirmed changes again. Those that were appended are skipped,
-  by the place of the last change in the log (`windrow.connectors.postgres.cdc.records`).
-- One process at a time follows a table into a log or topic.
+- The initial copy of the table is either complete or missing. If it is missing, copying was interrupted: the slot is
+  dropped, and both the slot and the copy are made again.
+- Changes are first appended durably, then their position is recorded, and only then is it confirmed to the slot, which
+  allows the database to delete them. After a crash, the database sends all unconfirmed changes again. Those that were
+  already appended are skipped, based on the position of the last change in the log
+  (`windrow.connectors.postgres.cdc.records`).
+- Only one process at a time follows a table into a log or topic.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from windrow.errors import InputError, SourceError
 class FollowedTable:
     """The table of a source, and the log or topic of its changes; see `windrow.connectors.source.Follower`.
 
-    `known_by` are the columns of keys of the pipeline's tables, each by all of its names.
+    `known_by` has the columns that are part of the keys of the pipeline's tables, each with all of its names.
     """
 
     def __init__(self, source: m.PostgresCdcSource, known_by: Sequence[Sequence[str]] = ()) -> None:
@@ -45,29 +46,29 @@ class FollowedTable:
         self.lag: SlotLag | None = None
 
     def preflight(self) -> None:
-        """Raise SourceError if the database cannot be followed, or has no table with that key."""
+        """Raise SourceError if the database cannot be followed or does not have the table and its key columns."""
         place = self._server.place
         with db.connected(self._server) as sql:
             db.refuse_unready(sql, place)
             self._find(sql)
 
     def _find(self, sql: Connection) -> tuple[db.TableFacts, tuple[str, ...]]:
-        """Return the table, and the columns that identify a row."""
+        """Look up the table and the columns that identify a row."""
         table = db.find_table(sql, self._source.table, self._server.place)
         key = db.key_of(table, self._source.key)
         db.refuse_unlogged(table, self._known_by)
         return table, key
 
     def update(self) -> None:
-        """Append the changes that were committed up to now; the first time, the rows of the table.
+        """Append all changes committed so far; on first use, copy the rows of the table.
 
-        Raise InputError for a log or topic of another table, SourceError if the database cannot be followed; the log
-        stays intact.
+        Raise InputError if the log or topic belongs to another table, and SourceError if the database cannot be
+        followed. The log stays intact in both cases.
         """
         self._run(Event(), to_end=True)
 
     def follow(self, stop: Event, warn: Callable[[str], None]) -> None:  # noqa: ARG002 - see `Follower`
-        """Append changes as they are committed, until `stop` is set; raise as `update` does."""
+        """Append changes as they are committed until `stop` is set; raise the errors of `update`."""
         try:
             self._run(stop, to_end=False)
         finally:
@@ -97,7 +98,7 @@ class FollowedTable:
         self.lag = lag
 
     def _own_state(self, sql: Connection, table: db.TableFacts) -> FollowState:
-        """Return the state of the store, or a new one; raise InputError for a store of another table."""
+        """Return the state in the store, or a new state; raise InputError if the store belongs to another table."""
         source, store, called = self._source, self._store, f"{table.schema}.{table.name}"
         state = store.state()
         if state is None:
@@ -105,8 +106,8 @@ class FollowedTable:
             state = FollowState(source.slot or name, source.publication or source.slot or name, called)
             if db.find_slot(sql, state.slot) is not None:
                 msg = (
-                    f"the slot {state.slot} is there already, and is not of {store.name}: name another one, or "
-                    f"drop it if nothing needs it: SELECT pg_drop_replication_slot('{state.slot}')"
+                    f"the slot {state.slot} already exists and does not belong to {store.name}: choose another slot, "
+                    f"or drop this one if nothing needs it: SELECT pg_drop_replication_slot('{state.slot}')"
                 )
                 raise InputError(msg)
             store.note(state)
@@ -116,22 +117,22 @@ class FollowedTable:
             state.table,
         ):
             msg = (
-                f"{store.name} is of the table {state.table}, by the slot {state.slot} and the publication "
+                f"{store.name} belongs to the table {state.table}, with the slot {state.slot} and the publication "
                 f"{state.publication}: give the source a log or a topic of its own"
             )
             raise InputError(msg)
         return state
 
     def _require_slot(self, sql: Connection, state: FollowState) -> None:
-        """Raise SourceError if the slot cannot continue where the log ends."""
+        """Raise SourceError if the slot no longer has the changes that follow the end of the log."""
         slot = db.find_slot(sql, state.slot)
-        over = f"{self._store.removal} to copy the table anew, and start over with --fresh"
+        over = f"{self._store.removal} to copy the table again, and start over with --fresh"
         if slot is None:
-            msg = f"{self._server.place} has no slot {state.slot} any more, so changes are lost: {over}"
+            msg = f"{self._server.place} no longer has the slot {state.slot}, so changes are lost: {over}"
             raise SourceError(msg)
         if slot.is_lost:
             msg = (
-                f"{self._server.place} has removed what the slot {state.slot} still needed, as it was more than "
+                f"{self._server.place} has removed WAL that the slot {state.slot} still needed, because it exceeded "
                 f"max_slot_wal_keep_size, so changes are lost: drop the slot, {over}"
             )
             raise SourceError(msg)
@@ -140,15 +141,15 @@ class FollowedTable:
         )  # read after the slot: a run that is ending may have confirmed more meanwhile
         if noted.confirmed and slot.confirmed > noted.confirmed:
             msg = (
-                f"{self._store.name} is older than the slot {state.slot}, so changes are lost: bring back the newest "
-                f"one, or drop the slot, {over}"
+                f"{self._store.name} is older than the slot {state.slot}, so changes are lost: restore its newest "
+                f"state, or drop the slot, {over}"
             )
             raise SourceError(msg)
 
     def _copy(
         self, sql: Connection, replication: Connection, state: FollowState, table: db.TableFacts, writer: RecordWriter
     ) -> None:
-        """Create the slot, and copy the table as of its creation into the store."""
+        """Create the slot, and copy the table as of the slot's creation into the store."""
         db.drop_slot(sql, state.slot)  # of an interrupted copy
         db.make_publication(sql, state.publication, table, may_create=self._source.publication is None)
         columns, only = db.published_columns(sql, state.publication, table)
@@ -176,7 +177,7 @@ def _open_store(source: m.PostgresCdcSource) -> ChangeStore:
 
 
 def follow_table(node: m.SourceNode, keys: Collection[str]) -> FollowedTable:
-    """Return the follower of a source's table; `keys` are the fields of the keys of tables."""
+    """Return the follower of a source's table; `keys` are the names of the tables' key fields."""
     if not isinstance(node.source, m.PostgresCdcSource):
         raise TypeError(node.source)
     key_fields = [field for field in node.decode.fields if field.name in keys and not field.path]

@@ -1,9 +1,10 @@
-"""The embedded log with the changes of a table, in one partition, in the order of their commits.
+"""An embedded log that contains the changes of a table in one partition, in commit order.
 
-The table is copied into a draft, which becomes the partition by one rename. Lines are appended durably; the last line
-has the position of the log (`windrow.connectors.postgres.cdc.records`). The state in ``postgres.json`` may be older:
-changes that the database sends again are skipped by that position, and lost lines are written again, byte for byte. An
-incomplete line, which readers ignore, is removed first. A lock lets one process at a time follow into a log.
+The table is first copied into a draft file, which becomes the partition with one rename. Lines are appended durably,
+and the last line determines the position of the log (`windrow.connectors.postgres.cdc.records`). The state in
+``postgres.json`` may be older than the log. In this case, changes that the database sends again are skipped if they are
+not after that position; lost lines are written again, byte for byte. An incomplete line, which readers ignore, is
+removed before appending. A lock ensures that only one process at a time follows a table into the log.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _CHUNK = 1 << 20
 
 
 class LogStore(ChangeStore):
-    """An embedded log."""
+    """A store for the changes of a table that is an embedded log."""
 
     def __init__(self, path: str, table: str) -> None:
         self._folder = LogFolder(path)
@@ -48,7 +49,7 @@ class LogStore(ChangeStore):
 
     @contextmanager
     def opened(self, sql: Connection) -> Iterator[None]:  # noqa: ARG002 - see `ChangeStore`
-        """Create and lock the folder."""
+        """Create the folder and hold its lock for the block."""
         path = self._folder.path / _LOCK
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -62,30 +63,30 @@ class LogStore(ChangeStore):
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as exc:
                 msg = (
-                    f"another run follows the table {self._table} into {self.name}: end that one, give this pipeline "
-                    "a log of its own, or let it read that one: log: {path, format: debezium}"
+                    f"another run follows the table {self._table} into {self.name}: end that run, give this pipeline "
+                    "a log of its own, or let it read that log: log: {path, format: debezium}"
                 )
                 raise SourceUnavailableError(msg) from exc
             yield
 
     def state(self) -> FollowState | None:
-        """Return the state in ``postgres.json``."""
+        """Return the state recorded in ``postgres.json``; None if there is none."""
         noted = self._read_state()
         if noted is None and self._file.exists():
-            msg = f"the log {self._folder.path} is not of a table: name another folder in `log`"
+            msg = f"the log {self._folder.path} does not contain the changes of a table: use another folder in `log`"
             raise InputError(msg)
         return None if noted is None else noted[0]
 
     def is_copied(self) -> bool:
-        """Whether the partition is there."""
+        """Whether the partition's file exists."""
         return self._file.exists()
 
     def note(self, state: FollowState) -> None:
-        """Replace ``postgres.json``."""
+        """Durably replace ``postgres.json``."""
         replace_durably(self._folder.path / _STATE, {**asdict(state), "line": self._at.line, "byte": self._at.byte})
 
     def copy(self, rows: Iterator[ChangeRecord], state: FollowState) -> None:
-        """Write the partition."""
+        """Write the partition with the rows of the table."""
         draft, lines, size = self._folder.path / _DRAFT, 0, 0
         with draft.open("wb", buffering=_CHUNK) as out:
             for row in rows:
@@ -99,7 +100,7 @@ class LogStore(ChangeStore):
         self.note(state)
 
     def resume(self) -> FollowState:
-        """Find the end of the log, and remove an incomplete line."""
+        """Find the end of the log, remove an incomplete line, and return the state at that position."""
         noted = self._read_state()
         if noted is None:
             msg = (
@@ -115,8 +116,8 @@ class LogStore(ChangeStore):
             place = (ChangePlace.of_record(last) if last else None) or state.place
         except (ValueError, KeyError, TypeError, AttributeError) as exc:
             msg = (
-                f"the last record of {self._file} is not a change of the table {state.table}: nobody else may append "
-                "to the log of a table; give the source a log of its own"
+                f"the last record of {self._file} is not a change of the table {state.table}: no other program may "
+                "append to the log of a table; give the source a log of its own"
             )
             raise SourceError(msg) from exc
         if self._file.stat().st_size > self._at.byte:
@@ -132,7 +133,7 @@ class LogStore(ChangeStore):
         self._at = Position(self._at.line + len(records), self._at.byte + len(lines))
 
     def _read_state(self) -> tuple[FollowState, Position] | None:
-        """Return the state, and the position after its last record."""
+        """Return the recorded state and the position in the log at which it was recorded."""
         path = self._folder.path / _STATE
         try:
             noted = json.loads(path.read_bytes())

@@ -1,8 +1,9 @@
 """Messages of PostgreSQL's output plugin pgoutput, protocol version 1.
 
-Source: PostgreSQL's manual, "Logical Replication Message Formats". Each transaction is sent whole, after its commit, in
-the order of commits: Begin, its changes, Commit. A Relation comes before the first change of a table in a session, and
-again when its columns have changed. Times are microseconds since 1970 UTC, values are the text output of their types.
+Source: PostgreSQL's manual, "Logical Replication Message Formats". Each transaction is sent as a whole after its
+commit, in commit order: Begin, its changes, Commit. In each session, a Relation message precedes the first change of a
+table, and is sent again after the table's columns have changed. Times are in microseconds since 1970 UTC, and values
+are in the text output format of their types.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ _EPOCH = 946_684_800_000_000
 
 
 class Unchanged(Enum):
-    """The value of an unchanged column that is stored outside the row (TOAST) and not logged."""
+    """Stands for the value of an unchanged column that is stored outside the row (TOAST) and was not logged."""
 
     TOAST = "toast"
 
@@ -28,7 +29,7 @@ Row = list["str | Unchanged | None"]
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """A transaction begins: the LSN of its commit record, its time of commit, and its id."""
+    """The start of a transaction: the LSN of its commit record, its commit time, and its id."""
 
     commit: int
     time: int
@@ -37,14 +38,14 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """A transaction ends; `end` is the LSN after its commit record."""
+    """The end of a transaction. `end` is the LSN after its commit record."""
 
     end: int
 
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """A table, and the names and types (the oid) of its columns."""
+    """A table, with the names and type oids of its columns."""
 
     oid: int
     schema: str
@@ -56,8 +57,9 @@ class Relation:
 class Change:
     """A row that was inserted, updated or deleted.
 
-    `old` is the former row, None if it was not logged. It is whole with REPLICA IDENTITY FULL; else it has only the
-    columns of the key, null in others, and an update logs it only if one of these changed.
+    `old` is the row before the change, None if it was not logged. With REPLICA IDENTITY FULL, it is the whole row.
+    Otherwise, only the key columns are set and the other columns are null, and an update logs it only if a key column
+    changed.
     """
 
     relation: int
@@ -69,7 +71,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Truncate:
-    """Tables that were truncated, by oid."""
+    """The oids of tables that were truncated."""
 
     relations: tuple[int, ...]
 
@@ -84,7 +86,7 @@ _OLD, _KEY, _NEW = ord("O"), ord("K"), ord("N")
 
 
 def parse_message(data: bytes) -> Message | None:
-    """Parse a message; None for a message of another kind, which is not about rows."""
+    """Parse a message; return None for kinds of messages that do not concern rows."""
     kind = data[0]
     if (op := _OPERATIONS.get(kind)) is not None:
         return _change(data, op)
@@ -117,7 +119,7 @@ def _change(data: bytes, op: Literal["c", "u", "d"]) -> Change:
 
 
 def _row(data: bytes, at: int) -> tuple[Row, int]:
-    """Return the row that begins at a byte, and the byte after it."""
+    """Parse the row that starts at byte `at`; return it and the position after it."""
     (count,) = _COUNT.unpack_from(data, at)
     at += 2
     row: Row = []

@@ -1,13 +1,15 @@
-"""Changes of a table as records of a log: Debezium's envelope (`windrow.engine.decode.debezium`), a JSON object each.
+"""Write the changes of a table as records of a log: JSON objects in Debezium's envelope.
+
+The envelope is described in `windrow.engine.decode.debezium`. For example:
 
     {"before": null, "after": {"id": 1, "name": "Sally"}, "source": {"connector": "postgresql", "ts_ms": 1767225600000,
     ..., "txId": 771, "lsn": 34048040}, "op": "c", "ts_ms": 1767225600000,
     "transaction": {"id": "771:34048312", "total_order": 1}}
 
-A record is a function of only the table and the database's log (WAL), to the byte: all times are the commit's, so a
-change that is read again after a crash gives the same record. Its place is the LSN of the commit record, in
-`transaction.id`, and the number of the change among those of the table in its transaction. Both only increase, as
-transactions are sent in the order of their commits.
+The bytes of a record depend only on the table and the database's write-ahead log (WAL). All times are commit times, so
+a change that is read again after a crash gives the same record. The position of a change consists of the LSN of the
+commit record, in `transaction.id`, and the number of the change among its transaction's changes of the table. Positions
+only increase, as transactions are sent in commit order.
 """
 
 from __future__ import annotations
@@ -25,14 +27,20 @@ _UNAVAILABLE = text(UNAVAILABLE)
 
 
 class ChangePlace(NamedTuple):
-    """The position of a change: the LSN of its transaction's commit record, and its number there, from 1."""
+    """The position of a change in the database's write-ahead log.
+
+    `commit` is the LSN of its transaction's commit record, and `number` its number in that transaction, counted from 1.
+    """
 
     commit: int = 0
     number: int = 0
 
     @staticmethod
     def of_record(value: bytes) -> ChangePlace | None:
-        """Return the place of a record; None for a record of a snapshot. Raise ValueError or KeyError for others."""
+        """Return the position in a record, None for a row of the snapshot.
+
+        Raise ValueError or KeyError for other records.
+        """
         transaction = json.loads(value)["transaction"]
         if transaction is None:
             return None
@@ -40,9 +48,9 @@ class ChangePlace(NamedTuple):
 
 
 class ChangeRecord(NamedTuple):
-    """A change: its place (0, 0 for a row of a snapshot), its time in milliseconds, and its value, a JSON object.
+    """A change: its position (0, 0 for a row of the snapshot), its time in milliseconds, and its value, a JSON object.
 
-    `key_columns` and `key_values` are those of the columns that identify the row; a truncation has none.
+    `key_columns` and `key_values` belong to the columns that identify the row. They are empty for a truncation.
     """
 
     place: ChangePlace
@@ -53,12 +61,12 @@ class ChangeRecord(NamedTuple):
 
     @property
     def key(self) -> str:
-        """The columns that identify the row as a JSON object; only a topic needs it."""
+        """The columns that identify the row, as a JSON object. Only topics use it."""
         return _object(self.key_columns, self.key_values)
 
 
 class RecordWriter:
-    """Writes changes of a table as records; `key` are the columns that identify a row."""
+    """Converts the changes of a table to records. `key` lists the columns that identify a row."""
 
     def __init__(self, database: str, schema: str, table: str, key: Sequence[str]) -> None:
         self._names = f'"db": {text(database)}, "schema": {text(schema)}, "table": {text(table)}'
@@ -73,11 +81,11 @@ class RecordWriter:
         self._commit = self._number = self._millis = 0
 
     def relate(self, columns: Sequence[tuple[str, int]], types: TypeCatalog) -> None:
-        """Set the columns of the following rows; raise SourceError if a column of the key is missing."""
+        """Set the columns of the rows that follow; raise SourceError if a key column is missing."""
         names = [name for name, _ in columns]
         if missing := [name for name in self._key_names if name not in names]:
             msg = (
-                f"the table {self._called} has no published column {missing[0]!r} any more, which is in its key: "
+                f"the table {self._called} no longer has a published column {missing[0]!r}, which is in its key: "
                 "follow it into a new log, with another `key`"
             )
             raise SourceError(msg)
@@ -86,26 +94,26 @@ class RecordWriter:
         self._key_columns = tuple(self._columns[at] for at in self._key)
 
     def is_of(self, relation: Relation) -> bool:
-        """Return whether a relation is the table."""
+        """Return True if a relation is the table of this writer."""
         return f"{relation.schema}.{relation.table}" == self._called
 
     def begin(self, begin: Begin) -> None:
-        """Start the changes of a transaction."""
+        """Start a transaction, to which the following changes belong."""
         self._commit, self._number = begin.commit, 0
         self._transaction = f'"{begin.xid}:{begin.commit}"'
         self._start(begin.time, "false", begin.xid)
 
     def snapshot_rows(self, rows: Iterator[Sequence[str | None]], lsn: int, micros: int) -> Iterator[ChangeRecord]:
-        """Write rows as of the LSN `lsn`, at a time in microseconds."""
+        """Convert the rows of a snapshot, taken at LSN `lsn` and time `micros` (microseconds), to records."""
         self._start(micros, "true", None)
         for row in rows:
             value = self._value("r", "null", self._row(row), lsn, "null")
             yield ChangeRecord(ChangePlace(), self._millis, value, self._key_columns, self._key_of(row))
 
     def records(self, change: Change, lsn: int) -> Iterator[ChangeRecord]:
-        """Write a change at an LSN as one record, or two for an update that changes the key.
+        """Convert a change at an LSN to one record, or to two records for an update that changes the key.
 
-        These are, as in Debezium, a deletion of the row with the old key and an insertion with the new key.
+        As in Debezium, the two records are a deletion of the row with the old key and an insertion with the new key.
         """
         old, new = change.old, change.new
         if old is None or new is None:
@@ -125,7 +133,7 @@ class RecordWriter:
             yield self._record(change.op, key, before if change.is_whole else None, after, lsn)
 
     def truncation(self, lsn: int) -> ChangeRecord:
-        """Write a truncation of the table."""
+        """Return the record for a truncation of the table."""
         return self._record("t", [], None, None, lsn)
 
     def _start(self, micros: int, snapshot: str, xid: int | None) -> None:
@@ -149,11 +157,9 @@ class RecordWriter:
         )
 
     def _key_of(self, row: Sequence[str | Unchanged | None]) -> Row:
-        """Return the values of the key."""
         return [row[at] for at in self._key]
 
     def _row(self, row: Sequence[str | Unchanged | None]) -> str:
-        """Write a row as a JSON object."""
         return _object(self._columns, row)
 
 

@@ -1,7 +1,7 @@
 """The database of a followed table: connections, the publication, the replication slot and its snapshot.
 
-The slot is created by a replication connection, which exports the snapshot from which on the slot has changes. The
-table is copied in that snapshot: earlier commits are in the copy, later ones in the slot.
+The slot is created on a replication connection, which also exports a snapshot. The table is copied from this snapshot:
+earlier commits are in the copy, and later commits are in the slot.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ _SETTINGS = (
 )
 """Settings that determine the text output of values."""
 BUSY_SECONDS, WAIT_SECONDS = 10.0, 0.2
-"""Seconds to wait for a slot of a process that has ended, which the server notices late, and between two attempts."""
+"""Seconds to wait for a slot held by a process that has ended (the server notices this late), and between attempts."""
 SLOT_SECONDS = 60.0
-"""Seconds that a new slot waits for open transactions."""
+"""Seconds for which creating a slot waits for open transactions."""
 _OLDEST = 150_000
 _NOW = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 _ADVICE: tuple[tuple[type[psycopg.Error], str], ...] = (
     (
         errors.InsufficientPrivilege,
         (
-            "grant the role what it lacks: ALTER ROLE ... REPLICATION, SELECT on the table, and to create the "
-            "publication CREATE on the database and the ownership of the table (or name one in `publication`)"
+            "grant the role what it lacks: ALTER ROLE ... REPLICATION, SELECT on the table, and, to create the "
+            "publication, CREATE on the database and ownership of the table (or name one in `publication`)"
         ),
     ),
-    (errors.ConfigurationLimitExceeded, "raise max_replication_slots or max_wal_senders, or drop slots without use"),
-    (errors.ObjectInUse, "another process reads the slot: end that, or give this pipeline a slot and a log of its own"),
+    (errors.ConfigurationLimitExceeded, "raise max_replication_slots or max_wal_senders, or drop unused slots"),
+    (errors.ObjectInUse, "another process reads the slot: end it, or give this pipeline a slot and a log of its own"),
     (errors.DiskFull, "the database's disk is full; make room, then start again"),
-    (errors.LockNotAvailable, "another session holds a lock; end that one, then start again"),
+    (errors.LockNotAvailable, "another session holds a lock; end it, then start again"),
     (psycopg.OperationalError, "the connection was lost or the database is in trouble; start again"),
 )
 _ERRORS = Translation(SourceError, SourceUnavailableError, _ADVICE, passing=(errors.ObjectInUse,))
@@ -53,7 +53,7 @@ translate_errors = _ERRORS.translate_errors
 class TableFacts:
     """A table: its schema and name, and the columns of its primary key and of its replica identity.
 
-    `identity` is None with REPLICA IDENTITY FULL, and empty if there is none.
+    `identity` is None with REPLICA IDENTITY FULL, and empty if the table has no replica identity.
     """
 
     schema: str
@@ -63,13 +63,13 @@ class TableFacts:
 
     @property
     def quoted(self) -> str:
-        """The qualified name in SQL."""
+        """The table's qualified name, quoted for SQL."""
         return Identifier(self.schema, self.name).as_string(None)
 
 
 @dataclass(frozen=True)
 class SlotFacts:
-    """A replication slot: the LSN up to which it is confirmed, whether it is lost, and bytes of WAL that follow."""
+    """A replication slot: its confirmed LSN, whether changes in it are lost, and the bytes of WAL after that LSN."""
 
     confirmed: int
     is_lost: bool
@@ -78,16 +78,19 @@ class SlotFacts:
 
 @contextmanager
 def connected(server: Server, **options: str) -> Iterator[Connection]:
-    """Connect; raise SourceError if that fails. `replication="database"` is for replication commands."""
+    """Connect for the block; raise SourceError if that fails.
+
+    With ``replication="database"``, the connection accepts replication commands.
+    """
     with translate_errors(server.place), closing(_ERRORS.connect(server, _SETTINGS, **options)) as connection:
         yield connection
 
 
 def refuse_unready(sql: Connection, place: str) -> None:
-    """Raise SourceError unless a database can be followed."""
+    """Raise SourceError unless the database's version and settings allow following a table."""
     version = sql.info.server_version
     if version < _OLDEST:
-        msg = f"{place} is PostgreSQL {version // 10_000}; changes are read from 15 and newer"
+        msg = f"{place} is PostgreSQL {version // 10_000}; changes can be read from version 15 on"
         raise SourceError(msg)
     level, recovers = _single_row(sql, "SELECT current_setting('wal_level'), pg_is_in_recovery()")
     if recovers:
@@ -108,13 +111,13 @@ FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = to_r
 
 
 def find_table(sql: Connection, name: str, place: str) -> TableFacts:
-    """Look up a table by its name in SQL; raise SourceError if there is none."""
+    """Look up a table by its name in SQL; raise SourceError if it does not exist."""
     try:
         row = sql.execute(_TABLE, (name,)).fetchone()
     except (errors.SyntaxError, errors.InvalidName, errors.UndefinedTable, errors.FeatureNotSupported):
         row = None
     if row is None or row[2] not in {"r", "p"}:
-        msg = f"{place} has no table {name} that this role may see: correct `table` (SCHEMA.TABLE), or grant it"
+        msg = f"{place} has no table {name} that this role may see: correct `table` (SCHEMA.TABLE), or grant access"
         raise SourceError(msg)
     schema, table, _, identity, primary, index = row
     columns = {"d": _names(primary), "i": _names(index), "f": None}
@@ -126,7 +129,7 @@ def _names(found: object) -> tuple[str, ...]:
 
 
 def key_of(table: TableFacts, given: Sequence[str]) -> tuple[str, ...]:
-    """Return the columns that identify a row; raise SourceError if deletes do not log them."""
+    """Return the columns that identify a row; raise SourceError if the database does not log them for deletions."""
     key = tuple(given) or table.primary or (table.identity or ())
     where = f"the table {table.schema}.{table.name}"
     if not key:
@@ -145,21 +148,21 @@ def key_of(table: TableFacts, given: Sequence[str]) -> tuple[str, ...]:
 
 
 def refuse_unlogged(table: TableFacts, known_by: Sequence[Sequence[str]]) -> None:
-    """Raise SourceError if an update does not log the old value of a column, given by all of its names."""
+    """Raise SourceError if updates do not log the old value of a column, given with all of its names."""
     if table.identity is None:
         return
     for names in known_by:
         if not set(names).intersection(table.identity):
             msg = (
                 f"the table {table.schema}.{table.name} does not log the old value of {names[0]!r} when a row is "
-                "updated, and the pipeline has a table whose key is made of it: "
+                "updated, and the pipeline has a table whose key contains it: "
                 f"ALTER TABLE {table.quoted} REPLICA IDENTITY FULL, or give that table the primary key"
             )
             raise SourceError(msg)
 
 
 def make_publication(sql: Connection, name: str, table: TableFacts, *, may_create: bool) -> None:
-    """Create a publication of the table if missing; raise SourceError if it does not have the table."""
+    """Create a publication for the table if it does not exist; raise SourceError if it lacks the table."""
     if _single_row(sql, "SELECT EXISTS (SELECT FROM pg_publication WHERE pubname = $1)", name)[0] is False:
         if not may_create:
             msg = f"there is no publication {name}: CREATE PUBLICATION {_quoted(name)} FOR TABLE {table.quoted}"
@@ -171,7 +174,10 @@ def make_publication(sql: Connection, name: str, table: TableFacts, *, may_creat
 
 
 def published_columns(sql: Connection, publication: str, table: TableFacts) -> tuple[list[tuple[str, int]], str | None]:
-    """Return names and types of the published columns, and the row filter; raise SourceError if there are none."""
+    """Return (name, type oid) pairs of the published columns, and the row filter or None.
+
+    Raise SourceError if the publication does not include the table.
+    """
     rows = sql.execute(
         "SELECT a.attname::text, a.atttypid, p.rowfilter FROM pg_publication_tables p JOIN pg_attribute a "
         "ON a.attrelid = $4::regclass AND a.attname = ANY(p.attnames) "
@@ -180,9 +186,9 @@ def published_columns(sql: Connection, publication: str, table: TableFacts) -> t
     ).fetchall()
     if not rows:
         msg = (
-            f"the publication {publication} does not have the table {table.quoted}: ALTER PUBLICATION "
-            f"{_quoted(publication)} ADD TABLE {table.quoted}; what was changed meanwhile is lost, so follow it into "
-            "a new log"
+            f"the publication {publication} does not include the table {table.quoted}: ALTER PUBLICATION "
+            f"{_quoted(publication)} ADD TABLE {table.quoted}; changes made in the meantime are lost, so follow the "
+            "table into a new log"
         )
         raise SourceError(msg)
     columns = [(name, type_) for name, type_, _ in rows]
@@ -190,7 +196,7 @@ def published_columns(sql: Connection, publication: str, table: TableFacts) -> t
 
 
 def find_slot(sql: Connection, name: str) -> SlotFacts | None:
-    """Look up a slot."""
+    """Look up a slot by name; return None if it does not exist."""
     row = sql.execute(
         "SELECT coalesce(confirmed_flush_lsn - '0/0'::pg_lsn, 0)::bigint, coalesce(wal_status = 'lost', false), "
         "coalesce(pg_current_wal_lsn() - confirmed_flush_lsn, 0)::bigint FROM pg_replication_slots "
@@ -201,7 +207,7 @@ def find_slot(sql: Connection, name: str) -> SlotFacts | None:
 
 
 def drop_slot(sql: Connection, name: str) -> None:
-    """Drop a slot if it exists; wait if a process that has ended still holds it."""
+    """Drop a slot if it exists, waiting if the server still assigns it to a process that has ended."""
     deadline = time.monotonic() + BUSY_SECONDS
     while True:
         try:
@@ -223,10 +229,10 @@ _OLDEST_WRITER = (
 
 
 def create_slot(sql: Connection, replication: Connection, name: str, place: str) -> tuple[int, str]:
-    """Create a slot; return the LSN from which on it has changes, and the snapshot before it.
+    """Create a slot; return the LSN from which on it has changes, and the snapshot of the state before them.
 
-    The snapshot is valid until the next command on `replication`. The server first waits for all open transactions that
-    write, of every database; raise SourceUnavailableError if one of them does not end.
+    The snapshot is valid until the next command on `replication`. The server first waits for all open writing
+    transactions, in any database, to end. Raise SourceUnavailableError if one of them does not.
     """
     command = f"CREATE_REPLICATION_SLOT {_quoted(name)} LOGICAL pgoutput (SNAPSHOT 'export')"
     timer = threading.Timer(SLOT_SECONDS, replication.cancel_safe)
@@ -248,7 +254,7 @@ def create_slot(sql: Connection, replication: Connection, name: str, place: str)
 def copy_rows(
     sql: Connection, snapshot: str, table: TableFacts, columns: Sequence[tuple[str, int]], only: str | None
 ) -> Iterator[tuple[str | None, ...]]:
-    """Read the rows of a table in an exported snapshot, each value as text."""
+    """Yield the rows of a table in an exported snapshot, with each value as text."""
     names = ", ".join(_quoted(name) for name, _ in columns)
     with sql.transaction():
         sql.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
@@ -259,23 +265,23 @@ def copy_rows(
 
 
 def mark_end(sql: Connection) -> int:
-    """Return an LSN after all commits, where a message is written so that the server sends everything before it."""
+    """Write a message to the WAL, so that the server sends everything before it; return its LSN, after all commits."""
     return int(_single_row(sql, "SELECT (pg_logical_emit_message(true, 'windrow', '') - '0/0'::pg_lsn)::bigint")[0])
 
 
 def now_micros(sql: Connection) -> int:
-    """Return the database's time in microseconds."""
+    """Return the database's time in microseconds since 1970."""
     return int(_single_row(sql, f"SELECT {_NOW}")[0])
 
 
 def now_and_end(sql: Connection) -> tuple[int, int]:
-    """Return the database's time in microseconds, and the end of its log."""
+    """Return the database's time in microseconds since 1970, and the end of its write-ahead log as an LSN."""
     now, end = _single_row(sql, f"SELECT {_NOW}, (pg_current_wal_lsn() - '0/0'::pg_lsn)::bigint")
     return now, end
 
 
 def parse_lsn(text: str) -> int:
-    """Parse an LSN (``16/B374D848``)."""
+    """Parse an LSN such as ``16/B374D848``."""
     high, low = text.split("/")
     return (int(high, 16) << 32) | int(low, 16)
 

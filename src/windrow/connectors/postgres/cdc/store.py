@@ -1,4 +1,4 @@
-"""The contract of a store for the changes of a table: an embedded log, or a Kafka topic."""
+"""The interface of a store for the changes of a table, implemented by embedded logs and Kafka topics."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from windrow.connectors.postgres.client import Connection
 
 @dataclass(frozen=True)
 class FollowState:
-    """The state of following a table: slot, publication and table, and the position of the store.
+    """The state of following a table: the slot, publication and table, and the position of the store.
 
-    The last change in the store is at `commit` and `number`, both 0 if it has none after the copy. No LSN after
-    `confirmed` was confirmed to the slot; it is 0 until the table is copied.
+    `commit` and `number` are the position of the last change in the store, both 0 if there is none after the copy. No
+    LSN after `confirmed` has been confirmed to the slot. It is 0 until the table is copied.
     """
 
     slot: str
@@ -28,60 +28,61 @@ class FollowState:
 
     @property
     def place(self) -> ChangePlace:
-        """The position of the last change."""
+        """The position of the last change in the store."""
         return ChangePlace(self.commit, self.number)
 
 
 class ChangeStore(Protocol):
-    """Keeps the changes of a table and the state of following it, both durably.
+    """Durably stores the changes of a table and the state of following it.
 
-    Each change is in it once, whatever is interrupted: `copy` writes all rows and the state, or nothing that a reader
-    sees; after `append` of records, `resume` finds the place of the last of them.
+    Each change is stored once, even after an interruption. `copy` writes all rows and the state, or nothing that is
+    visible to readers. After records were appended, `resume` finds the position of the last one.
     """
 
     @property
     def name(self) -> str:
-        """The name in messages: `the log FOLDER`, `the topic NAME`."""
+        """What messages call the store: `the log FOLDER` or `the topic NAME`."""
         ...
 
     @property
     def removal(self) -> str:
-        """What to remove to start over, as an imperative."""
+        """An instruction to remove the store in order to start over, for use in messages."""
         ...
 
     def opened(self, sql: Connection) -> AbstractContextManager[None]:
-        """Keep other processes from following into the store; raise SourceUnavailableError if one does.
+        """Keep other processes from following a table into the store for the block.
 
-        Raise SourceError or InputError for a store that cannot be written.
+        Raise SourceUnavailableError if another process does so, and SourceError or InputError if the store cannot be
+        written.
         """
         ...
 
     def state(self) -> FollowState | None:
-        """Return the recorded state; None if there is none. Raise InputError if the store has other data.
+        """Return the recorded state, or None if no state is recorded.
 
-        Raise SourceError if it is damaged, or was replaced.
+        Raise InputError if the store contains other data, and SourceError if it is damaged or was replaced.
         """
         ...
 
     def is_copied(self) -> bool:
-        """Whether the store has the copy of the table."""
+        """Whether the store contains the copy of the table."""
         ...
 
     def note(self, state: FollowState) -> None:
-        """Record a state, whose changes are in the store."""
+        """Record a state whose changes are already in the store."""
         ...
 
     def copy(self, rows: Iterator[ChangeRecord], state: FollowState) -> None:
-        """Write the rows of the table, and record the state."""
+        """Write the rows of the table and record the state."""
         ...
 
     def resume(self) -> FollowState:
-        """Prepare to append; return the state with the place of the last change in the store.
+        """Prepare for appending; return the state with the position of the last change in the store.
 
-        Raise SourceError for a store that has lost changes.
+        Raise SourceError if the store has lost changes.
         """
         ...
 
     def append(self, records: Sequence[ChangeRecord], state: FollowState) -> None:
-        """Append changes; the last is at the place of `state`."""
+        """Append changes. The position in `state` is that of the last change."""
         ...

@@ -1,4 +1,4 @@
-"""The stream of a replication slot into a store: changes are appended, recorded and confirmed, in that order."""
+"""Stream changes from a replication slot to a store: append them, record the position, then confirm it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from windrow.connectors.source import SlotLag
 from windrow.errors import SourceUnavailableError
 
 _GATHER_SECONDS = 0.02
-"""Minimum seconds between two writes, so that a write makes many changes durable."""
+"""Minimum seconds between writes, so that each write covers many changes."""
 _BUFFER_RECORDS = 5_000
 _CONFIRM_SECONDS = 1.0
 _EPOCH = 946_684_800_000_000
@@ -31,7 +31,7 @@ _WAL_HEADER = 25
 
 
 class ChangeStream:
-    """Appends the changes of a slot to a store, from its state on."""
+    """Appends the changes of a slot to a store, starting at the position in the store's state."""
 
     def __init__(
         self,
@@ -60,9 +60,9 @@ class ChangeStream:
         self._probe_time = self._probe_end = 0
 
     def run(self, stop: Event, until: int | None, on_lag: Callable[[SlotLag], None]) -> None:
-        """Append until `stop` is set, or all commits before the LSN `until` are in the store.
+        """Append changes until `stop` is set or the store contains all commits before the LSN `until`.
 
-        `on_lag` is called with the lag of the store, about every second. Raise SourceError.
+        `on_lag` is called with the lag of the store about once per second. Raise SourceError if the stream fails.
         """
         with db.translate_errors(self._place):
             self._start(stop)
@@ -95,7 +95,7 @@ class ChangeStream:
         self._confirm()
 
     def _start(self, stop: Event) -> None:
-        """Start the replication; wait if a process that has ended still holds the slot."""
+        """Start the replication, waiting if the server still assigns the slot to a process that has ended."""
         state, deadline = self._noted, time.monotonic() + db.BUSY_SECONDS
         slot = Identifier(state.slot).as_string(None)
         publication = Literal(Identifier(state.publication).as_string(None)).as_string(None)
@@ -108,7 +108,7 @@ class ChangeStream:
                 raise error
 
     def _next_message(self) -> bytes | None:
-        """Return the next message, or None if none has arrived."""
+        """Return the next message that has arrived, or None."""
         size, data = self._replication.pgconn.get_copy_data(1)
         if size > 0:
             return bytes(data)
@@ -166,7 +166,7 @@ class ChangeStream:
         self._durable_time = max(self._durable_time, 0 if self._in_transaction else self._commit_time)
 
     def _confirm(self) -> None:
-        """Record the durable position, and then confirm it to the server, which may delete the changes."""
+        """Record the durable position, and then confirm it to the server, which may now delete the changes."""
         if self._stored.confirmed > self._noted.confirmed:
             self._store.note(self._stored)
             self._noted = self._stored
@@ -179,7 +179,7 @@ class ChangeStream:
         pgconn.flush()
 
     def _lag(self) -> SlotLag:
-        """Return the lag by the server; raise SourceError if it has lost the slot."""
+        """Ask the server for the current lag of the store."""
         slot, now, end = db.find_slot(self._sql, self._noted.slot), *db.now_and_end(self._sql)
         durable = self._stored.confirmed
         if durable >= self._probe_end:

@@ -1,14 +1,17 @@
-"""The Kafka topic with the changes of a table, and beside it ``TOPIC.position`` with the state of following it.
+"""A Kafka topic with the changes of a table; ``TOPIC.position`` keeps the state of following it.
 
-Changes and the state after them are one transaction, and so is the whole copy. So the committed state tells which
-changes are in the topic, and a change is confirmed to the slot only after its commit. ``TOPIC.position`` is compacted,
-which keeps its last record for ever, so neither retention nor compaction of the topic causes repeated changes.
+Changes are written in one transaction with the state after them, and so is the whole copy. Thus the committed state
+tells which changes are in the topic, and a change is confirmed to the slot only after its transaction has committed.
+``TOPIC.position`` is compacted, so its last record is kept forever, and neither retention nor compaction of the topic
+leads to repeated changes.
 
-All changes of a row have the same key, and so the same partition, in the order of their commits: that of a hash of the
-key, among the partitions that the topic had when the table was copied. Added partitions stay empty, as keys would move.
+All changes of a row have the same key and are in the same partition, in commit order. The partition is a hash of the
+key, modulo the number of partitions that the topic had when the table was copied. Partitions that are added later stay
+empty, since keys would otherwise move between partitions.
 
-One process at a time writes: an advisory lock of the database is held while a table is followed into a topic, and the
-transactional id ``windrow-TOPIC.position`` fences a process that has lost the lock unnoticed, with its connection.
+Only one process at a time writes to the topic. It holds an advisory lock in the database while it follows the table. A
+process that loses its connection, and with it the lock, without noticing is fenced by the transactional id
+``windrow-TOPIC.position``.
 """
 
 from __future__ import annotations
@@ -41,15 +44,15 @@ from windrow.errors import InputError, SourceError, SourceUnavailableError
 _KEPT = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 _KEY = b"position"
 _TRANSACTION_MS, _COPY_MS = 60_000, 900_000
-"""Timeouts of transactions of changes, and of the copy, which is the default maximum of brokers; the option
-``transaction.timeout.ms`` overrides the latter."""
+"""Timeouts of transactions with changes, and of the transaction with the copy. The latter is the default maximum of
+brokers; the option ``transaction.timeout.ms`` overrides it."""
 _TRY_LOCK = "SELECT pg_try_advisory_lock(hashtextextended($1, 0))"
 _UNLOCK = "SELECT pg_advisory_unlock(hashtextextended($1, 0))"
 
 
 @dataclass(frozen=True)
 class _Position:
-    """A record of ``TOPIC.position``: the state, the id of the topic (None: no ids), and its number of partitions."""
+    """A record of ``TOPIC.position``: the state, the topic's id (None if it has none), and its number of partitions."""
 
     state: FollowState
     topic_id: str | None
@@ -65,7 +68,7 @@ class _Position:
 
 
 class TopicStore(ChangeStore):
-    """A topic."""
+    """A store for the changes of a table that is a Kafka topic."""
 
     def __init__(self, topic: m.KafkaSource, table: str) -> None:
         self._topic = topic
@@ -94,9 +97,9 @@ class TopicStore(ChangeStore):
 
     @contextmanager
     def opened(self, sql: Connection) -> Iterator[None]:
-        """Acquire the lock, create missing topics, and end an open transaction of a former writer.
+        """Acquire the lock, create missing topics, and end an open transaction of a previous writer.
 
-        A commit whose answer was lost may still be under way, so the state is read after that.
+        The state must be read after that, because a commit without an answer may still take effect until then.
         """
         # new clients for each opening: an old one knows a restarted broker by its former epoch
         self._position_admin = Admin(self._beside, self._settings, TIMEOUT)
@@ -108,8 +111,8 @@ class TopicStore(ChangeStore):
         while not sql.execute(_TRY_LOCK, (lock,)).fetchall()[0][0]:
             if time.monotonic() > deadline:
                 msg = (
-                    f"another run follows the table {self._table} into {self.name}: end that one, give this pipeline a "
-                    "topic of its own, or let it read that one: kafka: {servers, topic, format: debezium}"
+                    f"another run follows the table {self._table} into {self.name}: end that run, give this pipeline a "
+                    "topic of its own, or let it read that topic: kafka: {servers, topic, format: debezium}"
                 )
                 raise SourceUnavailableError(msg)
             time.sleep(WAIT_SECONDS)
@@ -132,8 +135,8 @@ class TopicStore(ChangeStore):
         has_topic, has_position = self._topic.topic in known, self._beside in known
         if has_position and not has_topic and self._read() is not None:
             msg = (
-                f"there is no topic {self._topic.topic} at {self._topic.servers} any more, so changes are lost: "
-                f"delete the topic {self._beside}, too, to copy the table anew, and start over with --fresh"
+                f"the topic {self._topic.topic} no longer exists at {self._topic.servers}, so changes are lost: "
+                f"delete the topic {self._beside}, too, to copy the table again, and start over with --fresh"
             )
             raise SourceUnavailableError(msg)  # a broker that is starting may not know it yet
         missing = [] if has_topic else [NewTopic(self._topic.topic, config=_KEPT)]
@@ -142,7 +145,7 @@ class TopicStore(ChangeStore):
         deadline = time.monotonic() + TIMEOUT
         while missing and not self._known().topics.keys() >= {self._topic.topic, self._beside}:
             if time.monotonic() > deadline:
-                msg = f"{self.name} was created, and is not there yet: start again"
+                msg = f"{self.name} was created but is not available yet: start again"
                 raise SourceUnavailableError(msg)
             time.sleep(WAIT_SECONDS)
 
@@ -154,31 +157,31 @@ class TopicStore(ChangeStore):
             raise SourceUnavailableError(unreachable(self._topic.servers, [exc.args[0]])) from exc
 
     def state(self) -> FollowState | None:
-        """Return the state in ``TOPIC.position``."""
+        """Return the state in ``TOPIC.position``; None if there is none."""
         self._position = self._read()
         if self._position is None:
             if any(first < end for first, end in preflight(self._topic).values()):
                 msg = (
                     f"{self.name} at {self._topic.servers} has records, but {self._beside} does not name their "
-                    "table: name another topic in `topic`"
+                    "table: use another topic in `topic`"
                 )
                 raise InputError(msg)
             return None
         if self._position.topic_id != KafkaTopic(self._topic).identity():
             msg = (
-                f"{self.name} at {self._topic.servers} is not the one into which "
-                f"{self._position.state.table} was copied, so changes are lost: {self.removal} to copy the table anew, "
-                "and start over with --fresh"
+                f"{self.name} at {self._topic.servers} is not the topic into which "
+                f"{self._position.state.table} was copied, so changes are lost: {self.removal} to copy the table "
+                "again, and start over with --fresh"
             )
             raise SourceError(msg)
         return self._position.state
 
     def is_copied(self) -> bool:
-        """Whether the transaction with the copy was committed."""
+        """Whether the transaction that contains the copy was committed."""
         return self._position is not None and self._position.state.confirmed > 0
 
     def note(self, state: FollowState) -> None:
-        """Commit a state that is not in the topic yet."""
+        """Commit a state, unless it is already in the topic."""
         if self._position is None:
             partitions = len(log_ends(self._topic))
             self._position = _Position(FollowState("", "", ""), KafkaTopic(self._topic).identity(), partitions)
@@ -186,24 +189,24 @@ class TopicStore(ChangeStore):
             self._commit((), state)
 
     def copy(self, rows: Iterator[ChangeRecord], state: FollowState) -> None:
-        """Commit the rows and the state."""
+        """Write the rows and the state in one transaction."""
         self._start(self._copy_ms)
         self._commit(rows, state)
 
     def resume(self) -> FollowState:
-        """Fence the former writer, and return the committed state."""
+        """Fence the previous writer, and return the committed state."""
         self._start(_TRANSACTION_MS)
         self._position = self._read()
         if self._position is None:
             msg = (
-                f"the topic {self._beside} has lost its records: {self.removal} to copy the table anew, and start over "
-                "with --fresh"
+                f"the topic {self._beside} has lost its records: {self.removal} to copy the table again, and start "
+                "over with --fresh"
             )
             raise SourceError(msg)
         return self._position.state
 
     def append(self, records: Sequence[ChangeRecord], state: FollowState) -> None:
-        """Commit changes and the state."""
+        """Write changes and the state in one transaction."""
         self._commit(records, state)
 
     def _read(self) -> _Position | None:
@@ -214,13 +217,13 @@ class TopicStore(ChangeStore):
             return None if last is None else _Position.read(last)
         except (ValueError, TypeError, LookupError) as exc:
             msg = (
-                f"the topic {self._beside} has a record that is not windrow's: name another topic in `topic`, or "
+                f"the topic {self._beside} has a record that windrow did not write: use another topic in `topic`, or "
                 f"{self.removal}, and start over with --fresh"
             )
             raise SourceError(msg) from exc
 
     def _start(self, timeout: int) -> None:
-        """Take over the transactional id."""
+        """Take over the transactional id with a new producer."""
         self._abandon()
         self._producer = TransactionalProducer(
             self._topic.topic,

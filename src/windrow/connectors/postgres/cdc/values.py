@@ -1,7 +1,7 @@
-"""The text output of PostgreSQL's types as JSON, as Debezium writes them with `time.precision.mode: adaptive`.
+"""Convert PostgreSQL's text output of values to JSON, as Debezium does with `time.precision.mode: adaptive`.
 
-Unlike in Debezium, a numeric is a JSON number with all its digits, not text or bytes. A value without such a form, such
-as an infinite timestamp, stays text, which `decode` refuses where the value is needed.
+Unlike in Debezium, a numeric becomes a JSON number with all its digits, not text or bytes. A value that cannot be
+represented this way, such as an infinite timestamp, stays text, which `decode` rejects if it needs the value.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from windrow.connectors.postgres.client import Connection
 
 ToJson = Callable[[str], str]
-"""A function from the text output of a value to JSON."""
+"""Converts the text output of a value to JSON."""
 
 _EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - a timestamp without time zone
 _EPOCH_DAY = dt.date(1970, 1, 1).toordinal()
@@ -29,7 +29,7 @@ def _number(value: str) -> str:
 
 
 def _date(value: str) -> str:
-    """Days since 1970."""
+    """Convert a date to days since 1970."""
     try:
         return str(dt.date.fromisoformat(value).toordinal() - _EPOCH_DAY)
     except ValueError:
@@ -37,7 +37,7 @@ def _date(value: str) -> str:
 
 
 def _timestamp(value: str) -> str:
-    """Microseconds since 1970."""
+    """Convert a timestamp to microseconds since 1970."""
     try:
         return str((dt.datetime.fromisoformat(value) - _EPOCH) // _MICROSECOND)
     except (ValueError, TypeError):
@@ -45,12 +45,12 @@ def _timestamp(value: str) -> str:
 
 
 def _timestamp_with_zone(value: str) -> str:
-    """ISO 8601 in UTC."""
+    """Convert a timestamp with time zone to ISO 8601 in UTC."""
     return f'"{value[:10]}T{value[11:-3]}Z"' if value.endswith("+00") and value[10] == " " else text(value)
 
 
 def _time(value: str) -> str:
-    """Microseconds since midnight."""
+    """Convert a time of day to microseconds since midnight."""
     hour, minute, second = value.split(":")
     whole, _, fraction = second.partition(".")
     seconds = (int(hour) * 60 + int(minute)) * 60 + int(whole)
@@ -70,7 +70,7 @@ _BY_OID: dict[int, ToJson] = {
 
 @dataclass(frozen=True)
 class _Type:
-    """A type of the catalogue: the base type of a domain, and the element type of an array, or 0."""
+    """A type in PostgreSQL's catalog: the oids of a domain's base type and of an array's element type, otherwise 0."""
 
     base: int
     element: int
@@ -83,7 +83,7 @@ class TypeCatalog:
         self._types: dict[int, _Type] = {}
 
     def learn(self, sql: Connection, oids: Iterable[int]) -> None:
-        """Look up unknown types, and their base and element types."""
+        """Look up the types that are not yet known, including their base and element types."""
         missing = [oid for oid in oids if oid and oid not in self._types]
         while missing:
             rows = sql.execute(
@@ -99,7 +99,7 @@ class TypeCatalog:
             ]
 
     def to_json(self, oid: int) -> ToJson:
-        """Return the function from the text output of a known type to JSON."""
+        """Return the function that converts the text output of a known type to JSON."""
         known = self._types.get(oid, _Type(0, 0))
         if known.base:
             return self.to_json(known.base)
@@ -109,18 +109,18 @@ class TypeCatalog:
         return _BY_OID.get(oid, text)
 
     def encoders(self, columns: Iterable[tuple[str, int]]) -> tuple[tuple[str, ToJson], ...]:
-        """Return for each column its name as the beginning of a JSON member, and the function for its values."""
+        """Return, for each column, its name as the start of a JSON member and the function that converts its values."""
         return tuple((f"{text(name)}: ", self.to_json(oid)) for name, oid in columns)
 
 
 def array_to_json(value: str, element: ToJson) -> str:
-    r"""Return an array's text output (``{1,NULL,"a \"b\""}``) as JSON; its bounds (``[2:3]={...}``) are left out."""
+    r"""Convert an array's text output (``{1,NULL,"a \"b\""}``) to JSON, leaving out its bounds (``[2:3]={...}``)."""
     _, brace, inner = value.partition("{")
     return _array(iter(inner), element) if brace else text(value)  # an int2vector has none
 
 
 def _array(letters: Iterator[str], element: ToJson) -> str:
-    """Read letters after an opening brace up to the closing one."""
+    """Parse an array from the letter after its opening brace up to the closing brace."""
     found: list[str] = []
     word, is_quoted = "", False
 
