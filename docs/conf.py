@@ -56,17 +56,19 @@ html_sidebars: dict[str, list[str]] = {root_doc: []}
 _LINK = re.compile(r"\[([^]]+)\]\(([^)#\s]+)\)")
 _ITEM = re.compile(r"(?:\| *|[-*] +)" + _LINK.pattern)
 _FOLDER_LINK = re.compile(r"(?<=\]\()([^):#\s]+)(?=\))")
+_CODE_LINE = re.compile(r"(?<=\.py)#L\d+$", re.MULTILINE)
 _TITLED_FENCE = re.compile(r'^( *)(```+)(\w+) title="([^"\n]+)"$', re.MULTILINE)
 
 
 def prepare(app: Sphinx, page: str, source: list[str]) -> None:
-    """Write what Sphinx needs of a page that a git host does not: where folders lead, titles of blocks, navigation."""
+    """Write what Sphinx needs of a page that a git host does not: folder links, code links, titles, navigation."""
     folder = (ROOT / page).parent
 
     def readme(match: re.Match[str]) -> str:
         return f"{match[0].rstrip('/')}/README.md" if (folder / match[0] / "README.md").is_file() else match[0]
 
-    text = _FOLDER_LINK.sub(readme, source[0])
+    # a line of a file of code: the site has the file
+    text = _FOLDER_LINK.sub(readme, _CODE_LINE.sub("", source[0]))
     if page.endswith("README"):
         text += "".join(_toctrees(page, text, set(app.project.docnames)))
     source[0] = _TITLED_FENCE.sub(r"\1\2{code-block} \3\n\1:caption: \4", text)

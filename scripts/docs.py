@@ -3,7 +3,7 @@
 
 That is docs/reference/cli.md from the commands, docs/reference/python.md from docstrings, the keys in
 docs/reference/pipeline.md and the schema beside it from the sections, and the rules in docs/guides/doctor.md from those
-of `windrow doctor`.
+of `windrow doctor`, and the line numbers of links to code in docs/concepts/a-record.md.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ PIPELINE_TARGET = REFERENCE / "pipeline.md"
 PYTHON_TARGET = REFERENCE / "python.md"
 SCHEMA_TARGET = REFERENCE / "pipeline.schema.json"
 DOCTOR_TARGET = REFERENCE.parent / "guides" / "doctor.md"
+RECORD_TARGET = REFERENCE.parent / "concepts" / "a-record.md"
 WIDTH = 120
 HEAD = """\
 # Commands
@@ -317,7 +318,32 @@ def _docstring(documented: object) -> Iterator[str]:
             yield f"{_wrapped(text)}\n\n"
 
 
+def with_code_lines(text: str) -> str:
+    """Return a page whose link definitions of the form [`Class.method`]: PATH.py#L1 have the lines of the code.
+
+    Raise LookupError if a file does not define a name.
+    """
+
+    def link(match: re.Match[str]) -> str:
+        name, path = match.groups()
+        place: ast.AST = ast.parse((RECORD_TARGET.parent / path).read_text(encoding="utf-8"))
+        for part in name.split("."):
+            place = _definition(place, part, path)
+        return f"[`{name}`]: {path}#L{getattr(place, 'lineno', 1)}"
+
+    return re.sub(r"^\[`([\w.]+)`\]: ([\w./-]+\.py)#L\d+$", link, text, flags=re.MULTILINE)
+
+
+def _definition(place: ast.AST, name: str, path: str) -> ast.AST:
+    for node in ast.iter_child_nodes(place):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == name:
+            return node
+    msg = f"{path} does not define {name}"
+    raise LookupError(msg)
+
+
 if __name__ == "__main__":
+    RECORD_TARGET.write_text(with_code_lines(RECORD_TARGET.read_text(encoding="utf-8")), encoding="utf-8")
     DOCTOR_TARGET.write_text(with_rules(DOCTOR_TARGET.read_text(encoding="utf-8")), encoding="utf-8")
     PIPELINE_TARGET.write_text(with_keys(PIPELINE_TARGET.read_text(encoding="utf-8")), encoding="utf-8")
     SCHEMA_TARGET.write_text(schema_text(), encoding="utf-8")

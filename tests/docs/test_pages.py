@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 from pathlib import Path
 
 import click
@@ -39,6 +40,15 @@ def test_links_lead_to_files_and_headings(page: Path) -> None:
         if anchor:
             headings = re.findall(r"^#+ (.*)$", target.read_text(encoding="utf-8"), re.MULTILINE)
             assert anchor in {slug(heading) for heading in headings}, f"{link} has no such heading"
+
+
+def test_links_to_code_lead_to_the_lines_of_their_names() -> None:
+    with_code_lines = runpy.run_path(str(ROOT / "scripts" / "docs.py"))["with_code_lines"]
+    page = ROOT / "docs" / "concepts" / "a-record.md"
+    text = page.read_text(encoding="utf-8")
+    assert with_code_lines(text) == text, "run `make docs`"
+    names = re.findall(r"\[(`[\w.]+`)\](?!:)", text)
+    assert set(names) == set(re.findall(r"^\[(`[\w.]+`)\]: ", text, re.MULTILINE))
 
 
 def test_files_that_contributing_names_exist() -> None:
