@@ -1,7 +1,7 @@
 # `make demo` and `make test` set up what they need; `make` alone lists the other targets.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-quick test-long lint bench docs site lock clean
+.PHONY: help setup demo test test-merge test-quick test-long slowest lint bench docs site lock clean
 
 PYTEST := .venv/bin/python -m pytest
 
@@ -14,18 +14,21 @@ setup: ## Create .venv with everything needed, including .venv/bin/windrow; quic
 demo: setup ## Run a day of events from a log to SQLite, and replay it
 	@.venv/bin/windrow demo
 
-test: setup ## Check style and types, and run the tests (ARGS='-k name' goes to pytest)
-	@scripts/test $(ARGS)
+test: setup ## Check style and types, and run the tests (ARGS='-k name' goes to pytest; ROOM=engine: of a package)
+	@ROOM='$(ROOM)' DURATIONS='$(DURATIONS)' scripts/test $(ARGS)
+
+test-merge: setup ## Run the tests that CI runs on every merge, beside those of `make test`
+	@STAGE=merge DURATIONS='$(DURATIONS)' scripts/test $(ARGS)
 
 test-quick: setup ## Run the tests that need neither Spark nor a server, on two cores, with few examples of properties
-	@$(PYTEST) -m 'not long and not service' -n 2 --dist worksteal --hypothesis-profile=quick \
+	@$(PYTEST) -m 'not long and not merge and not service' -n 2 --dist worksteal --hypothesis-profile=quick \
 		--ignore=tests/docs --ignore=tests/bench --deselect tests/net/test_net.py::test_story $(ARGS)
 
-# another seed each time, unless one is given
-test-long: SEED := $(or $(SEED),$(shell od -An -N4 -tu4 /dev/urandom | tr -d ' '))
-test-long: setup ## Run the tests that take minutes, and search properties at random (SEED=n repeats a search)
-	@echo "make test-long SEED=$(SEED)"
-	@$(PYTEST) -m 'long or hypothesis' --timeout 3600 -o faulthandler_timeout=3660 --hypothesis-profile=random --hypothesis-seed=$(SEED) $(ARGS)
+test-long: setup ## Run the tests that take minutes in parts, and search properties at random (PART=7: one part)
+	@scripts/long $(PART) $(ARGS)
+
+slowest: setup ## Print the thirty tests that took longest (`make test DURATIONS=1` records tests/durations.json again)
+	@.venv/bin/slowest-tests --durations-path tests/durations.json --count 30
 
 lint: setup ## Check style and types
 	@.venv/bin/ruff format --check .

@@ -73,6 +73,16 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     faulthandler.dump_traceback_later(EXIT_SECONDS, exit=True)
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Append the numbers of passed, skipped and failed tests to the file that `scripts/test` sums up."""
+    if counts := os.environ.get("WINDROW_TEST_COUNTS"):
+        passed, skipped, failed, errors = (
+            len(terminalreporter.stats.get(outcome, ())) for outcome in ("passed", "skipped", "failed", "error")
+        )
+        with Path(counts).open("a", encoding="utf-8") as file:
+            file.write(f"{passed} {skipped} {failed + errors}\n")
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests that request a service, or Spark, by a fixture.

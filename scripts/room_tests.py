@@ -1,0 +1,35 @@
+#!/usr/bin/env python3
+"""Prints the test files for a package of src/windrow: its own, those of its importers, and all others that use it."""
+
+from __future__ import annotations
+
+import re
+import runpy
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+TESTS = ROOT / "tests"
+ALLOWED: dict[str, set[str]] = runpy.run_path(str(TESTS / "test_imports.py"))["ALLOWED"]
+
+
+def test_files(room: str) -> list[Path]:
+    """Return the test files, in order; raise KeyError if there is no such package."""
+    rooms = {name for name, imports in ALLOWED.items() if room in imports} | {room} if room in ALLOWED else None
+    if rooms is None:
+        raise KeyError(room)
+    uses = re.compile(rf"\bwindrow\.{room}\b|\bfrom windrow import .*\b{room}\b")
+    return [
+        path
+        for path in sorted(TESTS.rglob("test_*.py"))
+        if path.relative_to(TESTS).parts[0] in rooms or uses.search(path.read_text(encoding="utf-8"))
+    ]
+
+
+if __name__ == "__main__":
+    try:
+        found = test_files(sys.argv[1])
+    except KeyError:
+        rooms = ", ".join(room for room in ALLOWED if room.strip("_"))
+        sys.exit(f"test: there is no package {sys.argv[1]!r} in src/windrow; ROOM is one of {rooms}")
+    sys.stdout.writelines(f"{path.relative_to(ROOT)}\n" for path in found)
