@@ -40,7 +40,6 @@ PAGES_OF_THEIR_OWN = {
 
 NOT_RUN: dict[str, dict[str, tuple[str, ...]]] = {
     "builds, installs or measures for minutes": {
-        "CONTRIBUTING.md": ("",),
         "README.md": ("make demo", "A day of 1,000,000 events"),
         "docs/README.md": ("pip install",),
         "docs/benchmarks.md": ("make bench",),
@@ -61,7 +60,6 @@ NOT_RUN: dict[str, dict[str, tuple[str, ...]]] = {
         "docs/guides/kubernetes.md": ("docker build", "kubectl create"),
     },
     "a live run, or a server, which ends with Ctrl-C": {
-        "README.md": ("createdb spend", "windrow show examples/kafka_to_postgres.yaml"),
         "docs/guides/dashboard.md": ("curl", "WINDROW_DASHBOARD_TOKEN"),
         "docs/guides/first-hour.md": ("windrow services", "Kafka"),
         "docs/guides/kafka-and-spark-tools.md": ("$ kafka-consumer-groups.sh", "windrow run", "$ curl"),

@@ -26,7 +26,7 @@ ALERT_NAMES: Final[tuple[AlertName, ...]] = get_args(AlertName)
 ALERT_CONDITIONS: Final[Mapping[AlertName, str]] = {
     "lag": "the run is behind the end of its log, and does not catch up",
     "no-step": "records wait, and no step is committed",
-    "watermark-stuck": "the low watermark does not advance while records arrive",
+    "watermark-stuck": "the low watermark does not move while records arrive",
     "latency": "records take too long from the log to the commit",
     "late-spike": "more records are late than before",
     "expired-share": "records expire",

@@ -41,7 +41,7 @@ def alerts(
     Args:
         lag: the run is behind the end of its log.
         no_step: records wait, and no step is committed.
-        watermark_stuck: the low watermark does not advance while records arrive.
+        watermark_stuck: the low watermark does not move while records arrive.
         latency: records take too long from the log to the commit.
         late_spike: more records are late than before.
         expired_share: records expire.
