@@ -228,6 +228,22 @@ def test_a_replay_that_is_not_whole_is_refused(store: Store, changed: dict[str, 
     assert database.replayed("spend_shadow") is None
 
 
+def test_several_tables_are_promoted_together(store: Store) -> None:
+    live, shadow = pair(store)
+    names = [("spend", "spend_shadow"), ("other", "other_shadow")]
+    other, other_shadow = (store.model(sink=store.settings(name)) for name in names[1])
+    again = Run(RUN.pipeline, "run-4")
+    committed(store, other, told(other, 1), run=Run(RUN.pipeline, "run-3"))
+    committed(store, other_shadow, told(other_shadow, 2), run=again)
+    database = note(store)
+    database.note(
+        Replayed("other_shadow", Run(RUN.pipeline, "run-4"), begin=None, end={0: 7}, since=None, finished=True)
+    )
+    database.promote("spend", names)
+    assert [says(store, model) for model in (live, other)] == [(2, 2, 2)] * 2
+    assert [says(store, model) for model in (shadow, other_shadow)] == [(1, 1, 1)] * 2
+
+
 def test_a_run_that_is_seen_to_be_going_is_not_pushed_aside(store: Store) -> None:
     live, shadow = pair(store)
     sink = store.sink(live)

@@ -368,3 +368,10 @@ def test_names_that_no_table_can_have(store: Store) -> None:
 def test_each_kind_of_sink_is_tried() -> None:
     # topics have no tables: tests/connectors/kafka tries them
     assert {*SINKS} - {"kafka"} == {*KINDS["AnyStore"]} - {OUTBOX}
+
+
+def test_a_key_can_have_the_name_of_a_column_of_an_outbox(store: TableStore) -> None:
+    fields = (Field("id", StringType()), *FIELDS[1:])
+    model = store.model(decode=Decode(fields), key=("id",), sink=store.settings(key=("id",)))
+    committed(store, model, step(model, [change("insert", 0, "A", Decimal(1), 1)]))
+    assert [row["id"] for row in store.result(model)] == ["A"]

@@ -20,6 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.engine.pipelines import MINUTE
 from tests.examples import examples
+from tests.graphs import as_graph
 from tests.tools.test_why import conditions, ran, rows
 
 from windrow.authoring.pipeline_file import read_document
@@ -57,9 +58,10 @@ from windrow.model import (
     ValueState,
     WindowNode,
 )
+from windrow.tools.why import row_lineage
 from windrow.tools.why.explain import Explanation, explain_row
 from windrow.tools.why.row_trace import Trace
-from windrow.tools.why.target import RowTarget
+from windrow.tools.why.target import RowTarget, TargetRow
 
 LATENESS = 3 * MINUTE
 SUMS = (Aggregate("total", Sum("v")), Aggregate("n", Count()))
@@ -270,6 +272,28 @@ def test_a_pair_is_told_from_those_whose_places_begin_alike(tmp_path: Path) -> N
     row = next(one for one in rows(pipeline) if one["row"].endswith("right/0/10"))
     found = explained(pipeline, row, tmp_path)
     assert [(one.partition, one.offset) for one in found.records] == [("left/0", 1), ("right/0", 10)]
+
+
+OTHER_NAMES = """
+name: paid
+sources:
+  orders: {source: {log: {path: a}}, decode: {order_id: string, t: timestamp_millis}, time: {field: t, delay: 1m}}
+  payments: {source: {log: {path: b}}, decode: {id: string, t: timestamp_millis}, time: {field: t, delay: 1m}}
+streams:
+  once: {from: payments, deduplicate: {by: id, within: 1h}}
+  paid: {from: orders, join: {with: once, by: {order_id: id}, after: 1h}}
+sinks:
+  out: {from: paid, sink: {sqlite: {path: a.db, table: paid}}}
+"""
+
+
+def test_the_key_of_a_row_filters_both_sides_of_a_join_under_their_names() -> None:
+    graph = as_graph(read_document(OTHER_NAMES, "paid.yaml").pipeline)
+    key = {"order_id": pa.scalar("A")}
+    row = TargetRow(key, None, None, None, key)
+    (join,) = (node for node in graph.nodes if node.name == "paid")
+    filters = row_lineage._filters(graph, join, row)  # noqa: SLF001 - only the cost of a replay shows it
+    assert filters == {"paid": key, "once": {"id": pa.scalar("A")}}
 
 
 def test_a_source_with_few_records_is_listed(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import hashlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -20,20 +20,18 @@ from windrow.expressions import SinkSpec
 EPOCH = pa.field("epoch", pa.int64(), nullable=False)
 SEQ = pa.field("seq", pa.int64(), nullable=False)
 
-CHANGES_KEY = ("epoch", "seq")
-OUTBOX_KEY = ("id",)
-
 SECOND = 1_000_000
 MILLI = 1_000
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table: its name, its columns as an Arrow schema, and its primary key, which may be empty."""
+    """A table: its name, its columns as an Arrow schema, its primary key, which may be empty, and its role."""
 
     name: str
     schema: pa.Schema
     key: tuple[str, ...] = ()
+    role: Literal["changelog", "outbox"] | None = None
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -189,7 +187,7 @@ def layout(spec: SinkSpec) -> Layout:
     late, dead, clocks = beside(name)
     return Layout(
         result=Table(name, pa.schema([by_name[column] for column in order]), key),
-        changes=Table(table_names(name)[1], pa.schema([EPOCH, SEQ, *changes]), CHANGES_KEY),
+        changes=Table(table_names(name)[1], pa.schema([EPOCH, SEQ, *changes]), ("epoch", "seq"), "changelog"),
         late=late,
         dead=dead,
         clocks=clocks,
@@ -205,7 +203,7 @@ def outbox(table: str) -> Table:
         EPOCH,
         *_required(schema.MICROS, "committed_at"),
     ]
-    return Table(f"{table}_outbox", pa.schema(columns), OUTBOX_KEY)
+    return Table(f"{table}_outbox", pa.schema(columns), ("id",), "outbox")
 
 
 def of_epoch(epoch: int, rows: pa.Table) -> pa.Table:

@@ -14,7 +14,7 @@ import click
 from windrow import model as m
 from windrow.errors import InputError, PipelineError
 from windrow.runtime.settings import SparkOptions
-from windrow.telemetry.folders import folder_of
+from windrow.telemetry.folders import Folder, folder_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -37,6 +37,14 @@ class OptionType(click.ParamType[T]):
             return self._read(value)
         except (InputError, PipelineError) as exc:
             self.fail(exc.message, param, ctx)
+
+
+class _StateFolder(OptionType[Any]):
+    """The type of `STATE_FOLDER`. Errors of an object store keep their class, which `--json` prints."""
+
+    def convert(self, value: str | Folder, param: click.Parameter | None, ctx: click.Context | None) -> Folder:
+        """Check that the text is not empty, and open the folder."""
+        return folder_of(super().convert(value, param, ctx)) if isinstance(value, str) else value
 
 
 def _read_duration(text: str) -> int:
@@ -113,7 +121,7 @@ DURATION: Final = OptionType("duration", _read_duration)
 SHARE: Final = OptionType("share", _read_share)
 ADDRESS: Final = OptionType("address", _read_address)
 FOLDER: Final = OptionType("path", _not_empty("folder", Path))
-STATE_FOLDER: Final = OptionType("path", _not_empty("folder", folder_of))
+STATE_FOLDER: Final = _StateFolder("path", _not_empty("folder", str))
 """The folder of a checkpoint or savepoint, which need not exist: a path, or the URL of an object store."""
 TABLE: Final = OptionType("text", _not_empty("table", str))
 TIME: Final = OptionType("time", _read_time)

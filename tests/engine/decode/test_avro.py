@@ -286,9 +286,9 @@ def spend(amount: bytes, user: bytes = b"\x02u", time: int = T0) -> bytes:
 
 
 BAD: list[tuple[bytes, str]] = [
-    (b"", "malformed: not Avro at byte 0 (user_id): the record ends after 0 bytes, but needs 1"),
-    (spend(b"\x08\x0212"), "malformed: not Avro at byte 11: the datum ends here, but the record has 12 bytes"),
-    (spend(b"\x08\x081"), "malformed: not Avro at byte 10 (amount): the record ends after 11 bytes, but needs 14"),
+    (b"", "malformed: not Avro at byte 0 (user_id): the record ends after 0 bytes, and needs 1"),
+    (spend(b"\x08\x0212"), "malformed: not Avro at byte 11: the datum ends here, the record has 12 bytes"),
+    (spend(b"\x08\x081"), "malformed: not Avro at byte 10 (amount): the record ends after 11 bytes, and needs 14"),
     (spend(b"\x0a"), "malformed: not Avro at byte 8 (amount): the union has no branch 5"),
     (spend(b"\x02\x02"), "malformed: not Avro at byte 9 (amount): a boolean is 0 or 1"),
     (spend(b"\0", b"\x01"), "malformed: not Avro at byte 0 (user_id): a length is -1"),
@@ -371,7 +371,7 @@ def test_a_long_array_and_a_block_that_lies_are_left_to_the_exact_decoder() -> N
     good, _, dead = decode_exactly(exact, raw, np.arange(4))
     assert good.columns[1].to_pylist() == [[1] * 2000, [1, 2]]
     assert dead.reasons.to_pylist() == [
-        "malformed: not Avro at byte 5 (a): a block's size differs from the size that it declares",
+        "malformed: not Avro at byte 5 (a): a block has another size than it says",
         "malformed: not Avro at byte 7 (a): a block of 1099511627776 items is longer than the record",
     ]
 

@@ -158,7 +158,7 @@ def test_a_column_that_comes_later_is_null_before() -> None:
 BAD: list[tuple[Any, str]] = [
     ({"id": 7}, "missing: op (of Debezium's envelope)"),
     ({"status": "BEGIN", "id": "5", "op": None}, "null: op (of Debezium's envelope)"),
-    (change("t"), "no change of a row: op is a truncation, which identifies no rows: the table's rows stay until"),
+    (change("t"), "no change of a row: op is a truncation, which names no rows: those of the table stay until"),
     (change("m"), "no change of a row: op is a logical message"),
     (change("x", None, ROW), "no change of a row: op is unknown: c, u, r or d was expected"),
     (change("u", ROW, None), "null: after (of Debezium's envelope)"),

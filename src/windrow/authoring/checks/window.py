@@ -156,8 +156,8 @@ def global_window(spec: WindowSpec) -> Iterator[Finding]:
         return
     emit = spec.node.emit
     if emit.early is None:
-        message = "has no end, so nothing is written without early panes; give emit.early, such as early: {count: 100}"
-        yield error("window.global", message)
+        example = "give emit.early, such as early: {count: 100}"
+        yield error("window.global", f"has no end: {example}, or nothing is written before the end of the input")
     message = "does not apply to a global window, which never ends, so no record is late for it; remove it"
     if emit.lateness:
         yield error("emit.lateness", message)

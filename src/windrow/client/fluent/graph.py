@@ -298,7 +298,7 @@ def graph(
 
     Args:
         name: the name of the pipeline, which identifies its checkpoint, and its rows in tables.
-        key_groups: the maximum parallelism, which cannot be changed later.
+        key_groups: the maximum parallelism. To change it, resume from a savepoint.
         mode: whether a live run reads records in steps, or with ``"realtime"`` as they arrive (Kafka to Kafka).
         alerts: which alerts a run raises, and where they are sent (`windrow.alerts`).
     """

@@ -221,7 +221,8 @@ class Keyed(Unfinished):
         Args:
             rules: `windrow.rule`, each with a different name.
             recent: the earlier records of a key that rules see (`windrow.recent`).
-            unique: the field that identifies a record within its key; a record that repeats a value is ignored.
+            unique: the field that identifies a record within its key; a repeated record is ignored, or a dead letter if
+                its content differs.
             lists: maps a name that rules use, as in ``when="merchant in blocked"``, to `windrow.list_file` or
                 `windrow.list_topic`.
             lateness: how far behind the watermark a record can be and still be judged.
@@ -331,7 +332,7 @@ class Emitted(Unfinished):
         Args:
             sink: such as `windrow.sqlite` or `windrow.kafka_sink`.
             name: the pipeline's name; by default, the name of the table.
-            key_groups: the maximum parallelism, which cannot be changed later.
+            key_groups: the maximum parallelism. To change it, resume from a savepoint.
             salt: the number of key groups over which each key's records are spread before they are combined.
             mode: whether a live run reads records in steps, or with ``"realtime"`` as they arrive (Kafka to Kafka).
             alerts: which alerts a run raises, and where they are sent (`windrow.alerts`).
@@ -366,7 +367,7 @@ class Processed(Unfinished):
         Args:
             sink: such as `windrow.sqlite` or `windrow.kafka_sink`.
             name: the pipeline's name; by default, the name of the table.
-            key_groups: the maximum parallelism, which cannot be changed later.
+            key_groups: the maximum parallelism. To change it, resume from a savepoint.
             at_end: whether pending timers and waiting records fire at the end of a bounded input, or are kept.
             mode: whether a live run reads records in steps, or with ``"realtime"`` as they arrive (Kafka to Kafka).
             alerts: which alerts a run raises, and where they are sent (`windrow.alerts`).
@@ -400,7 +401,7 @@ class Ruled(Unfinished):
         Args:
             sink: such as `windrow.sqlite` or `windrow.kafka_sink`.
             name: the pipeline's name; by default, the name of the table.
-            key_groups: the maximum parallelism, which cannot be changed later.
+            key_groups: the maximum parallelism. To change it, resume from a savepoint.
             mode: whether a live run reads records in steps, or with ``"realtime"`` as they arrive (Kafka to Kafka).
             alerts: which alerts a run raises, and where they are sent (`windrow.alerts`).
 

@@ -11,14 +11,23 @@ from typing import Self
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from windrow import model as m
-from windrow.connectors.kafka.options import TIMEOUT, client_options
+from windrow.connectors.kafka.client import PASSING
+from windrow.connectors.kafka.options import TIMEOUT, client_options, pop_transaction_timeout
 from windrow.connectors.kafka.producer import TransactionalProducer
 from windrow.connectors.kafka.source import KafkaTopic
 from windrow.connectors.source import Appender, NewRecord
 from windrow.errors import SourceError, SourceUnavailableError
 
 _TRANSACTION_MS = 60_000
-"""Milliseconds for which a transaction may be open."""
+"""Milliseconds that a transaction may be open, unless the option `transaction.timeout.ms` says otherwise."""
+_LOST = (
+    *PASSING,
+    KafkaError._TRANSPORT,  # noqa: SLF001 - the client's own names
+    KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001
+    KafkaError._TIMED_OUT,  # noqa: SLF001
+    KafkaError._MSG_TIMED_OUT,  # noqa: SLF001
+)
+"""Errors of a broker that is lost or is starting."""
 
 
 class KafkaAppender(Appender):
@@ -32,15 +41,18 @@ class KafkaAppender(Appender):
         self._topic = KafkaTopic(source)
         self._where = f"topic {source.topic} at {source.servers}"
         self._refused: list[KafkaError] = []
+        settings = client_options(source)
+        timeout = pop_transaction_timeout(settings, _TRANSACTION_MS)
         self._producer = TransactionalProducer(
             source.topic,
-            client_options(source),
+            settings,
             identity,
             what=self._where,
             fenced=self._fenced,
-            timeout=_TRANSACTION_MS,
+            timeout=timeout,
             refused=SourceError,
             unavailable=SourceUnavailableError,
+            transient=_LOST,
         )
 
     def __enter__(self) -> Self:

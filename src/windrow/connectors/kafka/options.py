@@ -53,6 +53,15 @@ def checked_options(source: m.KafkaSource | m.KafkaSink) -> dict[str, str]:
     }
 
 
+def pop_transaction_timeout(settings: dict[str, str], default: int) -> int:
+    """Remove the option `transaction.timeout.ms` from settings and return it in milliseconds; raise InputError."""
+    limit = settings.pop("transaction.timeout.ms", str(default))
+    if not limit.isdecimal():
+        msg = f"the Kafka option transaction.timeout.ms is {limit!r}: give milliseconds, such as 900000"
+        raise InputError(msg)
+    return int(limit)
+
+
 def client_options(source: m.KafkaSource | m.KafkaSink) -> dict[str, str]:
     """Return librdkafka settings for options under the names of Kafka's Java clients or of librdkafka.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -26,7 +26,8 @@ class TransactionalProducer:
     than `timeout` milliseconds.
 
     Raise `refused` for permanent errors and `unavailable` for errors that may be transient. In both cases the producer
-    must be abandoned, and the next producer aborts its open transaction.
+    must be abandoned, and the next producer aborts its open transaction. `transient` has the codes of errors that may
+    be transient; by default these are all codes without advice in `_REFUSED`.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class TransactionalProducer:
         group: str | None = None,
         refused: type[RunError] = SinkError,
         unavailable: type[RunError] = SinkUnavailableError,
+        transient: Container[int] | None = None,
     ) -> None:
         self._what = what
         self._ids = f"the transactional id {identity}" if ids is None else ids
@@ -49,6 +51,7 @@ class TransactionalProducer:
         self._fenced = fenced
         self._timeout = timeout
         self._refused, self._unavailable = refused, unavailable
+        self._transient = transient
         own = {
             "transactional.id": identity,
             "transaction.timeout.ms": timeout,
@@ -134,10 +137,12 @@ class TransactionalProducer:
             return self._refused(f"the transaction of {self._what} is refused: {error.str()}; {advice}")
         if error.fatal() or error.code() in _FENCED:
             return self._fenced()
-        return self._unavailable(f"the transaction of {self._what} failed: {error.str()}")
+        may_pass = self._transient is None or error.retriable() or error.code() in self._transient
+        kind = self._unavailable if may_pass else self._refused
+        return kind(f"the transaction of {self._what} failed: {error.str()}")
 
 
-_GONE = "a topic that it writes does not exist: start the run again, which creates missing topics"
+_GONE = "a topic that it writes does not exist: create it, or start the run again, which creates topics of its sinks"
 _TOO_LARGE = "raise max.message.bytes of the topic, and message.max.bytes among the options"
 _REFUSED = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "grant WRITE and DESCRIBE on the topics that it writes",

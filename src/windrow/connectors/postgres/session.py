@@ -120,14 +120,14 @@ class PostgresSession(Session):
 
         Rows of the changelog are on disk in epoch order, so they are found as fast, and writing costs half as much.
         """
-        return replace(table, key=()) if table.key == tables.CHANGES_KEY else table
+        return replace(table, key=()) if table.role == "changelog" else table
 
     def create(self, table: Table) -> None:
         """Create a table; the changelog gets its index, and an outbox columns whose values the server generates."""
         self.connection.execute(tables.create_table(self.as_stored(table), sql_types(table)))
-        if table.key == tables.CHANGES_KEY:
+        if table.role == "changelog":
             self.connection.execute(f"CREATE INDEX ON {quote(table.name)} USING brin (epoch) WITH (autosummarize)")
-        if table.key == tables.OUTBOX_KEY:
+        if table.role == "outbox":
             self.connection.execute(
                 f"ALTER TABLE {quote(table.name)} ALTER id ADD GENERATED ALWAYS AS IDENTITY, "
                 "ALTER committed_at SET DEFAULT clock_timestamp()"

@@ -36,6 +36,7 @@ class PostgresServer(SqlServer):
         self._outboxes = outboxes
         self._lock_seconds = lock_seconds
         self._session: PostgresSession | None = None
+        self._was_opened = False
 
     @property
     def place(self) -> str:
@@ -59,6 +60,7 @@ class PostgresServer(SqlServer):
             connection.close()
             raise
         self._session = session
+        self._was_opened = True
 
     def _lock(self, connection: Connection, schema: str, table: str) -> None:
         if not client.lock_table(connection, schema, table, self._lock_seconds):
@@ -69,6 +71,9 @@ class PostgresServer(SqlServer):
     def writing(self) -> Iterator[PostgresSession]:
         # the same connection to the end, even if the sink is opened again meanwhile
         session = self._session
+        if session is None and self._was_opened:
+            msg = "the sink was closed while a step was being written"
+            raise SinkUnavailableError(msg)
         if session is None:
             with self.connected() as new, new.connection.transaction():
                 client.lock_shared_tables(new.connection)

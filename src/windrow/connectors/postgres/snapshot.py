@@ -22,10 +22,12 @@ _ROWS = 50_000
 class PostgresSnapshot(Snapshot):
     """The tables of a database, read in an open repeatable-read transaction."""
 
+    _numbers = count()
+    """Numbers of cursors, whose names must differ within a transaction, which several snapshots can read."""
+
     def __init__(self, connection: Connection, schema: str) -> None:
         self._connection = connection
         self._schema = schema
-        self._numbers = count()
 
     def columns(self, table: str) -> list[str]:
         rows = self._connection.execute(

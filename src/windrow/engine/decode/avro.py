@@ -81,7 +81,7 @@ def read_record(type_: avro.AvroType, raw: bytes, begin: int = 0) -> dict[str, o
     datum = _Datum(raw, begin)
     value = datum.read(type_, 1)
     if datum.at < len(raw):
-        msg = f"malformed: not Avro at byte {datum.at}: the datum ends here, but the record has {len(raw)} bytes"
+        msg = f"malformed: not Avro at byte {datum.at}: the datum ends here, the record has {len(raw)} bytes"
         raise MalformedError(msg)
     if not isinstance(value, dict):
         msg = "not an object: the datum is not a record"
@@ -171,7 +171,7 @@ class _Datum:
             for _ in range(count):
                 yield
             if end is not None and self.at != end:
-                self._fail("a block's size differs from the size that it declares", self.at)
+                self._fail("a block has another size than it says", self.at)
 
     def _index(self, count: int, kind: str, part: str) -> int:
         at = self.at
@@ -204,7 +204,7 @@ class _Datum:
     def _take(self, size: int) -> bytes:
         end = self.at + size
         if end > len(self._raw):
-            self._fail(f"the record ends after {len(self._raw)} bytes, but needs {end}", self.at)
+            self._fail(f"the record ends after {len(self._raw)} bytes, and needs {end}", self.at)
         taken = self._raw[self.at : end]
         self.at = end
         return taken

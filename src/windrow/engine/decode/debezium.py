@@ -34,7 +34,7 @@ _IN_NO_BYTES: Final = re.compile(r"\.|E-")
 _NO_NUMBERS: Final = frozenset({"NaN", "Infinity", "-Infinity"})
 """Values of PostgreSQL's numeric that no decimal can hold."""
 _NO_ROW: Final = {
-    "t": "a truncation, which identifies no rows: the table's rows stay until their keys are deleted",
+    "t": "a truncation, which names no rows: those of the table stay until their keys are deleted",
     "m": "a logical message",
 }
 

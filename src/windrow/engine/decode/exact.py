@@ -478,7 +478,7 @@ def _too_deep(text: str) -> bool:
 
 
 def _no_constant(text: str) -> NoReturn:
-    msg = f"malformed: not JSON: {text} is not a number"
+    msg = f"malformed: not JSON: {text} is no number"
     raise MalformedError(msg)
 
 

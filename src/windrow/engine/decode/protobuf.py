@@ -203,7 +203,7 @@ def _message(descriptor: Descriptor, raw: bytes, begin: int) -> Mapping[str, obj
         msg = "malformed: not Protobuf"
         raise MalformedError(msg) from exc
     if not is_whole:
-        msg = f"malformed: not Protobuf: required but missing: {', '.join(message.FindInitializationErrors())}"
+        msg = f"malformed: not Protobuf: without {', '.join(message.FindInitializationErrors())}, which is required"
         raise MalformedError(msg)
     return found
 

@@ -78,7 +78,7 @@ class Schemas(Generic[T]):
         self._form = form
         self._client: SchemaRegistryClient | None = None
         self._known: dict[int, T | MalformedError] = {
-            id_: MalformedError(f"no schema: the pipeline lists the id {id_} as missing from the registry")
+            id_: MalformedError(f"no schema: the pipeline says that the registry has none with the id {id_}")
             for id_ in registry.missing
         }
 
@@ -120,7 +120,7 @@ class Schemas(Generic[T]):
         schema: Schema = self._answer(lambda client: client.get_schema(id_, fmt=self._form), at, id_)
         kind = schema.schema_type or "AVRO"
         if kind != self._kind:
-            return MalformedError(f"malformed: the schema {id_} is {kind}, but the source reads {self._kind}")
+            return MalformedError(f"malformed: the schema {id_} is {kind}, and the source reads {self._kind}")
         called = f"the schema {id_} of {at}"
         return self._parse(RegisteredSchema(schema.schema_str or "", tuple(self._references(schema, at, id_)), called))
 

@@ -186,7 +186,7 @@ def _filters(  # noqa: C901, PLR0912 - a case for each kind of node
                 if isinstance(node, m.AnyJoinNode):
                     sides = [side.names for side in join_sides(graph, node)]
                 for stream, names in zip(node.inputs, sides, strict=True):
-                    wanted[stream].append({old: own[new] for new, old in names.items() if new in own})
+                    wanted[stream].append({old: own[new] for old, new in names.items() if new in own})
     return filters
 
 

@@ -30,7 +30,7 @@ from confluent_kafka.admin import AdminClient, ClusterMetadata, NewTopic  # type
 
 from windrow import model as m
 from windrow.connectors.kafka.client import Admin, client_of, unreachable
-from windrow.connectors.kafka.options import TIMEOUT, client_options
+from windrow.connectors.kafka.options import TIMEOUT, client_options, pop_transaction_timeout
 from windrow.connectors.kafka.producer import TransactionalProducer
 from windrow.connectors.kafka.read import Reader
 from windrow.connectors.kafka.source import KafkaTopic, log_ends, preflight
@@ -75,11 +75,7 @@ class TopicStore(ChangeStore):
         self._table = table
         self._beside = f"{topic.topic}.position"
         self._settings = client_options(topic)
-        limit = self._settings.pop("transaction.timeout.ms", str(_COPY_MS))
-        if not limit.isdecimal():
-            msg = f"the Kafka option transaction.timeout.ms is {limit!r}: give milliseconds, such as 900000"
-            raise InputError(msg)
-        self._copy_ms = int(limit)
+        self._copy_ms = pop_transaction_timeout(self._settings, _COPY_MS)
         self._position: _Position | None = None
         self._producer: TransactionalProducer | None = None
 
