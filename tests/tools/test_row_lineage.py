@@ -291,7 +291,7 @@ def test_the_key_of_a_row_filters_both_sides_of_a_join_under_their_names() -> No
     graph = as_graph(read_document(OTHER_NAMES, "paid.yaml").pipeline)
     key = {"order_id": pa.scalar("A")}
     row = TargetRow(key, None, None, None, key)
-    (join,) = (node for node in graph.nodes if node.name == "paid")
+    (join,) = (node for node in graph.nodes if isinstance(node, JoinNode))
     filters = row_lineage._filters(graph, join, row)  # noqa: SLF001 - only the cost of a replay shows it
     assert filters == {"paid": key, "once": {"id": pa.scalar("A")}}
 
