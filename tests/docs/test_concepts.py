@@ -15,7 +15,7 @@ from windrow.testing.transcript import read_story
 CONCEPTS = ROOT / "docs" / "concepts"
 INDEX = CONCEPTS / "README.md"
 STORIES = sorted(CONCEPTS.glob("*.yaml"))
-WITHOUT_STORY = {"a-record.md", "architecture.md", "data-loss.md"}
+WITHOUT_STORY = {"a-record.md", "architecture.md", "data-loss.md", "hosts.md", "steps.md"}
 EXPLAINED = re.compile(r"# Explained in (\S+\.md)\. Run it: (windrow transcript docs/concepts/\S+ --rebatch \d+)")
 
 
