@@ -181,7 +181,7 @@ def with_alerts(text: str) -> str:
             f"Prometheus: `{condition.rule}`, {condition.severity}."
         )
 
-    left = dict(CONDITIONS)
+    left: dict[str, Condition] = {condition.name: condition for condition in CONDITIONS.values()}
     written = _ALERT.sub(lambda match: f"{match[1]}\n{beginning(left.pop(match[2]))}\n\n{match[3]}", text)
     if left:
         msg = f"the page has no section for {', '.join(left)}"

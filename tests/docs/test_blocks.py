@@ -74,8 +74,6 @@ NOT_RUN: dict[str, dict[str, tuple[str, ...]]] = {
         "docs/guides/first-hour.md": ("windrow init orders --from orders.jsonl  ",),
     },
     "a report of a run that was broken on purpose": {
-        "docs/guides/alerts.md": ("user-spend: alert",),
-        "docs/guides/doctor.md": ("user-spend: 5 serious",),
         "docs/guides/first-hour.md": ("pipeline.yaml: ok",),
     },
     "for another program": {
