@@ -2,8 +2,9 @@
 """Writes what docs have from the code.
 
 That is docs/reference/cli.md from the commands, docs/reference/python.md from docstrings, the keys in
-docs/reference/pipeline.md and the schema beside it from the sections, and the rules in docs/guides/doctor.md from those
-of `windrow doctor`, and the line numbers of links to code in docs/concepts/a-record.md.
+docs/reference/pipeline.md and the schema beside it from the sections, the rules in docs/guides/doctor.md from those of
+`windrow doctor`, the beginnings of the sections of docs/guides/alerts.md from the conditions of alerts, and the line
+numbers of links to code in docs/concepts/a-record.md.
 """
 
 from __future__ import annotations
@@ -20,9 +21,12 @@ import click
 
 import windrow
 from windrow.authoring.sections import GRAPH, PIPELINE, RULES_PIPELINE
+from windrow.authoring.sections.alerts import alert_words
 from windrow.cli import COMMANDS, CommandEntry, main
 from windrow.cli.schema import schema_text
 from windrow.connectors.registry import OWN
+from windrow.model import Alerts
+from windrow.telemetry.health import CONDITIONS, Condition
 from windrow.tools.doctor import RULES
 
 REFERENCE = Path(__file__).parent.parent / "docs" / "reference"
@@ -31,6 +35,7 @@ PIPELINE_TARGET = REFERENCE / "pipeline.md"
 PYTHON_TARGET = REFERENCE / "python.md"
 SCHEMA_TARGET = REFERENCE / "pipeline.schema.json"
 DOCTOR_TARGET = REFERENCE.parent / "guides" / "doctor.md"
+ALERTS_TARGET = REFERENCE.parent / "guides" / "alerts.md"
 RECORD_TARGET = REFERENCE.parent / "concepts" / "a-record.md"
 WIDTH = 120
 HEAD = """\
@@ -142,6 +147,46 @@ def with_rules(text: str) -> str:
         msg = "the page has no place for the table of rules"
         raise LookupError(msg)
     return written_text
+
+
+_ALERT = re.compile(r"(^#+ ([a-z-]+)\n\n<!-- condition -->\n)(?:.*\n)*?(<!-- end of condition -->\n)", re.MULTILINE)
+ALERT_WORDS = {
+    "dead": "them with `windrow redrive spend.yaml --list`",
+    "fault": "whether the broker and the database answer, and `spark.log` in the checkpoint's folder",
+    "parts": "with `windrow doctor spend.yaml --no-restore` in which part its steps spend their time",
+    "producers": "its producer is",
+    "savepoint": "windrow savepoint spend.yaml --to spend-today",
+    "servers": "the database",
+    "status": "windrow status spend.yaml",
+    "tune": "windrow tune spend.yaml",
+}
+"""What the advice of a condition names, for a run of spend.yaml; an alert has the words of its own run."""
+
+
+def with_alerts(text: str) -> str:
+    """Return the page of alerts, whose section for each alert begins with its condition, advice and limits."""
+    # words are for alerts that are not all the default
+    described = (line.partition(": ") for line in alert_words(Alerts(command=("true",))).splitlines())
+    limits = {name: words for name, _, words in described}
+    limits |= {
+        "no-step": "for 2m, or for 10 intervals of `run --every` if that is longer",
+        "latency": "off",
+        "checkpoint": "savepoints may have any age",
+    }
+
+    def beginning(condition: Condition) -> str:
+        advice = condition.advice.format(**ALERT_WORDS)
+        return _wrapped(
+            f"{condition.measure[0].upper()}{condition.measure[1:]}. {advice}. Default: {limits[condition.name]}. "
+            f"Prometheus: `{condition.rule}`, {condition.severity}."
+        )
+
+    left: dict[str, Condition] = {condition.name: condition for condition in CONDITIONS.values()}
+    written = _ALERT.sub(lambda match: f"{match[1]}\n{beginning(left.pop(match[2]))}\n\n{match[3]}", text)
+    if left:
+        msg = f"the page has no section for {', '.join(left)}"
+        raise LookupError(msg)
+    return written
 
 
 PYTHON_HEAD = """\
@@ -345,6 +390,7 @@ def _definition(place: ast.AST, name: str, path: str) -> ast.AST:
 if __name__ == "__main__":
     RECORD_TARGET.write_text(with_code_lines(RECORD_TARGET.read_text(encoding="utf-8")), encoding="utf-8")
     DOCTOR_TARGET.write_text(with_rules(DOCTOR_TARGET.read_text(encoding="utf-8")), encoding="utf-8")
+    ALERTS_TARGET.write_text(with_alerts(ALERTS_TARGET.read_text(encoding="utf-8")), encoding="utf-8")
     PIPELINE_TARGET.write_text(with_keys(PIPELINE_TARGET.read_text(encoding="utf-8")), encoding="utf-8")
     SCHEMA_TARGET.write_text(schema_text(), encoding="utf-8")
     PYTHON_TARGET.write_text(python_page(), encoding="utf-8")

@@ -101,5 +101,5 @@ def test_an_alert_is_a_line_when_it_is_raised_and_when_it_is_resolved(capsys: py
     raised, resolved, _ = lines(capsys.readouterr().err)
     assert (raised["event"], raised["level"], raised["state"]) == ("alert", "warning", "raised")
     assert (raised["name"], raised["figures"], raised["since"]) == ("hot-key", {"share": 0.6}, 1)
-    assert raised["runbook"] == "docs/runbooks/hot-key.md"
+    assert raised["runbook"] == "docs/guides/alerts.md#hot-key"
     assert (resolved["level"], resolved["state"], resolved["resolved"]) == ("info", "resolved", 9)

@@ -107,5 +107,5 @@ def test_a_line_is_never_wider_than_it_may_be(
 
 def test_an_alert_is_said_with_its_runbook_and_how_long_it_lasted() -> None:
     alert = Alert("spend", "hot-key", "the key 'ann' has 60% of the records", T0, T0 + SECOND)
-    assert alert_line(alert) == "hot-key: the key 'ann' has 60% of the records (docs/runbooks/hot-key.md)"
+    assert alert_line(alert) == "hot-key: the key 'ann' has 60% of the records (docs/guides/alerts.md#hot-key)"
     assert alert_line(replace(alert, resolved=T0 + 90 * SECOND)) == "hot-key resolved, after 1m30s"

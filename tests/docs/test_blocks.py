@@ -32,7 +32,6 @@ PAGES_OF_THEIR_OWN = {
     ("docs/reference/cli.md", ""): "test_cli_reference.py",
     ("docs/reference/python.md", "pycon"): "../client/test_docstrings.py",
     ("docs/reference/sql.md", "sql"): "test_sql_reference.py",
-    ("docs/runbooks/*.md", "sh"): "test_runbooks.py",
     ("examples/*/README.md", "sh"): "test_examples.py",
     ("examples/*/README.md", "text"): "test_examples.py",
 }
@@ -48,9 +47,8 @@ NOT_RUN: dict[str, dict[str, tuple[str, ...]]] = {
         "docs/guides/capacity.md": ("PYTHONPATH=. .venv/bin/python bench",),
         "docs/guides/dashboard.md": ("pip install",),
         "docs/guides/install.md": ("pip install",),
-        "docs/guides/lineage.md": ("pip install",),
+        "docs/guides/other-tools.md": ("pip install",),
         "docs/tutorial/*.md": ("python -m venv", "pip install"),
-        "docs/guides/traces.md": ("pip install",),
         "docs/reference/transcripts.md": ("windrow transcript tests",),
     },
     "needs a cluster of machines": {
@@ -62,28 +60,25 @@ NOT_RUN: dict[str, dict[str, tuple[str, ...]]] = {
     "a live run, or a server, which ends with Ctrl-C": {
         "docs/guides/dashboard.md": ("curl", "WINDROW_DASHBOARD_TOKEN"),
         "docs/guides/first-hour.md": ("windrow services", "Kafka"),
-        "docs/guides/kafka-and-spark-tools.md": ("$ kafka-consumer-groups.sh", "windrow run", "$ curl"),
+        "docs/guides/other-tools.md": ("windrow run",),
         "docs/guides/realtime.md": ("windrow status",),
     },
     "needs Spark's checkpoint of a run of the reader's own": {
         "docs/concepts/hosts.md": ("windrow run pipeline.yaml",),
         "docs/guides/files.md": ("$ windrow run",),
         "docs/guides/replay.md": ("windrow replay PIPELINE",),
-        "docs/guides/traces.md": ("$ OTEL_TRACES_EXPORTER",),
+        "docs/guides/other-tools.md": ("$ OTEL_TRACES_EXPORTER",),
     },
     "shows ways to choose from": {
         "docs/concepts/rules.md": ("windrow replay fraud.yaml",),
         "docs/guides/first-hour.md": ("windrow init orders --from orders.jsonl  ",),
     },
     "a report of a run that was broken on purpose": {
-        "docs/guides/alerts.md": ("user-spend: alert",),
-        "docs/guides/doctor.md": ("user-spend: 5 serious", "user-spend: 2 advice"),
         "docs/guides/first-hour.md": ("pipeline.yaml: ok",),
     },
-    "a drawing, or for another program": {
+    "for another program": {
         "docs/guides/lakes.md": ("SELECT",),
         "docs/guides/monitoring.md": ("# prometheus.yml",),
-        "docs/guides/traces.md": ("windrow.step",),
         "docs/reference/metrics.md": ("1 - sum(",),
         "docs/reference/transcripts.md": ("[pytest]",),
     },

@@ -71,7 +71,7 @@ def test_an_alert_goes_to_all_of_them(tmp_path: Path, monkeypatch: pytest.Monkey
     assert hook.bodies == lines(file) == [alert.plain()]
     body = hook.bodies[0]
     assert (body["pipeline"], body["name"], body["state"]) == ("user-spend", "dead-letters", "raised")
-    assert body["runbook"] == "docs/runbooks/dead-letters.md"
+    assert body["runbook"] == "docs/guides/alerts.md#dead-letters"
     assert "a reason that is new in this pipeline: missing: amount (1)." in body["message"]
     assert watched.warnings == []
 

@@ -531,11 +531,9 @@ def test_each_alert_has_its_field() -> None:
 
 @pytest.mark.parametrize("name", ALERT_NAMES)
 def test_each_alert_has_its_runbook(name: AlertName) -> None:
-    page = Path(__file__).parents[2] / Alert("spend", name, "", 0, 0).runbook
-    text = page.read_text(encoding="utf-8")
-    assert text.startswith(f"# {name}: ")
-    assert re.findall(r"^## (.*)$", text, re.MULTILINE) == ["Look", "Do"]
-    assert f"](../runbooks/{name}.md)" in (page.parents[1] / "guides" / "alerts.md").read_text(encoding="utf-8")
+    page, _, anchor = Alert("spend", name, "", 0, 0).runbook.partition("#")
+    text = (Path(__file__).parents[2] / page).read_text(encoding="utf-8")
+    assert f"\n### {anchor}\n" in text
 
 
 @pytest.mark.parametrize("name", ALERT_NAMES)

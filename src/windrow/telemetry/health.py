@@ -39,7 +39,8 @@ _SECOND: Final = 1_000_000
 _MINUTE: Final = 60 * _SECOND
 _NUMBERS: Final = frozenset({"records", "share", "times"})
 """Names of limits that are not times."""
-RUNBOOKS: Final = "docs/runbooks"
+RUNBOOKS: Final = "docs/guides/alerts.md"
+"""The page with a section for each alert, whose heading is the alert's name."""
 _LIMITS: Final[Mapping[m.AlertName, m.AlertLimit]] = {**m.DEFAULT_ALERTS.limits, "latency": m.LatencyLimit(_MINUTE)}
 """The default limits. `latency` has no default; its limit here is the initial value in its Prometheus rule."""
 
@@ -74,6 +75,11 @@ class Condition:
         """The default limit."""
         return _LIMITS[self.name]
 
+    @property
+    def rule(self) -> str:
+        """The name of the Prometheus rule."""
+        return f"Windrow{self.name.title().replace('-', '')}"
+
     def fill(self, text: str) -> str:
         """Replace the placeholders in angle brackets in a text with the default limit."""
         span = span_of(self.limit)
@@ -85,8 +91,8 @@ class Condition:
 
 
 def runbook_of(name: m.AlertName, runbooks: str = RUNBOOKS) -> str:
-    """Return the path of a condition's runbook, the documentation page with its meaning, causes and remedies."""
-    return f"{runbooks}/{name}.md"
+    """Return the address of a condition's runbook, the section of a page with its meaning, causes and remedies."""
+    return f"{runbooks}#{name}"
 
 
 def span_of(limit: m.AlertLimit, every: int = 0) -> int:

@@ -1,6 +1,6 @@
 """OpenLineage events about a run: the logs it reads, the tables it writes, and its state.
 
-The OpenLineage client's own configuration enables them and sets the receiver (docs/guides/lineage.md). Without such a
+The OpenLineage client's configuration enables them and sets the receiver (docs/guides/other-tools.md). Without such a
 configuration, none of the client's packages is imported. Events are sent by a separate thread.
 """
 

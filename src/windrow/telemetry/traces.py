@@ -1,6 +1,6 @@
 """OpenTelemetry traces of a run: a trace for each committed step, with a span for each part of the step.
 
-OpenTelemetry's own environment variables enable them and choose the exporter (docs/guides/traces.md). Without these
+OpenTelemetry's environment variables enable them and choose the exporter (docs/guides/other-tools.md). Without these
 variables, none of its packages is imported. Spans are created when a step is reported, from the times in the report,
 and a thread of the SDK sends them from a bounded queue.
 """

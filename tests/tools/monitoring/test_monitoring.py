@@ -110,7 +110,7 @@ def test_there_is_a_rule_for_each_alert_with_all_that_it_needs() -> None:
         assert one["for"]
         assert one["labels"]["severity"] in {"critical", "warning", "info"}
         assert set(one["annotations"]) == {"summary", "description", "runbook_url"}
-        assert one["annotations"]["runbook_url"] == f"docs/runbooks/{names[alert]}.md"
+        assert one["annotations"]["runbook_url"] == f"docs/guides/alerts.md#{names[alert]}"
 
 
 def test_promtool_can_parse_each_expression_of_the_dashboard(tmp_path: Path) -> None:
@@ -193,9 +193,11 @@ def test_panels_are_placed_and_described() -> None:
 def test_the_command_prints_them() -> None:
     assert output("grafana") == output("grafana", "--json") == DASHBOARD.read_text(encoding="utf-8")
     assert output("prometheus") == rules_text()
-    linked = output("prometheus", "--runbooks", "https://wiki/windrow/")
-    assert yaml.safe_load(linked) == yaml.safe_load(rules_text().replace("docs/runbooks", "https://wiki/windrow"))
-    assert json.loads(output("prometheus", "--json", "--runbooks", "https://wiki/windrow")) == yaml.safe_load(linked)
+    linked = output("prometheus", "--runbooks", "https://wiki/alerts")
+    assert yaml.safe_load(linked) == yaml.safe_load(
+        rules_text().replace("docs/guides/alerts.md", "https://wiki/alerts")
+    )
+    assert json.loads(output("prometheus", "--json", "--runbooks", "https://wiki/alerts")) == yaml.safe_load(linked)
 
 
 def output(*words: str) -> str:

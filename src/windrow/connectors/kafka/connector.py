@@ -124,7 +124,7 @@ KAFKA = Connector(
                     "group",
                     TEXT,
                     "a consumer group for which the offsets that were read are committed after each step, so that "
-                    "[tools for Kafka](../guides/kafka-and-spark-tools.md#lag-in-kafkas-tools) show the lag. A run "
+                    "[tools for Kafka](../guides/other-tools.md#lag-in-kafkas-tools) show the lag. A run "
                     "never reads these offsets. Give each pipeline a group of its own that no other consumer uses.",
                 ),
                 Key(

@@ -70,9 +70,9 @@ def guarantee(x: Examined) -> Iterator[Finding]:
 
 
 def tables(x: Examined) -> Iterator[Finding]:
-    """Tables: whether they belong to this run, at its epoch, and have the right columns and primary key.
+    """Tables: their run, epoch, columns and primary key.
 
-    Serious: tables belong to another run, are at another epoch than the checkpoint, or do not fit the pipeline.
+    Serious: they belong to another run, are at another epoch than the checkpoint, or do not fit the pipeline.
     """
     for node in x.graph.sinks:
         name = node.sink.table
@@ -168,10 +168,10 @@ def late_policy(x: Examined) -> Iterator[Finding]:
 
 
 def delay(x: Examined) -> Iterator[Finding]:
-    """Delay: whether it covers the disorder of the records in the history.
+    """Delay: whether it covers the disorder of the records.
 
     Serious: at least 1 % of the records are farther behind than delay and lateness together. Advice: at least 1 % are
-    farther behind than the delay, or the delay is many times longer than 99.9 % of the records need.
+    farther behind than the delay, or it is many times longer than 99.9 % of the records need.
     """
     fitting = [source for source in x.graph.sources if isinstance(source.time.watermark, m.Delay | m.DelayByPartition)]
     if not fitting:
@@ -211,7 +211,7 @@ def delay(x: Examined) -> Iterator[Finding]:
 
 
 def verdicts(x: Examined) -> Iterator[Finding]:
-    """Share out of order: which shares of the records are out of order, late and expired.
+    """Share out of order: the shares of records that are out of order, late and expired.
 
     Serious: at least 1 % are expired. Advice: at least 0.1 % are expired.
     """
@@ -242,9 +242,9 @@ def verdicts(x: Examined) -> Iterator[Finding]:
 
 
 def dead_letters(x: Examined) -> Iterator[Finding]:
-    """Dead letters: the share of records that could not be read, and whether they were redriven.
+    """Dead letters: their share of the records, and whether they were redriven.
 
-    Serious: at least 1 % of the records. Advice: any dead letters that were not redriven.
+    Serious: at least 1 % of the records. Advice: any that were not redriven.
     """
     known = [facts for facts in x.tables.values() if isinstance(facts, TableFacts)]
     redriven, table = sum(facts.redriven for facts in known), x.graph.sinks[0].sink.companion("dead")
@@ -273,9 +273,9 @@ def dead_letters(x: Examined) -> Iterator[Finding]:
 
 
 def lost_records(x: Examined) -> Iterator[Finding]:
-    """Lost records: whether the log still has the run's next records, and whether records were lost before.
+    """Lost records: whether the log has the run's next records, and earlier losses.
 
-    Serious: the log does not have the next records. Advice: the clock journal has losses.
+    Serious: it does not have them. Advice: the clock journal has losses.
     """
     if isinstance(x.lost, Unknown):
         yield unknown(x.lost.why)

@@ -23,9 +23,9 @@ _CLOCKS: Final = 1_000_000
 
 
 def window_state(x: Examined) -> Iterator[Finding]:
-    """State: its size, due to windows, lateness and keys, compared with the memory and the disk.
+    """State: its size, compared with the memory and the disk.
 
-    Serious: the state is larger than the free space on its disk. Advice: it is larger than a quarter of the memory, it
+    Serious: it is larger than the free space on its disk. Advice: it is larger than a quarter of the memory, it
     has doubled in the second half of the run, or a key holds at least 1,000 windows at once.
     """
     longest = max(map(_delay, x.graph.sources), default=0)

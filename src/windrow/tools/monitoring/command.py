@@ -32,7 +32,7 @@ groups:
             or windrow_consumer_lag_records == 0
           )
 """
-_HELP = {"runbooks": "URL of the runbooks; alerts link to URL/NAME.md.  [default: docs/runbooks]"}
+_HELP = {"runbooks": f"URL of the page on alerts; each alert links to URL#NAME.  [default: {RUNBOOKS}]"}
 
 
 @click.command("monitoring")
@@ -50,7 +50,7 @@ def command(*, system: Literal["prometheus", "grafana"], runbooks: str, as_json:
         dashboard = files("windrow.tools.monitoring") / "windrow.dashboard.json"
         click.echo(dashboard.read_text(encoding="utf-8"), nl=False)
         return OK
-    text = rules_text(runbooks.rstrip("/"))
+    text = rules_text(runbooks)
     if as_json:
         print_json(yaml.safe_load(text))
     else:
@@ -59,7 +59,7 @@ def command(*, system: Literal["prometheus", "grafana"], runbooks: str, as_json:
 
 
 def rules_text(runbooks: str = RUNBOOKS) -> str:
-    """Return the Prometheus rules as YAML; alerts link to runbooks below the URL `runbooks`."""
+    """Return the Prometheus rules as YAML; alerts link to their sections of the page `runbooks`."""
     return _HEAD + "".join(condition.fill(_rule_text(condition, runbooks)) for condition in CONDITIONS.values())
 
 
@@ -68,7 +68,7 @@ def _rule_text(condition: Condition, runbooks: str) -> str:
     description = fill(condition.description, 108, break_long_words=False, break_on_hyphens=False)
     return f"""
       # {condition.note or condition.measure}
-      - alert: Windrow{condition.name.title().replace("-", "")}
+      - alert: {condition.rule}
         expr: |
           {promql}
         for: {condition.hold}
