@@ -67,8 +67,11 @@ NOT_RUN: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "needs Spark's checkpoint of a run of the reader's own": {
         "docs/concepts/hosts.md": ("windrow run pipeline.yaml",),
+        "docs/guides/backfill.md": ("windrow run spend.yaml --backfill",),
         "docs/guides/files.md": ("$ windrow run",),
+        "docs/guides/redrive.md": ("windrow redrive spend.yaml",),
         "docs/guides/replay.md": ("windrow replay PIPELINE",),
+        "docs/guides/savepoints.md": ("windrow savepoint spend.yaml",),
         "docs/guides/traces.md": ("$ OTEL_TRACES_EXPORTER",),
     },
     "shows ways to choose from": {
