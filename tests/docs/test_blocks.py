@@ -45,7 +45,6 @@ NOT_RUN: dict[str, dict[str, tuple[str, ...]]] = {
         "docs/benchmarks.md": ("make bench",),
         "docs/how-cost-grows.md": ("make bench",),
         "docs/long-runs.md": ("PYTHONPATH=. .venv/bin/python bench",),
-        "docs/guides/capacity.md": ("PYTHONPATH=. .venv/bin/python bench",),
         "docs/guides/dashboard.md": ("pip install",),
         "docs/guides/install.md": ("pip install",),
         "docs/guides/lineage.md": ("pip install",),
@@ -81,7 +80,6 @@ NOT_RUN: dict[str, dict[str, tuple[str, ...]]] = {
     "a report of a run that was broken on purpose": {
         "docs/guides/alerts.md": ("user-spend: alert",),
         "docs/guides/doctor.md": ("user-spend: 5 serious", "user-spend: 2 advice"),
-        "docs/guides/first-hour.md": ("pipeline.yaml: ok",),
     },
     "a drawing, or for another program": {
         "docs/guides/lakes.md": ("SELECT",),
