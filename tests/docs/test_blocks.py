@@ -60,7 +60,7 @@ NOT_RUN: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "a live run, or a server, which ends with Ctrl-C": {
         "docs/guides/dashboard.md": ("curl", "WINDROW_DASHBOARD_TOKEN"),
-        "docs/guides/first-hour.md": ("windrow services", "Kafka"),
+        "docs/guides/first-hour.md": ("windrow services",),
         "docs/guides/kafka-and-spark-tools.md": ("$ kafka-consumer-groups.sh", "windrow run", "$ curl"),
         "docs/guides/realtime.md": ("windrow status",),
     },
