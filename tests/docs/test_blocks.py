@@ -44,7 +44,6 @@ NOT_RUN: dict[str, dict[str, tuple[str, ...]]] = {
         "docs/benchmarks.md": ("make bench",),
         "docs/how-cost-grows.md": ("make bench",),
         "docs/long-runs.md": ("PYTHONPATH=. .venv/bin/python bench",),
-        "docs/guides/capacity.md": ("PYTHONPATH=. .venv/bin/python bench",),
         "docs/guides/dashboard.md": ("pip install",),
         "docs/guides/install.md": ("pip install",),
         "docs/guides/other-tools.md": ("pip install",),
@@ -59,22 +58,22 @@ NOT_RUN: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "a live run, or a server, which ends with Ctrl-C": {
         "docs/guides/dashboard.md": ("curl", "WINDROW_DASHBOARD_TOKEN"),
-        "docs/guides/first-hour.md": ("windrow services", "Kafka"),
+        "docs/guides/first-hour.md": ("windrow services",),
         "docs/guides/other-tools.md": ("windrow run",),
         "docs/guides/realtime.md": ("windrow status",),
     },
     "needs Spark's checkpoint of a run of the reader's own": {
         "docs/concepts/hosts.md": ("windrow run pipeline.yaml",),
+        "docs/guides/backfill.md": ("windrow run spend.yaml --backfill",),
         "docs/guides/files.md": ("$ windrow run",),
+        "docs/guides/redrive.md": ("windrow redrive spend.yaml",),
         "docs/guides/replay.md": ("windrow replay PIPELINE",),
+        "docs/guides/savepoints.md": ("windrow savepoint spend.yaml",),
         "docs/guides/other-tools.md": ("$ OTEL_TRACES_EXPORTER",),
     },
     "shows ways to choose from": {
         "docs/concepts/rules.md": ("windrow replay fraud.yaml",),
         "docs/guides/first-hour.md": ("windrow init orders --from orders.jsonl  ",),
-    },
-    "a report of a run that was broken on purpose": {
-        "docs/guides/first-hour.md": ("pipeline.yaml: ok",),
     },
     "for another program": {
         "docs/guides/lakes.md": ("SELECT",),
