@@ -2,7 +2,8 @@
 """Writes what docs have from the code.
 
 That is docs/reference/cli.md from the commands, docs/reference/python.md from docstrings, the keys in
-docs/reference/pipeline.md and the schema beside it from the sections, the rules in docs/guides/doctor.md from those of
+docs/reference/pipeline.md and the schema beside it from the sections, the keys in docs/connectors and
+docs/guides/formats.md from the connectors and formats, the rules in docs/guides/doctor.md from those of
 `windrow doctor`, the beginnings of the sections of docs/guides/alerts.md from the conditions of alerts, and the line
 numbers of links to code in docs/concepts/a-record.md.
 """
@@ -13,18 +14,19 @@ import ast
 import inspect
 import re
 import textwrap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
 
 import click
 
 import windrow
-from windrow.authoring.sections import GRAPH, PIPELINE, RULES_PIPELINE
+from windrow.authoring.sections import FORMAT, GRAPH, PIPELINE, RULES_PIPELINE, SINK, SOURCE
 from windrow.authoring.sections.alerts import alert_words
 from windrow.cli import COMMANDS, CommandEntry, main
 from windrow.cli.schema import schema_text
 from windrow.connectors.registry import OWN
+from windrow.declare.formats import REGISTRY
 from windrow.model import Alerts
 from windrow.telemetry.health import CONDITIONS, Condition
 from windrow.tools.doctor import RULES
@@ -32,6 +34,10 @@ from windrow.tools.doctor import RULES
 REFERENCE = Path(__file__).parent.parent / "docs" / "reference"
 TARGET = REFERENCE / "cli.md"
 PIPELINE_TARGET = REFERENCE / "pipeline.md"
+CONNECTOR_TARGETS = (
+    *sorted((REFERENCE.parent / "connectors").glob("*.md")),
+    REFERENCE.parent / "guides" / "formats.md",
+)
 PYTHON_TARGET = REFERENCE / "python.md"
 SCHEMA_TARGET = REFERENCE / "pipeline.schema.json"
 DOCTOR_TARGET = REFERENCE.parent / "guides" / "doctor.md"
@@ -113,8 +119,19 @@ _KEYS = re.compile(
 )
 
 
+_OF_CONNECTOR = re.compile(r"- `(?:source|sink)\.\w+\.")
+_NAMED_KEYS = re.compile(r"(<!-- keys of ([\w.]+) -->\n)(?:.*\n)*?(<!-- end of keys -->\n)")
+
+
+def _listed(items: Iterable[str]) -> str:
+    return "".join(f"{_wrapped(item)}\n" for item in items)
+
+
 def with_keys(text: str) -> str:
-    """Return the page of the pipeline file, with the list of keys of each section written anew."""
+    """Return the page of the pipeline file, with the list of keys of each section written anew.
+
+    Of the sections `source` and `sink` it has the kinds; the keys of a kind are on the page of its connector.
+    """
     keys = {key.name: list(key.document("")) for key in PIPELINE.keys}
     described = {item.partition("): ")[2] for items in keys.values() for item in items}
     for name, whole in (("streams", GRAPH), ("rules", RULES_PIPELINE)):
@@ -122,14 +139,52 @@ def with_keys(text: str) -> str:
 
     def written(match: re.Match[str]) -> str:
         begin, title, of, end = match.groups()
-        items = "".join(f"{_wrapped(item)}\n" for item in keys.pop(of or title))
-        return f"{begin}\n{items}\n{end}"
+        items = [item for item in keys.pop(of or title) if not _OF_CONNECTOR.match(item)]
+        return f"{begin}\n{_listed(items)}\n{end}"
 
     written_text = _KEYS.sub(written, text)
     if keys:
         msg = f"the page has no list of keys for {', '.join(keys)}"
         raise LookupError(msg)
     return written_text
+
+
+def connector_keys() -> dict[str, list[str]]:
+    """Map `source.KIND` and `sink.KIND` of each connector, and each format, to its list of keys.
+
+    The keys of a format are not those of each connector that has the format, and those of a schema registry not those
+    of each format.
+    """
+    keys = {
+        f"{role}.{kind}": list(spec.kinds[kind].spec.document(f"{role}.{kind}"))
+        for role, spec in (("source", SOURCE), ("sink", SINK))
+        for kind in OWN
+        if kind in spec.kinds
+    }
+    keys |= {f"format.{kind}": list(spec.document(f"format.{kind}")) for kind, spec in FORMAT.kinds.items()}
+    own = {name: [item for item in items if not _OF_FORMAT.match(item)] for name, items in keys.items()}
+    return own | {"registry": list(REGISTRY.document("registry"))}
+
+
+_OF_FORMAT = re.compile(r"- `(?:source\.\w+\.format|format\.\w+\.registry)\.")
+
+
+def with_connector_keys(pages: Mapping[Path, str]) -> dict[Path, str]:
+    """Return the pages of connectors and formats, with each list of keys written anew.
+
+    Raise LookupError if a page lists the keys of nothing, or if none lists those of a connector or a format.
+    """
+    keys = connector_keys()
+
+    def written(match: re.Match[str]) -> str:
+        begin, name, end = match.groups()
+        return f"{begin}\n{_listed(keys.pop(name))}\n{end}"
+
+    written_pages = {path: _NAMED_KEYS.sub(written, text) for path, text in pages.items()}
+    if keys:
+        msg = f"docs/connectors and docs/guides/formats.md have no list of keys for {', '.join(keys)}"
+        raise LookupError(msg)
+    return written_pages
 
 
 _RULES = re.compile(r"(<!-- rules -->\n)(?:.*\n)*?(<!-- end of rules -->\n)")
@@ -392,6 +447,10 @@ if __name__ == "__main__":
     DOCTOR_TARGET.write_text(with_rules(DOCTOR_TARGET.read_text(encoding="utf-8")), encoding="utf-8")
     ALERTS_TARGET.write_text(with_alerts(ALERTS_TARGET.read_text(encoding="utf-8")), encoding="utf-8")
     PIPELINE_TARGET.write_text(with_keys(PIPELINE_TARGET.read_text(encoding="utf-8")), encoding="utf-8")
+    for path, text in with_connector_keys(
+        {path: path.read_text(encoding="utf-8") for path in CONNECTOR_TARGETS}
+    ).items():
+        path.write_text(text, encoding="utf-8")
     SCHEMA_TARGET.write_text(schema_text(), encoding="utf-8")
     PYTHON_TARGET.write_text(python_page(), encoding="utf-8")
     TARGET.write_text(page(), encoding="utf-8")

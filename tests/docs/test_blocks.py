@@ -64,8 +64,8 @@ NOT_RUN: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "needs Spark's checkpoint of a run of the reader's own": {
         "docs/concepts/hosts.md": ("windrow run pipeline.yaml",),
+        "docs/connectors/files.md": ("$ windrow run",),
         "docs/guides/backfill.md": ("windrow run spend.yaml --backfill",),
-        "docs/guides/files.md": ("$ windrow run",),
         "docs/guides/redrive.md": ("windrow redrive spend.yaml",),
         "docs/guides/replay.md": ("windrow replay PIPELINE",),
         "docs/guides/savepoints.md": ("windrow savepoint spend.yaml",),
@@ -76,7 +76,7 @@ NOT_RUN: dict[str, dict[str, tuple[str, ...]]] = {
         "docs/guides/first-hour.md": ("windrow init orders --from orders.jsonl  ",),
     },
     "for another program": {
-        "docs/guides/lakes.md": ("SELECT",),
+        "docs/connectors/delta.md": ("SELECT",),
         "docs/guides/monitoring.md": ("# prometheus.yml",),
         "docs/reference/metrics.md": ("1 - sum(",),
         "docs/reference/transcripts.md": ("[pytest]",),

@@ -43,7 +43,7 @@ def test_a_date_is_a_timestamp() -> None:
 
 
 def test_the_records_make_the_table(tmp_path: Path) -> None:
-    text, _ = (block.text for block in blocks("yaml") if block.page == PAGE)
+    (text,) = (block.text for block in blocks("yaml") if block.page == PAGE)
     text = re.sub(r"source: \{kafka: .*\}\n", f"source: {{log: {{path: {tmp_path}/log, format: debezium}}}}\n", text)
     text = text.replace("shop.db", f"{tmp_path}/shop.db")
     (tmp_path / "log").mkdir()

@@ -1,12 +1,16 @@
-"""docs/reference/pipeline.md has every key that the reader knows, and no other; its defaults are the reader's."""
+"""The reference of the pipeline file has every key that the reader knows, and no other; its defaults are the reader's.
+
+The keys of connectors and of formats are on their own pages.
+"""
 
 from __future__ import annotations
 
 import copy
 import re
 import runpy
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,11 +24,15 @@ from windrow.authoring.aggregate_text import NAMES, parse_aggregate
 from windrow.authoring.checks import validate
 from windrow.authoring.pipeline_file import read_document
 from windrow.cli.schema import schema_text
+from windrow.connectors.registry import OWN, SINKS, SOURCES
 from windrow.declare.yaml_node import YamlMapping, YamlNode
 from windrow.errors import PipelineError
 from windrow.model import ALERT_NAMES, Formula, parse_type
 
 TEXT = (ROOT / "docs" / "reference" / "pipeline.md").read_text(encoding="utf-8")
+FORMATS = ROOT / "docs" / "guides" / "formats.md"
+CONNECTORS = sorted((ROOT / "docs" / "connectors").glob("*.md"))
+KEYS = re.compile(r"^<!-- keys of [\w.]+ -->\n(.*?)^<!-- end of keys -->\n", re.MULTILINE | re.DOTALL)
 RULES, STREAMS = (TEXT.partition(f"\n## {title}\n")[2].partition("\n## ")[0] for title in ("Rules", "Several streams"))
 LEAST = {
     "name": "a",
@@ -98,8 +106,25 @@ def items(text: str, names: str) -> list[Item]:
     return [Item(*found) for found in re.findall(rf"^- `([{names}]+)` \((.*?)\):", text, re.MULTILINE | re.DOTALL)]
 
 
+def listed_keys(page: Path) -> list[Item]:
+    """Return the keys in the lists of the page of a connector or of the formats."""
+    return items("".join(KEYS.findall(page.read_text(encoding="utf-8"))), "a-z0-9_.")
+
+
+def of_formats() -> Iterator[Item]:
+    """Yield the keys of the formats as those of the sources that have them."""
+    for item in listed_keys(FORMATS):
+        is_shared = item.path.startswith("registry")
+        paths = [item.path] if not is_shared else [f"format.{name}.{item.path}" for name in ("avro", "protobuf")]
+        for path in paths:
+            yield Item(f"source.kafka.{path}", item.takes)
+            if path.startswith("format.csv"):
+                yield Item(f"source.files.{path}", item.takes)
+
+
 OF_RULES = items(RULES, "a-zA-Z_.")
-ITEMS = items(TEXT.replace(RULES, "").replace(STREAMS, ""), "a-z0-9_.-")
+OF_CONNECTORS = [item for page in CONNECTORS for item in listed_keys(page)]
+ITEMS = [*items(TEXT.replace(RULES, "").replace(STREAMS, ""), "a-z0-9_.-"), *OF_CONNECTORS, *of_formats()]
 
 
 def known_keys(monkeypatch: pytest.MonkeyPatch) -> set[str]:
@@ -169,8 +194,29 @@ def with_key(path: str, value: object) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def test_the_keys_are_what_the_sections_say() -> None:
-    with_keys = runpy.run_path(str(ROOT / "scripts" / "docs.py"))["with_keys"]
-    assert with_keys(TEXT) == TEXT, "run `make docs`"
+    docs = runpy.run_path(str(ROOT / "scripts" / "docs.py"))
+    assert docs["with_keys"](TEXT) == TEXT, "run `make docs`"
+    pages = {page: page.read_text(encoding="utf-8") for page in (*CONNECTORS, FORMATS)}
+    assert docs["with_connector_keys"](pages) == pages, "run `make docs`"
+
+
+def test_every_connector_has_a_page_that_the_readme_and_the_pipeline_link() -> None:
+    readme = ROOT / "docs" / "connectors" / "README.md"
+    pages = {page for page in CONNECTORS if page != readme}
+    kinds = {
+        match: page.name
+        for page in pages
+        for match in re.findall(
+            r"^<!-- keys of ((?:source|sink)\.\w+) -->$", page.read_text(encoding="utf-8"), re.MULTILINE
+        )
+    }
+    assert set(kinds) == {
+        f"{role}.{kind}" for role, found in (("source", SOURCES), ("sink", SINKS)) for kind in OWN if kind in found
+    }
+    for kind, page in kinds.items():
+        assert re.search(rf"^- `{kind}` .*?\(\.\./connectors/{page}[)#]", TEXT, re.MULTILINE), f"link {page} in {kind}"
+    listed = re.findall(r"^\| \[[^]]*\]\(([\w.]+)\)", readme.read_text(encoding="utf-8"), re.MULTILINE)
+    assert sorted(listed) == sorted(page.name for page in pages)
 
 
 def test_the_schema_beside_the_page_is_what_the_sections_say() -> None:

@@ -15,10 +15,11 @@ from windrow.declare.spec import FLAG, NAMES, TEXT, Key
 from windrow.model.references import fill_placeholders, is_reference
 
 FORMAT_DOC: Final = (
-    "what a record is: a JSON object with the decoded fields, or with `debezium` the "
-    "[change of a row](../guides/change-data-capture.md) in Debezium's envelope, with or without the schema around it"
+    "what a record is: a JSON object with the decoded fields or, with `debezium`, the "
+    "[change of a row](../guides/change-data-capture.md) in Debezium's envelope"
 )
-CHANGELOG: Final = Key("changelog", FLAG, "as for SQLite.", default=True)
+AS_FOR_SQLITE: Final = "as for [SQLite](../connectors/sqlite.md)."
+CHANGELOG: Final = Key("changelog", FLAG, AS_FOR_SQLITE, default=True)
 
 
 def folder_key(doc: str = "the folder; created if it does not exist.") -> Key:
@@ -26,17 +27,17 @@ def folder_key(doc: str = "the folder; created if it does not exist.") -> Key:
     return Key("path", TEXT, doc, required=True, positional=True)
 
 
-def table_key(doc: str = "as for SQLite.") -> Key:
+def table_key(doc: str = AS_FOR_SQLITE) -> Key:
     """Return the settings key `table`, the result table."""
     return Key("table", TEXT, doc, required=True)
 
 
-def primary_key(doc: str = "as for SQLite.") -> Key:
+def primary_key(doc: str = AS_FOR_SQLITE) -> Key:
     """Return the settings key `key`, the columns of the primary key."""
     return Key("key", NAMES, doc, default=())
 
 
-FOLDER_SINK_KEYS: Final = (folder_key(), table_key("as for SQLite: the folder in `path`."))
+FOLDER_SINK_KEYS: Final = (folder_key(), table_key("as for [SQLite](../connectors/sqlite.md): the folder in `path`."))
 
 
 def key_words(sink: m.TableSink) -> str:

@@ -26,10 +26,9 @@ REGISTRY = Section(
         Key(
             "options",
             OPTIONS,
-            "options for confluent-kafka's client, with the client's own names, such as "
-            "`basic.auth.user.info: ${REGISTRY_LOGIN}` "
-            "(`USER:PASSWORD`) or `ssl.ca.location`. A value may refer to an environment variable or to a file "
-            "([security](../guides/security.md)), which must exist on each machine that decodes records.",
+            "options of confluent-kafka's registry client, such as `basic.auth.user.info: ${REGISTRY_LOGIN}` "
+            "(`USER:PASSWORD`) or `ssl.ca.location`. [Secrets](../guides/security.md) and files must exist on each "
+            "machine that decodes records.",
             default=(),
             mask=mask_options,
         ),
@@ -41,8 +40,7 @@ REGISTRY = Section(
                 list,
                 {"type": "array", "items": NUMBER.schema()},
             ),
-            "ids known to be missing from the registry. Records with one of these ids are dead letters; any other "
-            "missing id stops the run.",
+            "ids that the registry does not have: their records are dead letters.",
             default=(),
         ),
     ),
@@ -52,8 +50,7 @@ REGISTRY = Section(
 _REGISTRY = Key(
     "registry",
     REGISTRY,
-    "a [schema registry](../guides/formats.md#schema-registry): records begin with a zero byte and the id of their "
-    "schema (`pip install 'windrow[registry]'`).",
+    "a [schema registry](#schema-registry): records begin with a zero byte and the id of their schema.",
 )
 
 
@@ -85,8 +82,7 @@ _AVRO = _SchemaSection(
         Key(
             "schema",
             Scalar("text", lambda node: node.parsed(avro_schema)),
-            "the file with the schema of all records, or the schema itself as JSON. It becomes part of the pipeline "
-            "when the pipeline is read.",
+            "the file with the schema of all records, or the schema itself as JSON.",
             unless="registry",
             hint="or 'registry'",
         ),
@@ -116,7 +112,7 @@ _PROTOBUF = _SchemaSection(
             "descriptor",
             Scalar("text", lambda node: node.parsed(descriptor_set), lambda text: f"{BASE64}{text}"),
             "the file with the descriptor set (`protoc --include_imports --descriptor_set_out=FILE`), or the "
-            "set itself, `base64:...`. It becomes part of the pipeline when the pipeline is read.",
+            "set itself, `base64:...`.",
             unless="registry",
             hint="or 'registry'",
         ),
@@ -141,7 +137,7 @@ _LINES = Kind(
     (m.CsvFormat,),
     _CSV,
     lambda value: f"CSV with the columns {', '.join(value.columns)}",
-    "a line of comma-separated values ([formats](../guides/formats.md#csv)); in Kafka, without a header.",
+    "a line of comma-separated values; in Kafka, without a header.",
 )
 FORMAT: OneOf[m.RecordFormat] = OneOf(
     "format",
@@ -150,8 +146,7 @@ FORMAT: OneOf[m.RecordFormat] = OneOf(
             (m.AvroFormat,),
             _AVRO,
             lambda value: f"Avro records{_by_registry(value.schema)}",
-            "Avro's binary encoding, with a single schema or those in a registry "
-            "([formats](../guides/formats.md#avro)).",
+            "Avro's binary encoding.",
         ),
         "protobuf": Kind(
             (m.ProtobufFormat,),
@@ -161,8 +156,7 @@ FORMAT: OneOf[m.RecordFormat] = OneOf(
                 if isinstance(value.schema, m.Registry)
                 else f"Protobuf messages {value.schema.name}"
             ),
-            "Protobuf's binary encoding, with a single message type or the schemas in a registry "
-            "([formats](../guides/formats.md#protobuf)).",
+            "Protobuf's binary encoding.",
         ),
         "csv": _LINES,
     },

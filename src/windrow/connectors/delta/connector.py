@@ -49,14 +49,17 @@ DELTA = Connector(
             DeltaSink,
             (
                 settings.folder_key(),
-                settings.table_key("as for SQLite. Each table is a folder with its name in `path`."),
-                settings.primary_key("the columns by which rows are merged; otherwise as for SQLite."),
+                settings.table_key(
+                    "as for [SQLite](../connectors/sqlite.md). Each table is a folder with its name in `path`."
+                ),
+                settings.primary_key(
+                    "the columns by which rows are merged; otherwise as for [SQLite](../connectors/sqlite.md)."
+                ),
                 settings.CHANGELOG,
             ),
         ),
         lambda sink: f"the Delta table {sink.table} in {sink.path}{settings.key_words(sink)}",
-        "[Delta tables](../guides/lakes.md) in a folder, with one commit per table and step. Needs "
-        "`pip install 'windrow[delta]'`.",
+        "[Delta tables](../connectors/delta.md) in a folder, with one commit per table and step.",
         dataset=settings.folder_dataset,
         tables="windrow.connectors.delta.sink:DeltaTables",
         findings=settings.folder_sink_findings,

@@ -55,13 +55,14 @@ DUCKDB = Connector(
             (
                 settings.folder_key("the file; created if it does not exist."),
                 settings.table_key(),
-                settings.primary_key("the columns by which rows are replaced; otherwise as for SQLite."),
+                settings.primary_key(
+                    "the columns by which rows are replaced; otherwise as for [SQLite](../connectors/sqlite.md)."
+                ),
                 settings.CHANGELOG,
             ),
         ),
         lambda sink: f"table {sink.table} in the DuckDB file {sink.path}{settings.key_words(sink)}",
-        "tables in a [DuckDB file](../guides/duckdb.md), which is open only while a step is written: others can read "
-        "it between steps.",
+        "[tables in a DuckDB file](../connectors/duckdb.md), which others can read between steps.",
         dataset=settings.file_dataset,
         tables="windrow.connectors.duckdb.tables:DuckDBTables",
         findings=_findings,

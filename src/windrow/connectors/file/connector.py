@@ -30,7 +30,13 @@ FILE = Connector(
             "wr.file",
             m.FileSource,
             (
-                Key("path", TEXT, "the file.", required=True, positional=True),
+                Key(
+                    "path",
+                    TEXT,
+                    "the file: CSV with a header (`.csv`), or one JSON object per line (`.jsonl`, `.ndjson`).",
+                    required=True,
+                    positional=True,
+                ),
                 Key("key", NAMES, "the decoded fields that identify a row of the file.", required=True),
                 Key("log", TEXT, "the folder of the log; created if it does not exist.", required=True),
             ),
@@ -38,9 +44,8 @@ FILE = Connector(
         lambda source: (
             f"the file {source.path}, whose changes by {', '.join(source.key)} are in the embedded log {source.log}"
         ),
-        "a small table in a file: CSV with a header (`.csv`), or one JSON object per line (`.jsonl`, `.ndjson`). "
-        "It is read when a run starts and, in a live run, whenever it changes. Changed rows are appended to an "
-        "embedded log, which is what the run reads ([tables in files](#tables-in-files)).",
+        "[a small table in a file](../connectors/file.md), CSV or JSON lines. It is read when a run starts and, in a "
+        "live run, whenever it changes.",
         dataset=log_dataset,
         findings=_findings,
         follower="windrow.connectors.file.source:follow_file",

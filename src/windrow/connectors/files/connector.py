@@ -51,17 +51,16 @@ FILES = Connector(
                 Key(
                     "path",
                     NAMES,
-                    "the files: a glob pattern, such as `data/**/*.jsonl`, in which `**` is any number of folders, or "
-                    "the name of one file. Each pattern of a list is a partition of its own.",
+                    "the files: a glob pattern, such as `data/**/*.jsonl`, or the name of one file. Each pattern of a "
+                    "list is a partition of its own.",
                     required=True,
                     positional=True,
                 ),
-                Key("format", FILES_FORMAT, f"{FORMAT_DOC}; or the format below.", default=m.FilesSource.format),
+                Key("format", FILES_FORMAT, f"{FORMAT_DOC}; or [CSV](#csv).", default=m.FilesSource.format),
                 Key(
                     "header",
                     FLAG,
-                    "whether the first line of a CSV file names the columns, which must be those of `format` in their "
-                    "order.",
+                    "whether the first line of a CSV file names the columns, in the order of `format`.",
                     default=m.FilesSource.header,
                 ),
             ),
@@ -70,11 +69,8 @@ FILES = Connector(
             f"the files {source.place}, in the order of their names{format_words(source)}"
             + ("" if source.header else ", without headers")
         ),
-        "[files](../guides/files.md) that other programs write once: JSON lines, CSV, or Parquet (`.parquet`), whose "
-        "rows become JSON objects. Text may be compressed (`.gz`). The files that match a pattern form a partition. "
-        "They are read in the order of their names, and the offset of a record is its number in that order, from 0. A "
-        "live run also reads files that are added later. Their names must sort after those of all files already read, "
-        "and a file must not change. The field `_log_time` (epoch milliseconds) of a record is its log timestamp.",
+        "[files](../connectors/files.md) that other programs write once, in the order of their names: JSON lines, CSV "
+        "or Parquet.",
         dataset=lambda source: ("file", str(Path(source.root).absolute())),
         findings=_findings,
         log="windrow.connectors.files.source:OrderedFiles",

@@ -43,8 +43,7 @@ JSONL = Connector(
         (JsonlSink,),
         Section("wr.jsonl", JsonlSink, settings.FOLDER_SINK_KEYS),
         lambda sink: f"changes in the JSON lines files {sink.table}/step-*.jsonl in {sink.path}",
-        "[JSON lines files](../guides/lakes.md#json-lines) of changes, a file for each step: "
-        "`PATH/TABLE/step-N.jsonl`. There is no result table, as files cannot be updated.",
+        "[JSON lines files](../connectors/jsonl.md) of changes, a file for each step: `PATH/TABLE/step-N.jsonl`.",
         dataset=settings.folder_dataset,
         tables="windrow.connectors.jsonl.sink:JsonlFolder",
         findings=settings.folder_sink_findings,

@@ -19,11 +19,10 @@ from windrow.declare.spec import DURATION, TEXT, Key, Section, choice
 OPTIONS_KEY: Final = Key(
     "options",
     OPTIONS,
-    "options for librdkafka, which reads the topic, under the names of Kafka's Java clients, such as "
-    "`security.protocol: SSL`, or under librdkafka's own names. `bootstrap.servers` (use `servers`), "
-    "`auto.offset.reset` (use `start`), `group.id`, `enable.auto.commit`, `isolation.level`, the deserializers "
-    "and `interceptor.classes` are errors, because windrow sets them. A value may refer to an environment "
-    "variable, `${NAME}`, or to a file, `${file:PATH}` ([security](../guides/security.md)).",
+    "options of librdkafka, under its own names or those of Kafka's Java clients, such as `security.protocol: SSL`; "
+    "values may be [secrets](../guides/security.md). windrow sets `bootstrap.servers` (use `servers`), "
+    "`auto.offset.reset` (use `start`), `group.id`, `enable.auto.commit`, `isolation.level`, the deserializers and "
+    "`interceptor.classes` itself: they are errors.",
     default=(),
     mask=mask_options,
 )
@@ -114,8 +113,7 @@ KAFKA = Connector(
                 Key(
                     "start",
                     choice("earliest", "latest"),
-                    "where a new checkpoint starts. An existing checkpoint resumes where it stopped, whatever this "
-                    "setting is.",
+                    "where a new checkpoint starts; an existing one resumes where it stopped.",
                     default=m.KafkaSource.start,
                     shown=True,
                 ),
@@ -123,22 +121,20 @@ KAFKA = Connector(
                 Key(
                     "group",
                     TEXT,
-                    "a consumer group for which the offsets that were read are committed after each step, so that "
+                    "a consumer group whose offsets are committed after each step, so that "
                     "[tools for Kafka](../guides/other-tools.md#lag-in-kafkas-tools) show the lag. A run "
-                    "never reads these offsets. Give each pipeline a group of its own that no other consumer uses.",
+                    "never reads these offsets. Give each pipeline its own group.",
                 ),
                 Key(
                     "format",
                     FORMAT,
-                    f"{settings.FORMAT_DOC}; or one of the formats below.",
+                    f"{settings.FORMAT_DOC}; or [another format](../guides/formats.md).",
                     default=m.KafkaSource.format,
                 ),
             ),
         ),
         _source_words,
-        "a Kafka topic. Only committed records are read. The Kafka timestamp of a record is its log timestamp; set "
-        "`message.timestamp.type=LogAppendTime` on the topic so that `time.future` does not rely on the producers' "
-        "clocks.",
+        "[a Kafka topic](../connectors/kafka.md#source). Only committed records are read.",
         dataset=lambda source: (settings.kafka_namespace(source.servers), source.topic),
         findings=_source_findings,
         log="windrow.connectors.kafka.source:KafkaTopic",
@@ -154,8 +150,7 @@ KAFKA = Connector(
                 Key(
                     "servers",
                     TEXT,
-                    "`HOST:PORT`, or several separated by commas. With `mode: realtime`, they must be those of the "
-                    "source, as changes and positions are written in one transaction.",
+                    "as for the source; with `mode: realtime`, they must be those of the source.",
                     required=True,
                 ),
                 Key(
@@ -170,30 +165,25 @@ KAFKA = Connector(
                 Key(
                     "commit",
                     DURATION,
-                    "with `mode: realtime`, the time between two transactions. The median change waits for half of it, "
-                    "and each partition costs the broker one transaction per interval. Other hosts write one "
-                    "transaction per step.",
+                    "with `mode: realtime`, the time between two transactions of a partition. The median change waits "
+                    "for half of it.",
                     default=m.KafkaSink.commit,
                 ),
                 Key(
                     "format",
                     choice("json", "debezium"),
-                    "the format of a change: the row as a JSON object with `op`, `pane` and `revision` or, with "
-                    "`debezium`, a change event in Debezium's envelope, which another pipeline reads with "
-                    "`format: debezium`.",
+                    "the format of a change: the row as a JSON object or, with `debezium`, a change event in "
+                    "[Debezium's envelope](#debeziums-envelope).",
                     default=m.KafkaSink.format,
                 ),
                 replace(
                     OPTIONS_KEY,
-                    doc="options for librdkafka, which writes the topic, as for the source. With `mode: realtime`, "
-                    "those of the source apply, and none can be set here.",
+                    doc="as for the source, whose options apply with `mode: realtime`, where none can be set here.",
                 ),
             ),
         ),
         _sink_words,
-        "a Kafka topic of changes ([the guide](../guides/kafka-sink.md)), which a reader with "
-        "`isolation.level=read_committed` sees once each. The key of a record is the key of its row, and the "
-        "value the row as JSON, with `op` and `revision`.",
+        "[a Kafka topic](../connectors/kafka.md#sink) of changes. A reader of committed records sees each change once.",
         dataset=lambda sink, topic: (settings.kafka_namespace(sink.servers), topic),
         tables="windrow.connectors.kafka.sink:KafkaTopics",
         findings=_sink_findings,

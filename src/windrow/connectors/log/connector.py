@@ -29,13 +29,8 @@ LOG = Connector(
             ),
         ),
         lambda source: f"the embedded log {source.path}, each partition in offset order{format_words(source)}",
-        "an embedded log on disk: a folder with `partition-0.jsonl`, `partition-1.jsonl` and so on. A record is a "
-        "line, and its offset is the line number, from 0; [`windrow log`](../guides/logs.md) removes old records. A "
-        "last line without a newline counts as not yet written; a run with `--until-end` that leaves out such a line "
-        "warns and names the file. The field `_log_time` (epoch milliseconds) of a record is its log timestamp. A "
-        "[tombstone](#tombstones) is a "
-        'line with null in the field `_value` and the key in `_key`: `{"_key": "EUR", "_value": null, "_log_time": '
-        "1767225600000}`.",
+        "[an embedded log](../connectors/log.md) on disk: a folder with `partition-0.jsonl`, `partition-1.jsonl` and "
+        "so on, one record per line.",
         dataset=log_dataset,
         findings=_findings,
         log="windrow.connectors.log.source:EmbeddedLog",

@@ -51,12 +51,11 @@ POSTGRES = Connector(
                     "url",
                     TEXT,
                     "`postgresql://user@host:5432/database`. Missing parts are read from libpq's environment "
-                    "variables (`PGUSER`, `PGPASSWORD`, `PGHOST` ...). Pass the password there, as `${NAME}` or as "
-                    "`${file:PATH}` ([security](../guides/security.md)). Connect to the server itself or to a pooler "
-                    "that keeps sessions. A connection that drops silently is closed after a minute, by "
+                    "variables (`PGUSER`, `PGPASSWORD`, `PGHOST` ...), and the password may be a "
+                    "[secret](../guides/security.md). Connect to the server itself or to a pooler that keeps sessions. "
+                    "If the server no longer answers, the connection is closed after a minute, and the step retried: "
                     "`keepalives_idle=30`, `keepalives_interval=10`, `keepalives_count=3` and "
-                    "`tcp_user_timeout=60000` (milliseconds), unless the url sets them; if a server accepts no data "
-                    "for that long, the connection is closed too, and the step is retried.",
+                    "`tcp_user_timeout=60000` (milliseconds), unless the url sets them.",
                     required=True,
                     positional=True,
                     mask=mask_url,
@@ -67,14 +66,15 @@ POSTGRES = Connector(
                 Key(
                     "outbox",
                     FLAG,
-                    "whether each change is also a row of the table `T_outbox`, from which "
-                    "[`windrow relay`](../guides/outbox.md) sends it on. The setting can change between runs.",
+                    "whether each change is also a row of `T_outbox`, which [`windrow relay`](#outbox) empties. The "
+                    "setting can change between runs.",
                     default=m.PostgresSink.outbox,
                 ),
             ),
         ),
         lambda sink: f"table {sink.table} in PostgreSQL {sink.url}{settings.key_words(sink)}",
-        "tables in a PostgreSQL database, in the first schema of the user's `search_path`.",
+        "[tables in a PostgreSQL database](../connectors/postgres.md), in the first schema of the user's "
+        "`search_path`.",
         dataset=_dataset,
         tables="windrow.connectors.postgres.sink:PostgresTables",
         findings=_findings,

@@ -111,9 +111,7 @@ POSTGRES_CDC = Connector(
                 Key(
                     "url",
                     TEXT,
-                    "`postgresql://user@host:5432/database`, the primary itself. Missing parts are read from libpq's "
-                    "environment variables (`PGUSER`, `PGPASSWORD` ...). Pass the password there, as `${NAME}` or as "
-                    "`${file:PATH}` ([security](../guides/security.md)).",
+                    "the primary itself; otherwise as for the sink.",
                     required=True,
                     positional=True,
                     mask=mask_url,
@@ -128,8 +126,7 @@ POSTGRES_CDC = Connector(
                 Key(
                     "servers",
                     TEXT,
-                    "the brokers of a topic that keeps the changes instead: `HOST:PORT`, or several separated by "
-                    "commas.",
+                    "the brokers of a topic that keeps the changes instead, as for `kafka`.",
                     note="or `log`",
                 ),
                 Key(
@@ -139,7 +136,7 @@ POSTGRES_CDC = Connector(
                     "unlimited retention. Its companion is `TOPIC.position`.",
                     note="or `log`",
                 ),
-                replace(OPTIONS_KEY, doc="options for librdkafka, which reads and writes the topic, as for `kafka`."),
+                replace(OPTIONS_KEY, doc="as for [`kafka`](../connectors/kafka.md#source)."),
                 Key(
                     "key",
                     NAMES,
@@ -150,14 +147,14 @@ POSTGRES_CDC = Connector(
                 Key(
                     "slot",
                     TEXT,
-                    "the name of the replication slot that the run creates. By default, it begins with `windrow_` and "
-                    "the table's name, and ends in random digits.",
+                    "the name of the replication slot that the run creates, by default `windrow_`, the table's name "
+                    "and random digits.",
                 ),
                 Key(
                     "publication",
                     TEXT,
-                    "a publication that includes the table. By default, the run creates one with the name of the slot, "
-                    "for which its role must own the table.",
+                    "a publication that includes the table. By default, the run creates one with the slot's name, for "
+                    "which its role must own the table.",
                 ),
             ),
             parts=_postgres_cdc_parts,
@@ -166,10 +163,8 @@ POSTGRES_CDC = Connector(
         lambda source: (
             f"the table {source.table} in PostgreSQL {source.url}, whose changes are in {_kept_words(source.into)}"
         ),
-        "a table of a PostgreSQL database, by logical replication: its rows when the source is first used, and each "
-        "change after that, exactly once, in the order of the commits. They are appended to an embedded log or a "
-        "Kafka topic, which is what the run reads, as [changes in Debezium's "
-        "envelope](../guides/change-data-capture.md#from-postgresql-itself).",
+        "[a table of a PostgreSQL database](../connectors/postgres.md#changes-of-a-table), by logical replication: its "
+        "rows when the source is first used, then each committed change, exactly once.",
         dataset=_dataset,
         findings=_findings,
         follower="windrow.connectors.postgres.cdc.follow:follow_table",
