@@ -4,8 +4,8 @@ Around a base, the main job from a Kafka topic to a sink that drops all, one thi
 ``bench/growth_point.py`` in a process of its own, warmed up; its figure is the median of its runs. The base is measured
 anew before each thing and at the end, so that a drift of the machine is seen, and each thing is held to the median of
 all of them. Figures go to a file of JSON as they come; at the end there is a table, and a verdict on each thing: flat
-within 20 % of the base, or by which law it grows. ``--report FILE`` writes docs/how-cost-grows.md and its pictures from
-such a file.
+within 20 % of the base, or by which law it grows. ``--report FILE`` writes the figures and pictures of
+docs/performance.md from such a file.
 """
 
 from __future__ import annotations

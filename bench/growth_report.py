@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain, repeat
 from textwrap import fill
 
 from bench.charts import BLUE, GREEN, Band, Bar, Panel, bar_chart, svg
@@ -10,7 +11,7 @@ from bench.growth_results import THINGS, Growth, Measured
 from bench.laws import WITHIN
 from matplotlib.figure import Figure
 
-PAGE = "docs/how-cost-grows.md"
+PAGE = "docs/performance.md"
 PICTURES = "docs/images/growth-{}.svg"
 _WIDEST = 118
 COLOURS = (GREEN, BLUE)
@@ -21,11 +22,8 @@ HEAD = (
     "µs an event",
     "of CPU",
     "results an event",
-    "steps",
-    "MiB at most",
     "rows held",
     "bytes a row",
-    "as left",
 )
 
 
@@ -36,8 +34,8 @@ def table(found: Growth) -> Iterator[str]:
     if found.bases:
         yield _row("the base", "", _middle(found))
     for name in found.things:
-        for one in found.of(name):
-            yield _row(THINGS[name].title, one.point.value, one)
+        titles = chain([THINGS[name].title], repeat(""))
+        yield from (_row(title, one.point.value, one) for title, one in zip(titles, found.of(name), strict=False))
 
 
 def _middle(found: Growth) -> Measured:
@@ -47,18 +45,14 @@ def _middle(found: Growth) -> Measured:
 
 
 def _row(thing: str, value: str, one: Measured) -> str:
-    left = one.left / one.rows if one.rows else float("nan")
     cells = [
         thing,
         value,
         f"{one.wall:.2f}",
         f"{one.cpu:.2f}",
         f"{one.results:.2f}",
-        str(one.steps),
-        f"{one.memory:,.0f}",
         f"{one.rows:,}",
         f"{one.row_bytes:.1f}",
-        f"{left:.1f}",
     ]
     return f"| {' | '.join(cells)} |"
 
@@ -78,7 +72,7 @@ def page(found: Growth) -> str:
         "",
     ]
     for name in found.things:
-        lines += [f"![{THINGS[name].title}: microseconds per event](images/growth-{name}.svg)", ""]
+        lines += [f"![{THINGS[name].title}](images/growth-{name}.svg)", ""]
     return "\n".join(lines)
 
 

@@ -245,9 +245,12 @@ class Growth:
     def verdicts(self) -> Iterator[str]:
         """Say of each thing, and of the state, whether it is as it should be."""
         for name in self.things:
-            for figure, words in (("wall", "clock"), ("cpu", "CPU")):
-                said = self.judgement(name, figure).words(THINGS[name].of)
-                yield f"{THINGS[name].title}, {words}: {said}"
+            clock, cpu = (self.judgement(name, figure) for figure in ("wall", "cpu"))
+            of = THINGS[name].of
+            if clock.is_flat and cpu.is_flat:
+                yield f"{THINGS[name].title}: flat, at most {clock.off:.0%} off the base (of CPU: {cpu.off:.0%})"
+            else:
+                yield f"{THINGS[name].title}: {clock.words(of)}; of CPU: {cpu.words(of)}"
         yield from (f"FAILED: {one}" for one in self.failed)
         yield f"the base was measured {len(self.bases)} times, at most {self.drift:.0%} off its median"
         if self.state_bytes is not None:

@@ -19,7 +19,7 @@ Rates = dict[tuple[int, int], float]
 BESIDE = ("flink", "pyspark", "parse")
 """What windrow's ratios are to."""
 
-JOIN_ENGINES = {"windrow": "windrow, stream host", "spark": "PySpark", "flink": "Flink SQL, heap"}
+JOIN_ENGINES = {"windrow": "windrow", "spark": "PySpark", "flink": "Flink SQL"}
 JOINS = {
     "interval": "two streams, inner",
     "interval-left": "two streams, left",
@@ -142,16 +142,16 @@ def table(results: Results, sink: str) -> Iterator[str]:
     """Write the lines of a table in Markdown: an engine a line."""
     kept = " counted |" if sink == "postgres" else ""
     figures = "events | events/s (all rounds) | of Flink's | memory, MiB | CPU s a million"
-    yield f"| engine | {figures} |{kept} given | meaning |"
-    yield f"| --- | ---: | ---: | ---: | ---: | ---: |{' --- |' if kept else ''} --- | --- |"
+    yield f"| engine | {figures} |{kept}"
+    yield f"| --- | ---: | ---: | ---: | ---: | ---: |{' --- |' if kept else ''}"
     for one in measured(results, sink):
         found = runs_of(results, one.name, sink)
         if not found:
             error = next(run.error for run in results.runs if (run.engine, run.sink) == (one.name, sink))
-            failed = f"| {one.title} | | failed: {error.replace('|', '/')} | | | |{' |' if kept else ''}"
-            yield f"{failed} {one.memory} | {one.differs} |"
+            yield f"| {one.title} | | failed: {error.replace('|', '/')} | | | |{' |' if kept else ''}"
             continue
         beside = ratio(results, one.name, "flink", sink)
+        low, high = min(run.kept for run in found), max(run.kept for run in found)
         cells = (
             one.title,
             f"{found[0].events:,}",
@@ -159,11 +159,31 @@ def table(results: Results, sink: str) -> Iterator[str]:
             "" if beside is None else f"{beside.median:.2f}",
             f"{median(run.memory for run in found):,.0f}",
             f"{median(run.cpu_per_million for run in found):.1f}",
-            *([", ".join(sorted({f"{run.kept:,}" for run in found}))] if kept else []),
-            one.memory,
-            one.differs,
+            *([" to ".join(f"{count:,}" for count in sorted({low, high}))] if kept else []),
         )
         yield f"| {' | '.join(cells)} |"
+
+
+def engines(results: Results) -> Iterator[str]:
+    """Write the memory of the engines that were run, and how their results differ from windrow's."""
+    alike: dict[str, list[str]] = {}
+    for one in ENGINES:
+        if any(one in measured(results, sink) for sink in ("none", "postgres")):
+            alike.setdefault(one.differs, []).append(f"**{one.title}** ({one.memory})")
+    yield from (f"{', '.join(titles)}: {differs}" for differs, titles in alike.items())
+
+
+def ratio_table(results: Results) -> Iterator[str]:
+    """Write the lines of a table in Markdown: windrow into a sink by line, engines but Flink by column."""
+    others = [other for other in BESIDE if other != "flink"]
+    rows = [(one, sink) for sink in _SINKS for one in measured(results, sink) if one.kind == "windrow"]
+    found = {(one, sink): [ratio(results, one.name, other, sink) for other in others] for one, sink in rows}
+    if any(cell for cells in found.values() for cell in cells):
+        yield f"| times as fast as | {' | '.join(engine(other).title for other in others)} |"
+        yield f"| --- |{' ---: |' * len(others)}"
+    for (one, sink), cells in found.items():
+        if any(cells):
+            yield f"| {one.title}; {_SINKS[sink]} | {' | '.join('' if cell is None else str(cell) for cell in cells)} |"
 
 
 def ratios(results: Results) -> Iterator[str]:
@@ -175,6 +195,16 @@ def ratios(results: Results) -> Iterator[str]:
                 found = ratio(results, name, other, sink)
                 if found is not None and name != other:
                     yield f"{name} is {found} times as fast as {other} ({title})"
+
+
+def answers_alike(results: Results) -> Iterator[str]:
+    """Write which engines gave the same answer as windrow's stream host, and how others differ."""
+    right = next((one for one in results.answers if one.engine == "stream"), None)
+    alike: dict[str, list[str]] = {}
+    for one in results.answers:
+        if right is not None and not right.error and one is not right:
+            alike.setdefault(one.beside(right), []).append(engine(one.engine).title)
+    yield from (f"{said}: {'; '.join(titles)}" for said, titles in alike.items())
 
 
 def answers(results: Results) -> Iterator[str]:
@@ -205,14 +235,14 @@ def join_ratio(results: Results, case: str, other: str) -> Ratio | None:
 
 def joins(results: Results) -> Iterator[str]:
     """Write the lines of the table of joins in Markdown: an engine in a case a line."""
-    figures = "records | records/s (all rounds) | windrow / this engine | memory, MiB | CPU s a million | rows"
+    figures = "records | records/s (all rounds) | windrow / this engine | memory, MiB | CPU s a million"
     yield f"| join | engine | {figures} |"
-    yield "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |"
+    yield "| --- | --- | ---: | ---: | ---: | ---: | ---: |"
     for case, title in JOINS.items():
         for run in results.joins:
             if run.case == case and run.error:
                 error = f"failed in round {run.round}: {run.error.replace('|', '/')}"
-                yield f"| {title} | {JOIN_ENGINES[run.engine]} | {run.records:,} | {error} | | | | |"
+                yield f"| {title} | {JOIN_ENGINES[run.engine]} | {run.records:,} | {error} | | | |"
         for name, runs in joins_of(results, case).items():
             beside = None if name == "windrow" else join_ratio(results, case, name)
             cells = (
@@ -223,7 +253,6 @@ def joins(results: Results) -> Iterator[str]:
                 "" if beside is None else f"{beside.median:.2f}",
                 f"{median(run.memory for run in runs):,.0f}",
                 f"{median(run.cpu / run.records * 1e6 for run in runs):.1f}",
-                ", ".join(sorted({f"{run.rows:,}" for run in runs})),
             )
             yield f"| {' | '.join(cells)} |"
 
@@ -242,8 +271,8 @@ def unequal_joins(results: Results) -> Iterator[str]:
 def alerts(results: Results) -> Iterator[str]:
     """Write the lines of the table of alerts' latencies in Markdown: an engine at a rate a line."""
     quantiles = " | ".join(f"p{part}" for part in QUANTILES)
-    yield f"| engine | partitions | purchases/s | alerts | {quantiles} | max | sleep of 1 ms late by p50, p99 |"
-    yield f"| --- |{' ---: |' * (len(QUANTILES) + 5)}"
+    yield f"| engine | partitions | purchases/s | alerts | {quantiles} | max |"
+    yield f"| --- |{' ---: |' * (len(QUANTILES) + 4)}"
     yield from map(alert_row, results.alerts)
 
 
@@ -255,7 +284,6 @@ def alert_row(run: AlertRun) -> str:
         f"{run.rate:,}",
         f"{run.alerts:,}",
         *(f"{value:,.1f}" for value in run.milliseconds.values()),
-        f"{run.sleep['p50']:.1f}, {run.sleep['p99']:.1f}",
     )
     return f"| {' | '.join(cells)} |"
 
@@ -285,15 +313,20 @@ def page(results: Results, others: Iterable[Results] = ()) -> str:
     lines = [f"Measured on {_where(results)}.", "", f"{_versions(results)}.", ""]
     for one in others:
         versions = _versions(one, results.versions)
-        lines += [f"- {_contents(one)}: measured on {_where(one)}{f'; {versions}' if versions else ''}."]
+        lines += [f"- {_contents(one)}: {_where(one, results.machine)}{f'; {versions}' if versions else ''}."]
     lines += ["", "![Events a second of each engine](images/benchmarks.svg)", ""]
     for sink in ("none", "postgres"):
         if measured(results, sink):
             heading = "No sink" if sink == "none" else "Into PostgreSQL"
             lines += [f"### {heading}", "", *table(results, sink), ""]
-    for heading, said in (("Ratios", ratios(results)), ("Goals", goals(results)), ("Answers", answers(results))):
-        found = [f"- {line}" for line in said]
-        lines += [f"### {heading}", "", *found, ""] if found else []
+    differences = [f"- {line}" for line in engines(results)]
+    answered = [f"- {line}" for line in answers_alike(results)]
+    if found := list(ratio_table(results)):
+        lines += ["### Ratios", "", *found, ""]
+    if differences:
+        lines += ["### Differences in meaning", "", *differences, ""]
+    if answered:
+        lines += ["Results in the check, compared with windrow's stream host:", "", *answered, ""]
     if results.joins or results.alerts:
         lines += ["![Records a second of joins, and latency of alerts](images/benchmarks-joins-alerts.svg)", ""]
     if results.joins:
@@ -305,8 +338,10 @@ def page(results: Results, others: Iterable[Results] = ()) -> str:
     return "\n".join(chain.from_iterable(map(_wrapped, lines)))
 
 
-def _where(results: Results) -> str:
-    return f"{results.date}: {', '.join(results.machine.values())}"
+def _where(results: Results, but: Mapping[str, str] | None = None) -> str:
+    """Name the date, and what the machine has other than `but`."""
+    machine = [value for name, value in results.machine.items() if (but or {}).get(name) != value]
+    return ": ".join([results.date, *([", ".join(machine)] if machine else [])])
 
 
 def _versions(results: Results, but: Mapping[str, str] | None = None) -> str:

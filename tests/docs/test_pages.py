@@ -68,8 +68,8 @@ def test_files_that_contributing_names_exist() -> None:
 def test_lines_are_short(page: Path) -> None:
     lines = page.read_text(encoding="utf-8").splitlines()
     long = [number for number, line in enumerate(lines, 1) if len(line) > WIDEST]
-    # a row of a table cannot be wrapped, and those of the terms, the engines and the rules explain
-    explains = page.name in {"terms.md", "benchmarks.md", "doctor.md"}
+    # a row of a table cannot be wrapped, and those of the terms and the rules explain
+    explains = page.name in {"terms.md", "doctor.md"}
     assert [number for number in long if not explains or not lines[number - 1].startswith("| ")] == []
 
 

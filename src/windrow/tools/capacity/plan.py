@@ -346,7 +346,7 @@ def _network(demand: Demand) -> Iterator[Figure]:
 _PACKED: Final = 60
 """Bytes of a record on its way to its key group beside a text: its place, two times, and two values."""
 _PROGRESS: Final = 20
-"""Bytes that a key group receives about a partition in a step (docs/scale.md)."""
+"""Bytes that a key group receives about a partition in a step (docs/performance.md)."""
 
 
 def _storage(demand: Demand, wishes: Wishes) -> Iterator[Figure]:

@@ -19,7 +19,7 @@ _SHARE: Final = 0.25
 """Share of the memory that the state should not exceed."""
 _GROWN, _SMALL = 2.0, 64_000_000
 _CLOCKS: Final = 1_000_000
-"""Partitions times key groups from which on the clocks take most of a step (docs/scale.md)."""
+"""Partitions times key groups from which on the clocks take most of a step (docs/performance.md)."""
 
 
 def window_state(x: Examined) -> Iterator[Finding]:
