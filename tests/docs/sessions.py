@@ -30,6 +30,8 @@ from windrow.cli import main
 
 NEEDS = re.compile(r"^<!-- run: ([a-z, ]+) -->$", re.MULTILINE)
 """What a page says once if its session needs more than a folder: kafka, postgres, spark, long."""
+FILES = re.compile(r"^<!-- files: (\S+) -->$", re.MULTILINE)
+"""The page beside this one whose files the reader already has."""
 TOOLS = ("curl", "jq", "psql", "sqlite3")
 """Programs that pages use and that need not be on a machine: without them a page is not run."""
 SECONDS = 300.0
@@ -111,6 +113,13 @@ def needs_of(page: Path) -> list[str]:
     return [word.strip() for word in found[1].split(",")] if found else []
 
 
+def files_of(page: Path) -> list[Block]:
+    """Return the files that a reader of a page writes, in order; a page may continue with the files of another."""
+    found = FILES.search(page.read_text(encoding="utf-8"))
+    before = files_of(page.parent / found[1]) if found else []
+    return [*before, *(block for block in blocks_of(page) if block.title is not None)]
+
+
 def missing_tools(page: Path) -> list[str]:
     """Return the programs that the session of a page uses and that are not there."""
     text = " ".join(block.text for block in blocks_of(page) if block.language == "console")
@@ -157,15 +166,22 @@ class Session:
 
     def run(self) -> Iterator[Ran]:
         """Write the files of the page and run its commands, in order."""
+        for block in files_of(self._page):
+            if block.page != self._page:
+                self._write(block)
         for block in blocks_of(self._page):
             if block.title is not None:
-                file = self._folder / block.title
-                file.parent.mkdir(parents=True, exist_ok=True)
-                file.write_text(self._to_servers(block.text), encoding="utf-8")
+                self._write(block)
             elif block.language == "console":
                 for command in commands_of(block):
                     code, given = self._give(command)
                     yield Ran(block, command, code, self._to_page(_PROGRESS.sub("", given)))
+
+    def _write(self, block: Block) -> None:
+        assert block.title is not None
+        file = self._folder / block.title
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(self._to_servers(block.text), encoding="utf-8")
 
     def _give(self, command: Command) -> tuple[int, str]:
         words = None if self._own_process else command.words

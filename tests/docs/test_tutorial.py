@@ -1,4 +1,4 @@
-"""The tutorial: each chapter can be begun on its own, and the cells of its notebook give what they show.
+"""The tutorial: its chapters lead to each other, and the cells of its notebook give what they show.
 
 What its commands print is compared by `test_sessions.py`.
 """
@@ -12,6 +12,7 @@ from pathlib import Path
 import matplotlib as mpl
 import pytest
 from tests.docs.pages import ROOT, blocks
+from tests.docs.sessions import files_of
 
 CHAPTERS = sorted((ROOT / "docs" / "tutorial").glob("[1-9]-*.md"))
 NOTEBOOK = ROOT / "docs" / "tutorial" / "3-notebook.md"
@@ -24,23 +25,13 @@ def test_chapters_are_listed_and_lead_to_the_next() -> None:
         assert page.read_text(encoding="utf-8").rstrip().rpartition("\nNext: ")[2].endswith(f"({following.name}).")
 
 
-def test_a_file_that_several_chapters_need_is_the_same_in_each() -> None:
-    files: dict[str, dict[Path, str]] = {}
-    for block in blocks("json", "yaml"):
-        if block.page in CHAPTERS and block.title is not None:
-            # a chapter may change a file that it has made
-            files.setdefault(block.title, {}).setdefault(block.page, block.text)
-    assert len(files["revenue.yaml"]) > 1
-    assert [name for name, texts in files.items() if len(set(texts.values())) > 1] == []
-
-
 def test_the_cells_of_the_notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    for block in blocks("json", "yaml"):
-        if block.page == NOTEBOOK and block.title is not None:
-            file = tmp_path / block.title
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(block.text, encoding="utf-8")
+    for block in files_of(NOTEBOOK):
+        assert block.title is not None
+        file = tmp_path / block.title
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(block.text, encoding="utf-8")
     text = "\n".join(block.text for block in blocks("pycon") if block.page == NOTEBOOK)
     cells = doctest.DocTestParser().get_doctest(text, {}, NOTEBOOK.name, str(NOTEBOOK), 0)
     said: list[str] = []
