@@ -14,7 +14,8 @@ import ast
 import inspect
 import re
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 
@@ -49,10 +50,8 @@ HEAD = """\
 
 <!-- Written by scripts/docs.py (`make docs`) from the commands: do not edit it by hand. -->
 
-`windrow COMMAND --help` prints the same text, and `python -m windrow` is the same command. With `--json` a command
-prints one JSON object on stdout (`show` one a row), and errors as one JSON object on stderr: `{"error": {"kind",
-"message", "exit_code", ...}}`. Progress goes to stderr. A duration is a number and a unit, or several: `250ms`, `90s`,
-`10m`, `1h30m`, `1d` (units `us`, `ms`, `s`, `m`, `h`, `d`).
+`windrow COMMAND --help` prints the text of this page, and `python -m windrow` is the same command. A duration is a
+number and a unit, or several: `250ms`, `90s`, `1h30m` (units `us`, `ms`, `s`, `m`, `h`, `d`). Progress goes to stderr.
 
 | exit code | meaning |
 | ---: | --- |
@@ -62,32 +61,65 @@ prints one JSON object on stdout (`show` one a row), and errors as one JSON obje
 | 3 | too many records of a run are dead letters or have expired; its results stay |
 | 130 | Ctrl-C, except where it finishes the current step |
 
-[errors.md](errors.md) lists the kinds of errors.
+## Common options
+
+`PIPELINE` is a YAML or SQL file, or `FILE.py[:VARIABLE]` for a pipeline written in Python. These options have the same
+meaning in all commands that have them:
+
+{options}
+
+The object of an error is `{{"error": {{"kind", "message", "exit_code", ...}}}}`, with one of the
+[kinds](errors.md).
 """
+PIPELINE_WORDS = re.compile(r"(Each )?PIPELINE is YAML or SQL, or FILE\.py\S+ for a pipeline written in Python\. ")
+"""What the help of many commands says, and the page only once."""
+COMMON = 5
+"""An option that at least so many commands have, with the same help, is described only once."""
 
 
 def page() -> str:
     """Return the page."""
     with click.Context(main, info_name="windrow", **main.context_settings) as top:
-        parts = [HEAD, "".join(_section("windrow", main, top))]
+        found = [("windrow", main, top)]
         for name in COMMANDS:
             command = main.get_command(top, name)
             if command is None:
                 msg = f"there is no command {name!r}"
                 raise LookupError(msg)
-            with click.Context(command, info_name=name, parent=top) as context:
-                parts.append("".join(_section(f"windrow {name}", command, context)))
-                for action, one in command.commands.items() if isinstance(command, click.Group) else ():
-                    with click.Context(one, info_name=action, parent=context) as inner:
-                        parts.append("".join(_section(f"windrow {name} {action}", one, inner)))
+            context = click.Context(command, info_name=name, parent=top)
+            found.append((f"windrow {name}", command, context))
+            for action, one in command.commands.items() if isinstance(command, click.Group) else ():
+                found.append((f"windrow {name} {action}", one, click.Context(one, info_name=action, parent=context)))
+        options = {title: _options(command, context) for title, command, context in found}
+        numbers = Counter(option for of in options.values() for option in of)
+        common = [option for option, number in numbers.items() if number >= COMMON]
+        parts = [HEAD.format(options="".join(map(_option, common)).strip())]
+        parts += ["".join(_section(*one, options[one[0]], common)) for one in found]
     return "\n".join(parts)
 
 
-def _section(title: str, command: click.Command, context: click.Context) -> Iterator[str]:
+def _options(command: click.Command, context: click.Context) -> list[tuple[str, str]]:
+    """Return the names and the help of each option."""
+    options = (parameter for parameter in command.get_params(context) if isinstance(parameter, click.Option))
+    return [record for option in options if (record := option.get_help_record(context)) is not None]
+
+
+def _option(record: tuple[str, str]) -> str:
+    names, help_ = record[0].replace(" RANGE", ""), record[1]
+    return f"{_wrapped(f'- `{names}`: {help_}')}\n"
+
+
+def _section(
+    title: str,
+    command: click.Command,
+    context: click.Context,
+    options: Sequence[tuple[str, str]],
+    common: Sequence[tuple[str, str]],
+) -> Iterator[str]:
     """Write a command: its usage, what it does, and its options."""
     yield f"## {title}\n\n```\n{' '.join([title, *command.collect_usage_pieces(context)])}\n```\n\n"
     for paragraph in (command.help or "").split("\n\n"):
-        yield f"{_wrapped(paragraph)}\n\n"
+        yield f"{_wrapped(PIPELINE_WORDS.sub('', ' '.join(paragraph.split())))}\n\n"
     if isinstance(command, click.Group):
         anchor = title.replace(" ", "-")
         entries = COMMANDS if command is main else command.commands
@@ -95,11 +127,11 @@ def _section(title: str, command: click.Command, context: click.Context) -> Iter
             said = entry.help if isinstance(entry, CommandEntry) else entry.get_short_help_str(WIDTH)
             yield f"{_wrapped(f'- [`{name}`](#{anchor}-{name}): {said}')}\n"
         yield "\n"
-    for parameter in command.get_params(context):
-        record = parameter.get_help_record(context)
-        if record is not None and isinstance(parameter, click.Option):
-            names, help_ = record
-            yield f"{_wrapped(f'- `{names}`: {help_}')}\n"
+    yield from (_option(option) for option in options if option not in common)
+    shared = [option[0].split()[0] for option in options if option in common and "--help" not in option[0]]
+    if shared:
+        listed = ", ".join(f"`{name}`" for name in shared)
+        yield f"{_wrapped(f'- [Common](#common-options): {listed}')}\n"
 
 
 # code and links stay on one line
