@@ -294,8 +294,8 @@ a `datetime`, in UTC unless it has a zone; a `PipelineLike` a pipeline, the path
 argument whose default is None can be None.
 
 All errors are `wr.WindrowError`, the class to catch. Its subclasses are the [kinds of errors](errors.md#errors);
-`error.exit_code` is the exit code of a command, and `message` of an InputError its text without the place. A stage
-raises PipelineError for an invalid type or duration.
+`error.exit_code` is the exit code of a command, and `message` of an InputError its text without the place. A function
+or a stage raises PipelineError for an invalid argument, such as a duration.
 """
 PYTHON_PARTS = (
     ("Read pipelines", {"windrow": ()}),
@@ -355,8 +355,8 @@ Each returns a `Measure` for `aggregate`. All but `formula` also have the argume
 records for which it is true count.
 """
 _OF_PLOTS = """\
-They need matplotlib (`pip install 'windrow[plot]'`), or raise SetupError. They draw on the axes `ax`, by default new
-axes, and return them.
+The functions need matplotlib (`pip install 'windrow[plot]'`), or raise SetupError. They draw on the axes `ax`, by
+default new ones, and return them.
 """
 _WHERE = re.compile(r"(, )?(\*, )?where: str = None|(?<=\)) -> Measure")
 PYTHON_SHARED = {

@@ -107,7 +107,7 @@ class Rows:
         return polars.DataFrame(self.to_arrow())
 
     def to_spark(self, spark: SparkSession | None = None) -> DataFrame:
-        """Return the rows, which pass through this process; by default, in the active session or a new one."""
+        """Return the rows, by default in the active session or a new one; they pass through this process."""
         from pyspark.sql import SparkSession  # noqa: PLC0415 - Spark is loaded only here
 
         session = spark or SparkSession.getActiveSession()

@@ -35,10 +35,10 @@ def alerts(
 ) -> m.Alerts:
     """Set the limits of alerts, and where they are sent: ``wr.alerts(latency="30s", lag={"records": 100_000})``.
 
-    An alert that is left out has its default limits; ``"off"`` turns it off. Alerts and limits have the names of a
-    pipeline file.
+    An alert that is left out has its default limits; ``"off"`` turns it off. Names are as in a pipeline file, with
+    ``_`` for ``-`` in an alert.
 
-    Each alert is posted as JSON to the URL `webhook`, and on the stdin of `command`, a program with its arguments. Both
+    Each alert is posted as JSON to the URL `webhook`; `command`, a program with its arguments, gets it on stdin. Both
     may refer to secrets, ``"${ALERTS_URL}"``; in a command, ``$${`` stands for the characters ``${``.
     """
     arguments = dict(locals())

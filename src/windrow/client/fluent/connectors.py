@@ -74,7 +74,7 @@ def postgres_cdc(
         topic: created if it does not exist.
         options: settings of librdkafka for the topic, as for `kafka`.
         key: the columns that identify a row; by default, the primary key.
-        slot: the name of the replication slot to create; by default, a name that begins with ``windrow_``.
+        slot: the replication slot, which is created; by default, its name begins with ``windrow_``.
         publication: a publication that includes the table; by default, one is created.
     """
     into: m.LogSource | m.KafkaSource

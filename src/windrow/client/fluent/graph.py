@@ -122,7 +122,7 @@ class Named(Ungrouped):
         return m.SampleNode("", self.name, by, every)
 
     def table(self, /, *key: str, deleted: str | None = None) -> m.TableNode:
-        """Keep the last record of each key as a row of a table; if the condition `deleted` is true, remove the row."""
+        """Keep the last record of each key as a row of a table; remove it if `deleted` is true, in SQL."""
         return m.TableNode("", self.name, key, deleted)
 
     def lookup(

@@ -23,7 +23,7 @@ def rule(
     Args:
         name: identifies its alerts.
         when: an SQL condition over the record's fields, `prev`, `next`, `recent` and lists.
-        severity: how serious its alerts are.
+        severity: ``low``, ``medium``, ``high`` or ``critical``.
         say: the text of an alert, with ``{NAME}`` or ``{NAME:.2f}`` for evidence, a field,
             ``prev.FIELD`` or ``next.FIELD``.
         evidence: expressions whose values are written with the alert.

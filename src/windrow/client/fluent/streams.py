@@ -209,12 +209,12 @@ class Keyed(Unfinished):
         lateness: Duration = "0s",
         revise: bool = True,
     ) -> Ruled:
-        """Raise alerts according to rules over each record and the recent records of its key.
+        """Raise alerts by rules over each record and the recent records of its key.
 
         Args:
             rules: `windrow.rule`, each with a different name.
             recent: the earlier records that rules see (`windrow.recent`).
-            unique: the field that identifies a record of a key; a repeated record is ignored, or a dead letter if its
+            unique: the field that identifies a record of a key; a repetition is ignored, or a dead letter if its
                 content differs.
             lists: maps a name that rules use, as in ``when="merchant in blocked"``, to `windrow.list_file` or
                 `windrow.list_topic`.
@@ -314,7 +314,7 @@ class Emitted(Unfinished):
 
         Args:
             sink: such as `windrow.sqlite`.
-            name: the pipeline's name; by default, the name of the table.
+            name: the pipeline's name; by default, the table's.
             key_groups: the maximum parallelism. To change it, resume from a savepoint.
             salt: the number of key groups over which each key's records are spread before they are combined.
             mode: whether a live run reads records in steps, or with ``"realtime"`` as they arrive (Kafka to Kafka).
