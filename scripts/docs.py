@@ -14,9 +14,11 @@ import ast
 import inspect
 import re
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -44,15 +46,15 @@ DOCTOR_TARGET = REFERENCE.parent / "guides" / "doctor.md"
 ALERTS_TARGET = REFERENCE.parent / "guides" / "alerts.md"
 RECORD_TARGET = REFERENCE.parent / "concepts" / "a-record.md"
 WIDTH = 120
+FEW = 45
+"""Words of a function that stands in a list, without a heading."""
 HEAD = """\
 # Commands
 
 <!-- Written by scripts/docs.py (`make docs`) from the commands: do not edit it by hand. -->
 
-`windrow COMMAND --help` prints the same text, and `python -m windrow` is the same command. With `--json` a command
-prints one JSON object on stdout (`show` one a row), and errors as one JSON object on stderr: `{"error": {"kind",
-"message", "exit_code", ...}}`. Progress goes to stderr. A duration is a number and a unit, or several: `250ms`, `90s`,
-`10m`, `1h30m`, `1d` (units `us`, `ms`, `s`, `m`, `h`, `d`).
+`windrow COMMAND --help` prints the text of this page, and `python -m windrow` is the same command. A duration is a
+number and a unit, or several: `250ms`, `90s`, `1h30m` (units `us`, `ms`, `s`, `m`, `h`, `d`). Progress goes to stderr.
 
 | exit code | meaning |
 | ---: | --- |
@@ -62,32 +64,65 @@ prints one JSON object on stdout (`show` one a row), and errors as one JSON obje
 | 3 | too many records of a run are dead letters or have expired; its results stay |
 | 130 | Ctrl-C, except where it finishes the current step |
 
-[errors.md](errors.md) lists the kinds of errors.
+## Common options
+
+`PIPELINE` is a YAML or SQL file, or `FILE.py[:VARIABLE]` for a pipeline written in Python. These options have the same
+meaning in all commands that have them:
+
+{options}
+
+The object of an error is `{{"error": {{"kind", "message", "exit_code", ...}}}}`, with one of the
+[kinds](errors.md).
 """
+PIPELINE_WORDS = re.compile(r"(Each )?PIPELINE is YAML or SQL, or FILE\.py\S+ for a pipeline written in Python\. ")
+"""What the help of many commands says, and the page only once."""
+COMMON = 5
+"""An option that at least so many commands have, with the same help, is described only once."""
 
 
 def page() -> str:
     """Return the page."""
     with click.Context(main, info_name="windrow", **main.context_settings) as top:
-        parts = [HEAD, "".join(_section("windrow", main, top))]
+        found: list[tuple[str, click.Command, click.Context]] = [("windrow", main, top)]
         for name in COMMANDS:
             command = main.get_command(top, name)
             if command is None:
                 msg = f"there is no command {name!r}"
                 raise LookupError(msg)
-            with click.Context(command, info_name=name, parent=top) as context:
-                parts.append("".join(_section(f"windrow {name}", command, context)))
-                for action, one in command.commands.items() if isinstance(command, click.Group) else ():
-                    with click.Context(one, info_name=action, parent=context) as inner:
-                        parts.append("".join(_section(f"windrow {name} {action}", one, inner)))
+            context = click.Context(command, info_name=name, parent=top)
+            found.append((f"windrow {name}", command, context))
+            for action, one in command.commands.items() if isinstance(command, click.Group) else ():
+                found.append((f"windrow {name} {action}", one, click.Context(one, info_name=action, parent=context)))
+        options = {title: _options(command, context) for title, command, context in found}
+        numbers = Counter(option for of in options.values() for option in of)
+        common = [option for option, number in numbers.items() if number >= COMMON]
+        parts = [HEAD.format(options="".join(map(_option, common)).strip())]
+        parts += ["".join(_section(*one, options[one[0]], common)) for one in found]
     return "\n".join(parts)
 
 
-def _section(title: str, command: click.Command, context: click.Context) -> Iterator[str]:
+def _options(command: click.Command, context: click.Context) -> list[tuple[str, str]]:
+    """Return the names and the help of each option."""
+    options = (parameter for parameter in command.get_params(context) if isinstance(parameter, click.Option))
+    return [record for option in options if (record := option.get_help_record(context)) is not None]
+
+
+def _option(record: tuple[str, str]) -> str:
+    names, help_ = record[0].replace(" RANGE", ""), record[1]
+    return f"{_wrapped(f'- `{names}`: {help_}')}\n"
+
+
+def _section(
+    title: str,
+    command: click.Command,
+    context: click.Context,
+    options: Sequence[tuple[str, str]],
+    common: Sequence[tuple[str, str]],
+) -> Iterator[str]:
     """Write a command: its usage, what it does, and its options."""
     yield f"## {title}\n\n```\n{' '.join([title, *command.collect_usage_pieces(context)])}\n```\n\n"
     for paragraph in (command.help or "").split("\n\n"):
-        yield f"{_wrapped(paragraph)}\n\n"
+        yield f"{_wrapped(PIPELINE_WORDS.sub('', ' '.join(paragraph.split())))}\n\n"
     if isinstance(command, click.Group):
         anchor = title.replace(" ", "-")
         entries = COMMANDS if command is main else command.commands
@@ -95,11 +130,11 @@ def _section(title: str, command: click.Command, context: click.Context) -> Iter
             said = entry.help if isinstance(entry, CommandEntry) else entry.get_short_help_str(WIDTH)
             yield f"{_wrapped(f'- [`{name}`](#{anchor}-{name}): {said}')}\n"
         yield "\n"
-    for parameter in command.get_params(context):
-        record = parameter.get_help_record(context)
-        if record is not None and isinstance(parameter, click.Option):
-            names, help_ = record
-            yield f"{_wrapped(f'- `{names}`: {help_}')}\n"
+    yield from (_option(option) for option in options if option not in common)
+    shared = [option[0].split()[0] for option in options if option in common and "--help" not in option[0]]
+    if shared:
+        listed = ", ".join(f"`{name}`" for name in shared)
+        yield f"{_wrapped(f'- [Common](#common-options): {listed}')}\n"
 
 
 # code and links stay on one line
@@ -250,15 +285,17 @@ PYTHON_HEAD = """\
 <!-- Written by scripts/docs.py (`make docs`) from docstrings: do not edit it by hand. -->
 
 `import windrow as wr` has the functions below. A pipeline is built by methods that each return the next stage:
-`wr.log(...)`, `decode`, `event_time`, `key_by`, `window`, `aggregate`, `emit`, `to`. What `to` returns is a value with
-[methods](#pipelines) that check, run and explain it. [From Python and in a notebook](../guides/python.md) has examples,
-whose pipeline those on this page use.
+`wr.log(...)`, `decode`, `event_time`, `key_by`, `window`, `aggregate`, `emit`, `to`. `to` returns a
+[pipeline](#pipelines). The examples on this page use the pipeline of [From Python and in a
+notebook](../guides/python.md).
 
-A `Duration` is text such as `"10m"`, or a `timedelta`; a `Moment` ISO 8601 text, or a `datetime`, in UTC unless it has
-a zone; a `PipelineLike` a pipeline, the path of its file, or a result of it.
+A `Path` is text or a `pathlib.Path`; a `Duration` text such as `"10m"`, or a `timedelta`; a `Moment` ISO 8601 text, or
+a `datetime`, in UTC unless it has a zone; a `PipelineLike` a pipeline, the path of its file, or a result of it. An
+argument whose default is None can be None.
 
-All errors are `wr.WindrowError`, which is the one to catch; the subclasses that this page names are its
-[kinds](errors.md#errors), and `error.exit_code` is the exit code that a command has for it.
+All errors are `wr.WindrowError`, the class to catch. Its subclasses are the [kinds of errors](errors.md#errors);
+`error.exit_code` is the exit code of a command, and `message` of an InputError its text without the place. A function
+or a stage raises PipelineError for an invalid argument, such as a duration.
 """
 PYTHON_PARTS = (
     ("Read pipelines", {"windrow": ()}),
@@ -310,20 +347,34 @@ PYTHON_PARTS = (
         },
     ),
     ("Plots", {"windrow.client.plot": ()}),
-    (
-        "Errors",
-        {"windrow.errors": ("InputError", "PipelineError", "CheckpointError", "SetupError", "RunError", "LimitError")},
-    ),
+    ("Errors", {"windrow.errors": ()}),
 )
 """Headings, with the modules whose public names stand under each, and the classes beside these."""
+_OF_AGGREGATES = """\
+Each returns a `Measure` for `aggregate`. All but `formula` also have the argument `where`, an SQL condition: only
+records for which it is true count.
+"""
+_OF_PLOTS = """\
+The functions need matplotlib (`pip install 'windrow[plot]'`), or raise SetupError. They draw on the axes `ax`, by
+default new ones, and return them.
+"""
+_WHERE = re.compile(r"(, )?(\*, )?where: str = None|(?<=\)) -> Measure")
+PYTHON_SHARED = {
+    "Aggregates": (_OF_AGGREGATES, _WHERE),
+    "Rules and alerts": ("[Alerts](../guides/alerts.md) describes each alert and its limits.", None),
+    "Plots": (_OF_PLOTS, None),
+}
+"""What the parts of a heading share, which stands under the heading, and is left out where functions are declared."""
 
 
 def python_page() -> str:
     """Return the page of the Python API; raise LookupError if a public name has no place on it."""
     left = {name: getattr(windrow, name) for name in windrow.__all__}
     parts = [PYTHON_HEAD]
+    described: dict[object, str] = {}
     for title, modules in PYTHON_PARTS:
-        parts.append(f"## {title}\n")
+        shared, omitted = PYTHON_SHARED.get(title, ("", None))
+        documented: list[tuple[str, Any]] = []
         for module, classes in modules.items():
             found = import_module(module)
             # a module that is public, such as wr.plot, has its functions in its place
@@ -332,40 +383,73 @@ def python_page() -> str:
             for name in [name for name, one in left.items() if any(one is other for other in shown)]:
                 del left[name]
             names = [name for name, one in left.items() if getattr(one, "__module__", None) == module]
-            parts += [_documented(f"wr.{name}", left.pop(name)) for name in names]
-            parts += [_documented(f"wr.{own}.{name}", getattr(found, name)) for name in (found.__all__ if own else ())]
-            parts += [_documented(name, getattr(found, name)) for name in classes]
+            documented += [(f"wr.{name}", left.pop(name)) for name in names]
+            documented += [(f"wr.{own}.{name}", getattr(found, name)) for name in (found.__all__ if own else ())]
+            documented += [(name, getattr(found, name)) for name in classes]
             left.pop(own or "", None)
+        parts.append(f"## {title}\n\n{_wrapped(shared)}\n")
+        functions = [(name, one) for name, one in documented if not isinstance(one, type)]
+        parts.append("".join(_functions(functions, "###", omitted)))
+        parts += [_class(name, one, described) for name, one in documented if isinstance(one, type)]
     if left:
         msg = f"PYTHON_PARTS has no place for {', '.join(left)}"
         raise LookupError(msg)
     return re.sub(r"\n{3,}", "\n\n", "\n".join(parts)).rstrip() + "\n"
 
 
-def _documented(name: str, documented: object) -> str:
-    """Write a function, or a class with its methods and properties."""
-    if not isinstance(documented, type):
-        return "".join([f"### {name}\n\n", _signature(name, documented), *_docstring(documented)])
+def _class(name: str, documented: type, described: dict[object, str]) -> str:
+    """Write a class with its methods and properties; name those that another class, in `described`, shares with it."""
     label = "A pipeline, of every kind" if name == "Pipeline" else name
     shown = "pipeline" if name == "Pipeline" else name.removeprefix("wr.")
-    parts = [f"### {label}\n\n", *_docstring(documented)]
     # own methods first, then those of the classes of stages
     bases = [base for base in documented.__mro__ if base is documented or base.__module__.startswith("windrow.client")]
-    members: dict[str, object] = {}
+    members: dict[str, Any] = {}
     for base in bases:
         members = members | {name: member for name, member in vars(base).items() if name not in members}
-    for method, member in members.items():
-        if method.startswith("_") or not inspect.getdoc(member):
+    public = [
+        (f"{shown}.{method}", member)
+        for method, member in members.items()
+        if not method.startswith("_") and inspect.getdoc(member)
+        if isinstance(member, property) or inspect.isfunction(member)
+    ]
+    shared = [method for method, member in public if member in described]
+    own = [(method, member) for method, member in public if member not in described]
+    parts = [f"### {label}\n\n", *_docstring(documented)]
+    if shared:
+        names = ", ".join(f"`{method.rpartition('.')[2]}`" for method in shared)
+        parts.append(f"- {names}: as for `{described[dict(public)[shared[0]]]}`.\n")
+    described |= {member: shown for _, member in own}
+    return "".join([*parts, *_functions(own, "####", None)])
+
+
+def _functions(functions: Iterable[tuple[str, Any]], heading: str, omitted: re.Pattern[str] | None) -> Iterator[str]:
+    """Write those that need few words as a list, then each of the others under a heading of its own."""
+    long = []
+    for name, function in functions:
+        text = inspect.getdoc(function) or ""
+        own = name if name.startswith("wr.") else name.rpartition(".")[2]
+        if isinstance(function, property):
+            of = function.fget.__annotations__["return"]
+            yield f"{_wrapped(f'- `{own}: {of}`: {_marked(text)}')}\n"
             continue
-        if isinstance(member, property):
-            parts += [f"\n#### {shown}.{method}\n\nA property. ", *_docstring(member)]
-        elif inspect.isfunction(member):
-            parts += [f"\n#### {shown}.{method}\n\n", _signature(method, member), *_docstring(member)]
-    return "".join(parts)
+        line = _signature(name, function)
+        line = omitted.sub("", line) if omitted else line
+        short = own + line[line.index("(") :].removesuffix(": ...")
+        if "\n" in short and "see `" in text:
+            short = f"{own}(...)"
+        if "\n" in short or _PARTS.search(text) or len(text.split()) > FEW:
+            long.append(f"{heading} {name}\n\n```py\n{line}\n```\n\n{''.join(_docstring(function))}\n")
+        else:
+            yield f"{_wrapped(f'- `{short}`: {_marked(text)}')}\n"
+    yield "\n"
+    yield from long
+
+
+_PARTS = re.compile(r"^(?:(?:Args|Raises):$|>>> )", re.MULTILINE)
 
 
 def _signature(name: str, function: Callable[..., object]) -> str:
-    """Return how a function is declared, as a block: on one line, or with a line for each parameter."""
+    """Return how a function is declared, on one line, or with a line for each parameter."""
     declared = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
     if not isinstance(declared, ast.FunctionDef):
         msg = f"{name} is no function"
@@ -383,13 +467,17 @@ def _signature(name: str, function: Callable[..., object]) -> str:
         parameter, equals, default = item.partition("=")
         items.append(f"{parameter} = {default}" if equals and ":" in parameter else item)
     # quotes as the formatter writes them, here and on the page
-    items, returns = [item.replace("'", '"') for item in items], returns.replace("'", '"')
+    items, returns = [_simple(item).replace("'", '"') for item in items], returns.replace("'", '"')
     line = f"def {name}({', '.join(items)}){returns}: ..."
     if len(line) > WIDTH:
         line = "\n".join([f"def {name}(", *(f"    {item}," for item in items), f"){returns}: ..."])
     # classes of the model, and imports that are no public names of their module, which begin with an underscore
-    line = re.sub(r"(?<![\w.])(m\.|_(?=[a-zA-Z]))", "", line)
-    return f"```py\n{line}\n```\n\n"
+    return re.sub(r"(?<![\w.])(m\.|_(?=[a-zA-Z]))", "", line)
+
+
+def _simple(parameter: str) -> str:
+    """Shorten the type of a parameter: paths have a name, and a default of None is a type enough."""
+    return re.sub(r"str \| (_os\.)?PathLike\[str\]", "Path", parameter).replace(" | None = None", " = None")
 
 
 def _value(default: ast.expr, scope: Mapping[str, object]) -> ast.expr:
@@ -400,16 +488,21 @@ def _value(default: ast.expr, scope: Mapping[str, object]) -> ast.expr:
     return ast.Constant(value) if isinstance(value, int | str) else default
 
 
+def _marked(text: str) -> str:
+    """Return a paragraph of a docstring with code as on a page."""
+    text = re.sub(r"``([^`]*)``", r"`\1`", text)
+    return re.sub(r"`windrow\.(?=(\w+)`)", lambda match: "`wr." if match[1] in windrow.__all__ else match[0], text)
+
+
 def _docstring(documented: object) -> Iterator[str]:
     """Write a docstring of Google's form: paragraphs, examples, and its arguments and errors as lists."""
     for paragraph in (inspect.getdoc(documented) or "").split("\n\n"):
-        text = re.sub(r"``([^`]*)``", r"`\1`", paragraph)
-        text = re.sub(r"`windrow\.(?=(\w+)`)", lambda match: "`wr." if match[1] in windrow.__all__ else match[0], text)
+        text = _marked(paragraph)
         head, _, body = text.partition("\n")
         if text.startswith(">>> "):
             yield f"```pycon\n{paragraph}\n```\n\n"
         elif head in {"Args:", "Raises:"}:
-            yield "Arguments:\n\n" if head == "Args:" else "Errors:\n\n"
+            yield "" if head == "Args:" else "Errors:\n\n"
             for item in re.split(r"\n(?=\S)", textwrap.dedent(body)):
                 what, _, meaning = item.partition(": ")
                 yield f"{_wrapped(f'- `{what}`: {meaning}')}\n"

@@ -221,12 +221,11 @@ def load(
     profile: str | None = None,
     only: str | None = None,
 ) -> Pipeline:
-    """Read a pipeline, or a graph of named streams, from a YAML or SQL file, ``file.py`` or ``file.py:variable``.
+    """Read a pipeline or graph from a YAML or SQL file, ``file.py`` or ``file.py:variable``.
 
-    The values in `vars` replace ``${NAME}`` in the file. They override values from the environment and from the
-    `profile` in the file ``windrow.yaml`` beside it (by default the profile in WINDROW_PROFILE). `only` selects a
-    pipeline by name if the file has several. Paths in the file are relative to the current directory. Raise a
-    PipelineError that lists all errors with file:line.
+    `vars` replace ``${NAME}`` in the file, before the environment and the `profile` in ``windrow.yaml`` beside it (by
+    default the profile in WINDROW_PROFILE). `only` selects a pipeline by name if the file has several. Paths in the
+    file are relative to the current directory. Raise a PipelineError that lists all errors with file:line.
     """
     # imported here because few importers of windrow read YAML, and Spark's workers do not
     from windrow.authoring.load import open_pipeline, split_spec  # noqa: PLC0415
@@ -242,7 +241,7 @@ def load(
 
 @_checked
 def sql(text: str) -> Pipeline:
-    """Read a pipeline, or a graph of named streams, from SQL text; raise the same errors as `load`."""
+    """Read a pipeline or graph from SQL text; raise the same errors as `load`."""
     from windrow.authoring.load import parse_sql  # noqa: PLC0415 - as above
 
     return Pipeline(parse_sql(text))

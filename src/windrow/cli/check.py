@@ -72,11 +72,10 @@ def command(
     """Report errors in pipelines, and warn of likely mistakes.
 
     PIPELINE is YAML or SQL, or FILE.py[:VARIABLE] for a pipeline written in Python. By default, all pipelines of a file
-    are checked; --only chooses one of them. Findings are printed as `file:line: error|warning: message`. The exit code
-    is 2 if there are errors.
+    are checked. Findings are printed as `file:line: error|warning: message`. The exit code is 2 if there are errors.
 
-    With --connect, the command also tests everything that a run of the pipeline needs, and prints a line for each test.
-    The exit code is 1 if a test fails. Pipelines with errors are not tested.
+    With --connect, the command prints a line for each test, and the exit code is 1 if one fails. Pipelines with errors
+    are not tested.
     """
     if not connect and (given := [name for name in ("checkpoint", "host", "master", "conf") if common.is_given(name)]):
         msg = f"--{given[0]} is used only with --connect: add --connect, or leave it out"

@@ -42,8 +42,8 @@ def command(
 ) -> int:
     """Compare a pipeline's table with its replay, window by window and key by key.
 
-    With OTHER, the table is compared with the table of another pipeline instead, which can be in another database. The
-    command counts rows, sums each aggregate, and shows the first differences. The exit code is 1 if the tables differ.
+    With OTHER, it is compared with the table of another pipeline, which can be in another database. The command
+    counts rows, sums each aggregate, and shows the first differences. The exit code is 1 if the tables differ.
     """
     graph = open_pipeline(pipeline).runnable()
     there = None if other is None else open_pipeline(other).runnable()

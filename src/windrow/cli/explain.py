@@ -29,7 +29,7 @@ def command(pipeline: str, format_: str, *, as_json: bool) -> int:
     """Print a pipeline as text, YAML, JSON, Python or a Mermaid chart.
 
     PIPELINE is YAML or SQL, or FILE.py[:VARIABLE] for a pipeline written in Python. Passwords are printed as ***. By
-    default, all pipelines of a file are printed; --only chooses one of them.
+    default, all pipelines of a file are printed.
     """
     form = "json" if as_json else format_
     texts = [_FORMATS[form](opened.runnable()) for opened in open_pipelines(pipeline)]

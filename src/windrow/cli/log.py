@@ -31,8 +31,8 @@ _HELP = {
     "key": "Fields of the key, as in the pipeline.",
     "active": "Size of the newest part of each partition, which is not compacted.",
     "tombstones": "Remove tombstones that were appended longer ago than this; like Kafka's delete.retention.ms.",
-    "checkpoint": "Checkpoint of a run that reads the log, so that records that it has not read are not removed; may "
-    "be repeated. Checkpoints in .windrow are found without this option.",
+    "checkpoint": "Keep records that the run with this checkpoint has not read; may be repeated. Checkpoints in "
+    ".windrow are found without this option.",
     "force": "Remove records even if a run has not read them.",
     "dry_run": "Print how many records would be removed, and remove nothing.",
 }
@@ -67,8 +67,8 @@ def _change_options(function: F) -> F:
 def command() -> None:
     """List the segments of an embedded log, trim it, or compact it.
 
-    LOG is the folder, as in `source.log` of a pipeline. Offsets never change. Meanwhile, runs can keep reading the log,
-    and producers can keep appending to it.
+    LOG is the folder, as in `source.log` of a pipeline. Offsets never change. Meanwhile, runs can read the log, and
+    producers can append to it.
     """
 
 
@@ -119,8 +119,7 @@ def trim(
     """Remove old records from the beginning of each partition.
 
     If several limits are given, each of them is enforced. A run that has not read the removed records stops with an
-    error, as it does when the retention of a Kafka topic has removed unread records; see --on-data-loss of `windrow
-    run`.
+    error; see --on-data-loss of `windrow run`.
     """
     if before is None and older_than is None and max_size is None:
         msg = "choose the records to remove: --before, --older-than or --max-size"

@@ -82,7 +82,7 @@ def command(
     PIPELINE` replaces the live table with the shadow. Without a checkpoint, the log is read to its end.
 
     With --rules, the command runs a back-test instead. It prints the numbers of alerts by rule and by day, the alerts
-    that only one of the two sets of rules raises, and, with --labels, the precision and recall of both sets.
+    that only one of the two sets of rules raises and, with --labels, the precision and recall of both sets.
     """
     if host == "memory":
         common.refuse_options(["master", "conf"], host)

@@ -57,8 +57,8 @@ _HELP = {
     ),
     "every": "Time between the starts of two steps of a live run; a step starts earlier when 8,000 records wait.",
     "step_time": (
-        "Target duration of a step of a live run, which reads fewer records per step after slower steps, and more "
-        "after faster ones."
+        "Target duration of a step of a live run: it reads fewer records per step after slower steps, more after "
+        "faster ones."
     ),
     "fresh": "Delete the checkpoint and the tables first.",
     "backfill": "Start a new checkpoint with a batch job over the log so far, then continue as a stream.",
@@ -132,12 +132,11 @@ def command(
     and commits it; the next run with the same checkpoint continues from there.
 
     If the file has several pipelines, all of them run in one Spark session: live runs at the same time, runs to the end
-    of their input one after another. --only chooses one pipeline. Each pipeline has its own checkpoint; with
-    --checkpoint, it is DIR/NAME. If one pipeline fails, the others finish their steps and stop.
+    of their input one after another. Each has its own checkpoint, DIR/NAME with --checkpoint. If one pipeline fails,
+    the others finish their steps and stop.
 
-    With --fail-if-dead and --fail-if-expired, the exit code is 3 if too many records of this run are dead letters or
-    have expired. Committed steps are kept. A live run checks its records once it has read 1,000, and stops if a limit
-    is exceeded.
+    A live run checks --fail-if-dead and --fail-if-expired once it has read 1,000 records, and stops if a limit is
+    exceeded. Committed steps are kept.
     """
     given = open_pipelines(pipeline)
     host = _host_of(given, host)

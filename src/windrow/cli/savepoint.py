@@ -26,10 +26,10 @@ _HELP = {
 def command(*, pipeline: str, checkpoint: Folder | None, to: Folder | None, spark: SparkOptions, as_json: bool) -> int:
     """Write a savepoint: the state of a stopped run after its last committed step.
 
-    PIPELINE is YAML or SQL, or FILE.py[:VARIABLE] for a pipeline written in Python. It must be the unchanged pipeline
-    of the run. `windrow run PIPELINE --from-savepoint DIR` then starts with other key groups, another version of Spark
-    or of a function, or a changed pipeline. The checkpoint is not changed; until a run starts from the savepoint, the
-    old run can still be resumed.
+    PIPELINE is YAML or SQL, or FILE.py[:VARIABLE] for a pipeline written in Python. The run must have had the same
+    pipeline, unchanged. `windrow run PIPELINE --from-savepoint DIR` then starts with other key groups, another version
+    of Spark or of a function, or a changed pipeline. The checkpoint is not changed; until a run starts from the
+    savepoint, the old run can still be resumed.
     """
     from windrow.connectors.open_sinks import open_sinks  # noqa: PLC0415
     from windrow.runtime.savepoint import Savepoint  # noqa: PLC0415 - help needs no Arrow, and no Spark

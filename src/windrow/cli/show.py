@@ -30,9 +30,9 @@ _HELP = {
     "limit": "Maximum number of rows to show.",
     "json": "Print each row as a JSON object on one line; an error is a JSON object on stderr.",
     "csv": "Print the rows as CSV, after a line with the names of the columns.",
-    "why": "Explain one row, chosen by --where, --key and --window: the records, verdicts and revisions behind it.",
+    "why": "Explain one row, chosen by --where, --key and --window.",
     "as_of": "Compute the table from the records of the log up to this event time (inclusive, UTC).",
-    "checkpoint": "With --why: the checkpoint of the run that writes the table.  [default: .windrow/NAME]",
+    "checkpoint": "With --why: checkpoint of the run that writes the table.  [default: .windrow/NAME]",
 }
 
 
@@ -92,13 +92,12 @@ def command(
 
     Times are in UTC, in ISO 8601. In JSON, decimals are strings, so that no digits are lost.
 
-    With --as-of, the log is read in this process, and the table is computed from the records up to that event time,
-    including late records. The table of the run is not used, and need not exist.
+    With --as-of, the log is read in this process, and late records count. The table of the run is not used, and need
+    not exist.
 
-    With --why, the log is read up to the offsets of the table, and the row chosen by --where, --key and --window is
-    explained: each record of its key and window with its position, its verdict and the watermark at that time;
-    duplicates, expired records and dead letters that may belong to the row; each revision; and whether the row follows
-    from these records.
+    With --why, the log is read up to the offsets of the table. The explanation has each record of the row's key and
+    window with its position, its verdict and the watermark at that time; duplicates, expired records and dead letters
+    that may belong to the row; each revision; and whether the row follows from these records.
     """
     if as_json and as_csv:
         msg = "give --json or --csv, not both"

@@ -62,12 +62,12 @@ def command(*, pipeline: str | None, host: str | None, checkpoint: Folder | None
     is 1 if a run has failed, is stalled (records have waited for a commit for 2 minutes or 10 triggers), or has lost
     its process.
 
-    The status of a realtime run is read from its brokers, from any machine. For each partition, it has the committed
-    offset of the consumer group windrow-NAME, the lag, and either when the task that committed the offset began, or
-    that the task has ended, or that a run is starting and has not committed yet. For each list in a topic, it has the
-    number of entries, and the keys that cannot be entries. For each topic that is written, it has the latency of the
-    last 10,000 changes by stage, in milliseconds: from the event to the log, to the poll, to the decision, and to the
-    topic. Alerts are shown only on the machine of the run.
+    The status of a realtime run is read from its brokers, from any machine, but its alerts only on the machine of the
+    run. It has, for each partition, the committed offset of the consumer group windrow-NAME, the lag, and when the task
+    that committed the offset began, or that it has ended, or that a run is starting and has not committed yet; for each
+    list in a topic, the number of entries, and the keys that cannot be entries; and for each topic that is written, the
+    latency of the last 10,000 changes by stage, in milliseconds: from the event to the log, to the poll, to the
+    decision, and to the topic.
     """
     opened = None if pipeline is None else open_pipeline(pipeline)
     if opened is not None and (host or ("realtime" if opened.pipeline.mode == "realtime" else "stream")) == "realtime":

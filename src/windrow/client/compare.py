@@ -123,7 +123,7 @@ class TableDiff:
 
 @dataclass(frozen=True, repr=False)
 class Diff:
-    """The differences between the result tables of two pipelines, shown as `windrow diff` prints them."""
+    """The differences between result tables, as `windrow diff` prints them."""
 
     name: str
     tables: tuple[TableDiff, ...]
@@ -164,19 +164,18 @@ def diff(
     panes: bool = False,
     limit: int = 10,
 ) -> Diff:
-    """Compare a pipeline's result tables with those of another pipeline, or of its own replay, row by row.
+    """Compare a pipeline's result tables with those of another one, or of its own replay, row by row.
 
     >>> wr.diff(pipeline, pipeline.replay(host="memory", fresh=True)).same
     True
 
     Args:
-        here: a pipeline, the path of its file, or a result of it.
-        there: the other pipeline, which may use another database; by default, the tables ``TABLE_shadow`` of the
-            first pipeline, which a replay writes.
+        here: the first pipeline.
+        there: the other one, also in another database; by default, the tables ``TABLE_shadow`` of the first.
         against: the table to compare with, if not the default.
         begin: only windows that end after this time.
         end: only windows that begin before this time.
-        panes: also compare the columns pane and revision, which depend on the history of a row.
+        panes: also compare pane and revision, columns that depend on the history of a row.
         limit: the maximum number of differences to keep; all are counted.
 
     Raises:

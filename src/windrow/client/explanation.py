@@ -21,7 +21,7 @@ from windrow.tools.why.row_replay import DEAD, RECORDS, ExplainedRecord
 
 @dataclass(frozen=True, repr=False)
 class Why:
-    """The explanation of a row, displayed as `windrow show --why` prints it.
+    """The explanation of a row, as `windrow show --why` prints it.
 
     `explanation` has the records with their verdicts, the changes to the row, and dead letters that may belong to it.
     """

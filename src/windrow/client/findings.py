@@ -12,7 +12,7 @@ from windrow.errors import HIDDEN_VALUES
 
 
 class Findings(list[Finding]):
-    """A list of findings in the order of the rules, displayed with one finding per line, as by `windrow check`."""
+    """A list of findings, displayed with one finding per line, as by `windrow check`."""
 
     @property
     def errors(self) -> list[Finding]:

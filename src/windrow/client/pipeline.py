@@ -32,57 +32,43 @@ if TYPE_CHECKING:
 @checked
 @dataclass(frozen=True, repr=False)
 class Pipeline:
-    """A pipeline of any kind, which can be checked, run and shown: `windrow.Pipeline`.
+    """A pipeline, whose nodes are in `graph`.
 
-    `graph` holds its nodes. `windrow.ProcessPipeline` and `windrow.RulesPipeline` are other names for this class.
+    `windrow.ProcessPipeline` and `windrow.RulesPipeline` are other names for this class.
     """
 
     graph: m.Graph
 
     @property
     def name(self) -> str:
-        """The name of the pipeline."""
+        """Its name."""
         return self.graph.name
 
     def check(self) -> Findings:
-        """Return errors, and warnings of likely mistakes, as a list that is displayed with one finding per line.
-
-        >>> pipeline.check()
-        ok
-
-        The only errors that a complete pipeline can have depend on this machine, such as a list that cannot be read.
-        """
+        """Return warnings of likely mistakes, and errors that depend on this machine, such as a missing list."""
         from windrow.client.findings import find  # noqa: PLC0415 - see the module
 
         return find(self.graph)
 
     def explain(self) -> Text:
-        """Describe the pipeline in words, as `windrow explain` prints it; secrets are replaced by ``***``.
-
-        >>> pipeline.explain().splitlines()[0]
-        'spend'
-        """
+        """Describe the pipeline in words, as `windrow explain` prints it; secrets are replaced by ``***``."""
         from windrow.authoring.printing import to_text  # noqa: PLC0415 - see the module
         from windrow.terminal.display import Text  # noqa: PLC0415
 
         return Text(to_text(self.graph))
 
     def preview(self, n: int = 5, *, table: str | None = None, records: int | None = None) -> Rows:
-        """Return the first rows of a table, computed in this process from the first records; no sink is written.
+        """Return the first rows of a table, computed in this process from the first records, without its sink.
 
-        >>> pipeline.preview(2)
-        window_start          window_end            user_id  total  events  pane     revision
-        2026-01-01T10:00:00Z  2026-01-01T10:05:00Z  A         8.00       3  late            1
-        2026-01-01T10:00:00Z  2026-01-01T10:05:00Z  B         3.00       1  on_time         0
-        ... and 1 more row of spend
+        >>> pipeline.preview(1)
+        window_start          window_end            user_id  total  events  pane  revision
+        2026-01-01T10:00:00Z  2026-01-01T10:05:00Z  A         8.00       3  late         1
+        ... and 2 more rows of spend
 
         Args:
             n: the number of rows.
-            table: the name of a table; see `windrow.read_table`.
+            table: as for `windrow.read_table`.
             records: the approximate number of records to read, divided among the partitions; by default, 10,000.
-
-        Raises:
-            WindrowError: the pipeline is invalid, or its log cannot be read.
         """
         from windrow.client.run import preview  # noqa: PLC0415 - see the module
 
@@ -108,21 +94,18 @@ class Pipeline:
     ) -> Result:
         """Run the pipeline into its sink, and return its result when the run has ended.
 
-        Unlike `windrow run`, it stops at the end of the input, unless `until_end` is False. After Ctrl-C, or an
-        interrupt in a notebook, the run finishes the current step and stops; a second interrupt ends it at once. If a
-        Spark session is active, the run uses it unchanged.
+        After Ctrl-C, or an interrupt in a notebook, the run finishes the current step and stops; a second interrupt
+        ends it at once. If a Spark session is active, the run uses it unchanged.
 
         >>> result = pipeline.run("memory", fresh=True)
         >>> result.ended, result.totals.events, result.totals.late
         ('end', 5, 1)
-        >>> result.to_pandas()["total"].tolist()
-        [Decimal('8.00'), Decimal('3.00'), Decimal('1.00')]
 
         Args:
             host: ``"stream"``, ``"realtime"`` or ``"batch"`` on Spark; or ``"memory"``, in this process from the
                 beginning of the log. By default, ``"stream"`` or ``"realtime"``, depending on the pipeline's mode.
-            until_end: read up to the current end of the input, fire open windows, and stop; without it, the hosts
-                ``"stream"`` and ``"realtime"`` run live.
+            until_end: stop at the current end of the input, and fire open windows; otherwise, ``"stream"`` and
+                ``"realtime"`` run live, as `windrow run` does.
             max_records: the maximum number of records in a step; by default, 1,000,000 (500,000 if the run is live or
                 in memory).
             fresh: delete the checkpoint and the tables first.
@@ -130,11 +113,11 @@ class Pipeline:
             every: the time between the starts of two steps of a live run; by default, ``"1s"``.
             backfill: start a new checkpoint with a batch job over the log so far.
             from_savepoint: start a new checkpoint from a savepoint.
-            on_data_loss: if unread records are lost, ``"stop"`` (the default) or ``"continue"``.
-            master: the URL of Spark's master, used if the run starts Spark.
-            conf: settings of Spark, used if the run starts Spark.
+            on_data_loss: what to do if unread records are lost; by default, ``"stop"``.
+            master: the URL of Spark's master, if the run starts Spark.
+            conf: settings of Spark, if the run starts it.
             on_step: called with the report of each committed step.
-            progress: whether to draw a line of progress, on a terminal or in a notebook.
+            progress: whether to draw a line of progress.
             warn_above: the share of records that may expire, or be dead letters, without a warning in the result.
 
         Raises:
@@ -162,27 +145,19 @@ class Pipeline:
         )
 
     def start(self, host: HostName | None = None, **options: Unpack[RunOptions]) -> BackgroundRun:
-        """Start a run in a thread of this process, and return it while it continues in the background.
+        """Start a run in a thread of this process, and return it at once.
 
         >>> run = pipeline.start("memory", fresh=True)
-        >>> run.wait(timeout=60).totals.events
-        5
-        >>> run.state, run.is_active, run.exception()
-        ('ended', False, None)
+        >>> run.wait(timeout=60).totals.events, run.state, run.is_active, run.exception()
+        (5, 'ended', False, None)
 
-        With ``until_end=False`` it is live (on the hosts ``"stream"`` and ``"realtime"``), and runs until `stop` is
-        called or the interpreter exits; in both cases it finishes the current step. `run.totals` has the counts up to
-        the last step, and `run.result` the current tables. Results and checkpoints are the same as those of a run in
-        the foreground.
-
-        Args:
-            host: as for `run`.
-            options: the options of `run` by name. `on_step` is called in the thread of the run. Progress is shown only
-                in the cell of a notebook.
+        The options are those of `run`. A live run (``until_end=False``) ends when `stop` is called or the interpreter
+        exits, after its current step. `run.totals` has the counts so far, and `run.result` the current tables.
+        `on_step` is called in the thread of the run. Progress is shown only in the cell of a notebook.
 
         Raises:
-            InputError: the pipeline is invalid, or an option does not fit the host. The methods `wait` and `stop` of
-                the returned run raise other errors, which are also logged.
+            InputError: as for `run`. The methods `wait` and `stop` of the returned run raise other errors, which are
+                also logged.
         """
         from windrow.client.run import start  # noqa: PLC0415 - see the module
 
@@ -201,7 +176,7 @@ class Pipeline:
         on_step: Callable[[StepReport], None] | None = None,
         progress: bool = True,
     ) -> Result:
-        """Replay the log into a shadow of the table, and return the shadow as a result, to be compared with `diff`.
+        """Replay the log into a shadow of the table, and return the shadow, to be compared with `diff`.
 
         The table and its run do not change.
 
@@ -214,10 +189,10 @@ class Pipeline:
             journal: whether to apply the clock journal of the table, or use the log alone.
             to_end: read to the end of the log; by default, up to the table's offsets, if its run has a checkpoint.
             fresh: delete the tables of an earlier replay first.
-            checkpoint: the checkpoint of the run that writes the table; by default, ``.windrow/NAME``.
+            checkpoint: of the run that writes the table; by default, ``.windrow/NAME``.
             max_records: the approximate number of records in a step; by default, 1,000,000.
             on_step: called with the report of each committed step.
-            progress: whether to draw a line of progress, on a terminal or in a notebook.
+            progress: whether to draw a line of progress.
 
         Raises:
             InputError: the pipeline is invalid, or the shadow is the table itself.
@@ -239,11 +214,7 @@ class Pipeline:
         )
 
     def result(self) -> Result:
-        """Return the tables that the pipeline's runs have written; they are read at each access.
-
-        >>> pipeline.result().counts["spend"]
-        3
-        """
+        """Return the tables that the pipeline's runs have written."""
         from windrow.client.result import Result  # noqa: PLC0415 - see the module
 
         return Result(self.graph)
@@ -262,7 +233,7 @@ class Pipeline:
         checkpoint: str | PathLike[str] | None = None,
         limit: int = 20,
     ) -> Why:
-        """Explain one row of a result: the records of the log, the verdicts and the revisions behind it.
+        """Explain one row of a result: the records, verdicts and revisions behind it.
 
         >>> why = pipeline.why({"user_id": "A", "window_start": "2026-01-01T10:00"})
         >>> why.explanation.counts
@@ -270,8 +241,8 @@ class Pipeline:
 
         Args:
             where: the values of columns that identify the row.
-            table: the name of the table, if there are several; see `windrow.read_table`.
-            checkpoint: the checkpoint of the run that writes the table; by default, ``.windrow/NAME``.
+            table: its table, if there are several.
+            checkpoint: of the run that writes the table; by default, ``.windrow/NAME``.
             limit: the maximum number of records to list; all are counted.
 
         Raises:

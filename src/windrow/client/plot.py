@@ -44,18 +44,12 @@ _UPRIGHT: Final = 10
 def event_time(pipeline: PipelineLike, *, records: int = 20_000, ax: Axes | None = None) -> Axes:
     """Plot the event time of records against processing time, with the watermark.
 
-    Processing time is the log timestamp of a record, or its offset if the log has no timestamps. The watermark is the
-    low watermark of all partitions; if there are no timestamps, each partition's watermark is drawn instead. Records
-    behind the watermark of their partition have a different colour, because they can be late for their window.
+    Processing time is the log timestamp of a record. The watermark is the low watermark of all partitions. If the log
+    has no timestamps, offsets take their place, and each partition has its watermark. Records behind the watermark of
+    their partition have a different colour, because they can be late.
 
-    Args:
-        pipeline: the pipeline, the path of its file, or a result of it.
-        records: the approximate number of records to read from the beginning, divided among the partitions.
-        ax: the axes to draw on; by default, new axes.
-
-    Raises:
-        InputError: the log has no valid record.
-        SetupError: matplotlib is not installed.
+    `records` is the approximate number of records to read from the beginning, divided among the partitions. Raise
+    InputError if the log has no valid record.
     """
     axes = _axes(ax)
     found = _records(graph_of(pipeline), records)
@@ -87,16 +81,8 @@ def lateness(pipeline: PipelineLike, *, bins: int = 50, ax: Axes | None = None) 
     """Plot a histogram of how far records are behind the greatest event time before them in their partition.
 
     The whole log is read. The title says how many records are in order. A line marks each delay; records beyond it are
-    behind the watermark. In a graph, a record that several operators read is counted once for each operator.
-
-    Args:
-        pipeline: the pipeline, the path of its file, or a result of it.
-        bins: the number of bars, whose widths grow with the lateness.
-        ax: the axes to draw on; by default, new axes.
-
-    Raises:
-        SetupError: matplotlib is not installed.
-        SourceError: the log cannot be read.
+    behind the watermark. In a graph, a record counts once for each operator that reads it. The widths of the `bins`
+    bars grow with the lateness.
     """
     axes = _axes(ax)
     runnable = graph_of(pipeline)
@@ -137,15 +123,14 @@ def windows(
     Overlapping windows are drawn above each other.
 
     Args:
-        pipeline: the pipeline, the path of its file, or a result of it.
+        pipeline: whose result table to read.
         key: the values that columns of the rows must have: ``{"user_id": "A"}``.
-        table: the name of a result table, if there are several; see `windrow.read_table`.
+        table: the name of the table, if there are several.
         value: the column whose value is written into each window; by default, the first result.
-        ax: the axes to draw on; by default, new axes.
+        ax: the axes to draw on.
 
     Raises:
         InputError: the table has no windows, no rows with this key, or no such column.
-        SetupError: matplotlib is not installed.
     """
     axes = _axes(ax)
     rows = read_table(pipeline, table, where=key)

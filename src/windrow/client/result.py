@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 class Result:
     """The tables of a pipeline; a notebook shows the first rows of each, and the late, expired and dead counts.
 
-    The tables are read at each access, so they are always current. If this is the result of a run, `ended` is why the
-    run ended, ``end`` or ``asked``, `totals` holds its counts, and `warnings` its non-fatal problems. For the argument
-    `table` of methods, see `windrow.read_table`.
+    The tables are read at each access. After a run, `ended` is why it ended, ``end`` or
+    ``asked``, `totals` holds its counts, and `warnings` its non-fatal problems. For the argument `table`, see
+    `windrow.read_table`.
     """
 
     graph: m.Graph
@@ -66,29 +66,29 @@ class Result:
         )
 
     def to_arrow(self, table: str | None = None) -> pa.Table:
-        """Return all rows of a table as an Arrow table."""
+        """Return all rows of a table; see `Rows.to_arrow`."""
         return self.table(table).to_arrow()
 
     def to_pandas(self, table: str | None = None) -> pd.DataFrame:
-        """Return all rows of a table as a pandas DataFrame; decimals are exact (`decimal.Decimal`)."""
+        """Return all rows of a table; see `Rows.to_pandas`."""
         return self.table(table).to_pandas()
 
     def to_polars(self, table: str | None = None) -> pl.DataFrame:
-        """Return all rows of a table as a polars DataFrame; raise SetupError if polars is not installed."""
+        """Return all rows of a table; see `Rows.to_polars`."""
         return self.table(table).to_polars()
 
     def to_spark(self, table: str | None = None, *, spark: SparkSession | None = None) -> DataFrame:
-        """Return all rows of a table as a Spark DataFrame, of the active session or a new one."""
+        """Return all rows of a table; see `Rows.to_spark`."""
         return self.table(table).to_spark(spark)
 
     @property
     def counts(self) -> dict[str, int]:
-        """Number of rows of each table that exists: results, changes, late output, dead letters, clock journal."""
+        """Number of rows of each table that exists, companion tables too."""
         specs = sink_specs(self.graph).values()
         return {name: rows for spec in specs for name, rows in count_rows(spec).items()}
 
     def diff(self, other: PipelineLike | None = None, *, panes: bool = False, limit: int = 10) -> Diff:
-        """Compare the tables with those of another result or pipeline, or with their shadows; see `windrow.diff`."""
+        """Compare the tables with those of another pipeline, or with their shadows; see `windrow.diff`."""
         from windrow.client.compare import diff  # noqa: PLC0415 - few results are compared
 
         return diff(self, other, panes=panes, limit=limit)

@@ -70,10 +70,10 @@ def micros_of(moment: Moment) -> int:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Rows:
-    """A snapshot of the rows of a table; a notebook shows the first of them.
+    """A snapshot of rows of a table; a notebook shows the first of them.
 
-    `total` is the number of rows in the table that meet the conditions. `batches` holds the rows that were read as
-    Arrow tables, with times as timestamp[us, UTC] and exact decimals. `notes` are remarks about the rows.
+    `total` is the number of rows that meet the conditions. `batches` holds those that were read as Arrow tables, with
+    times as timestamp[us, UTC] and exact decimals; `notes` are remarks.
     """
 
     table: str
@@ -86,17 +86,17 @@ class Rows:
         return sum(batch.num_rows for batch in self.batches)
 
     def to_arrow(self) -> pa.Table:
-        """Return the rows as an Arrow table."""
+        """Return the rows."""
         # the scales of decimals can differ between batches
         return pa.concat_tables(self.batches or (self.schema.empty_table(),), promote_options="permissive")
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return the rows as a pandas DataFrame: times are datetime64[us, UTC], decimals are `decimal.Decimal`."""
+        """Return the rows with times as datetime64[us, UTC] and decimals as `decimal.Decimal`."""
         frame: pd.DataFrame = self.to_arrow().to_pandas()
         return frame
 
     def to_polars(self) -> pl.DataFrame:
-        """Return the rows as a polars DataFrame; raise SetupError if polars is not installed."""
+        """Return the rows; raise SetupError if polars is not installed."""
         try:
             import polars  # noqa: ICN001, PLC0415 - it need not be installed
         except ModuleNotFoundError as exc:
@@ -107,10 +107,7 @@ class Rows:
         return polars.DataFrame(self.to_arrow())
 
     def to_spark(self, spark: SparkSession | None = None) -> DataFrame:
-        """Return the rows as a Spark DataFrame of this session, or else of the active session or a new one.
-
-        The rows pass through this process.
-        """
+        """Return the rows, by default in the active session or a new one; they pass through this process."""
         from pyspark.sql import SparkSession  # noqa: PLC0415 - Spark is loaded only here
 
         session = spark or SparkSession.getActiveSession()
@@ -161,28 +158,25 @@ def read_table(
     limit: int | None = None,
     as_of: Moment | None = None,
 ) -> Rows:
-    """Read the current rows of a table that a pipeline writes, even while a run writes it.
+    """Read the current rows of a pipeline's table, even while a run writes it.
 
     >>> wr.read_table(pipeline, "late")
     spend_late has no rows
     >>> wr.read_table(pipeline, where={"user_id": "A"}, order="total:desc").to_pandas()["total"].tolist()
     [Decimal('8.00')]
-    >>> wr.read_table(pipeline, "changes", key={"user_id": "A"}, window="2026-01-01T10:02").total
-    3
 
-    The arguments are the options of ``windrow show``. The database applies `where`, `key`, `window` and `since`; this
-    process applies `reason`, and `key` to the records of the late output.
+    The database applies `where`, `key`, `window` and `since`; this process applies `reason`, and `key` to the records
+    of the late output.
 
     Args:
-        pipeline: the pipeline, the path of its file, or a result of it.
-        table: the name of a result table, or of a companion table: ``spend_changes`` (the changelog), ``spend_late``
-            (expired records), ``spend_dead`` (dead letters), ``spend_clocks`` (the clock journal). For a pipeline with
-            one sink, it can be left out, and companion tables can be called ``changes``, ``late``, ``dead`` and
-            ``clocks``.
+        pipeline: the pipeline that writes the table.
+        table: a result table, or a companion table: ``spend_changes`` (the changelog), ``spend_late`` (expired
+            records), ``spend_dead`` (dead letters), ``spend_clocks`` (the clock journal). With one sink, it can be left
+            out, or be ``changes``, ``late``, ``dead`` or ``clocks``.
         where: the values that columns must have.
         key: the values that fields of the key must have, also in the records of the late output.
         window: a time; only rows of windows that contain it.
-        since: a time; only windows that end after it, or late records by event time, or dead letters by log timestamp.
+        since: a time; only windows that end after it, late records by event time, and dead letters by log timestamp.
         reason: the beginning of the reason of late records and dead letters.
         order: columns to sort by, ``"total"`` or ``"total:desc"``; by default, the primary key.
         limit: the maximum number of rows.

@@ -180,7 +180,7 @@ class CustomAggregate(Protocol):
     """A user-defined aggregate.
 
     The result of merging states must not depend on their order and grouping; otherwise results depend on how the log is
-    divided into steps. A state is any value that JSON can represent: numbers, strings, lists and dicts.
+    divided into steps. A state is any value that JSON can represent.
     """
 
     @property
@@ -189,15 +189,15 @@ class CustomAggregate(Protocol):
         ...
 
     def zero(self) -> Any:  # noqa: ANN401 - the user's own
-        """Return the initial state, which contains no records."""
+        """Return the state of no records."""
         ...
 
     def step(self, state: Any, columns: Mapping[str, pa.Array]) -> Any:  # noqa: ANN401
-        """Add the records of `columns`, which are in no particular order, to a state, and return the new state."""
+        """Return a state with the records of `columns` added; their order is arbitrary."""
         ...
 
     def merge(self, one: Any, other: Any) -> Any:  # noqa: ANN401
-        """Merge two states, and return the state of all their records."""
+        """Return the state of the records of both."""
         ...
 
     def finish(self, state: Any) -> Any:  # noqa: ANN401

@@ -15,23 +15,23 @@ from windrow.model.types import DataType, Field
 
 @dataclass(frozen=True)
 class Timer:
-    """A timer that has fired: its name, and the event time or processing time for which it was set."""
+    """A timer that has fired: its `name`, and the time `at` for which it was set."""
 
     name: str
     at: datetime
 
 
 class Context(Protocol):
-    """The context of a call: the key's state, times and timers, and `emit` to write rows.
+    """The context of a call: the key's state, times and timers.
 
-    The same object is used for all calls, so keep data in `state`. It has a handle for each declared state. A value has
-    the methods ``get(default)``, ``set`` and ``clear``. A list has ``append``, ``get`` and ``clear``. A map has
-    ``get(key, default)``, ``set``, ``delete``, ``items`` and ``clear``. Lists and maps have a length and are iterable.
+    The same object is used for all calls, so keep data in `state`. A value has the methods ``get(default)``, ``set``
+    and ``clear``; a list ``append``, ``get`` and ``clear``; a map ``get(key, default)``, ``set``, ``delete``, ``items``
+    and ``clear``. Lists and maps have a length and are iterable.
     """
 
     @property
     def state(self) -> Any:  # noqa: ANN401 - it has the names that the pipeline declares
-        """The key's state: ``ctx.state.NAME``."""
+        """The key's state, with an attribute for each declared one: ``ctx.state.NAME``."""
         ...
 
     @property
@@ -41,7 +41,7 @@ class Context(Protocol):
 
     @property
     def event_time(self) -> datetime | None:
-        """The event time of the record or the timer; None for a processing-time timer before any event time."""
+        """Event time of the record or timer; None for a processing-time timer before any event time."""
         ...
 
     @property
@@ -52,27 +52,27 @@ class Context(Protocol):
     def emit(self, /, **values: Any) -> None:  # noqa: ANN401 - of the declared types
         """Write the key's row, replacing the previous one; pass a value or None for each declared column.
 
-        Raise TypeError if a column is missing or is not declared, or if a value does not have the column's type.
+        Raise TypeError if a column is missing or not declared, or has another type.
         """
         ...
 
     def timer(self, *, at: datetime, name: str = "") -> None:
-        """Call `on_timer` when the watermark reaches a time, or right after this call if it has already reached it.
+        """Call `on_timer` when the watermark reaches a time, or right after this call if it has.
 
-        The timer replaces the key's timer with the same name. Raise ValueError if `on_timer` sets a timer that is not
-        later than its own, because it would repeat forever.
+        It replaces the key's timer with the same name. Raise ValueError if `on_timer` sets a timer that is not later
+        than its own.
         """
         ...
 
     def processing_timer(self, *, after: str | timedelta, name: str = "") -> None:
         """Call `on_processing_timer` at the first tick that is at least `after` from now, in processing time.
 
-        The timer replaces the key's timer with the same name.
+        It replaces the key's timer with the same name.
         """
         ...
 
     def cancel(self, name: str = "") -> None:
-        """Delete the key's timer with this name, if it is set."""
+        """Delete the key's timer with this name, if there is one."""
         ...
 
 

@@ -89,8 +89,7 @@ class Repeat:
 class PaneSoFar:
     """The state of a key's window that a `When` trigger sees after each on-time record; times are in microseconds, UTC.
 
-    `records` is the number of the window's records, `since` the number since its last pane, `panes` the number of its
-    panes, and `event_time` the event time of the record.
+    It counts the window's `records`, those `since` its last pane, and its `panes`. `event_time` belongs to the record.
     """
 
     window_start: int

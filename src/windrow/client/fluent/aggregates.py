@@ -45,7 +45,7 @@ def count_distinct(of: str, *, where: str | None = None) -> Measure:
 
 @checked
 def approx_count_distinct(of: str, *, where: str | None = None) -> Measure:
-    """Number of distinct values, exact up to about a thousand, and within a few per cent above that."""
+    """Number of distinct values, exact up to about a thousand, and within a few per cent above."""
     return Measure(m.ApproxCountDistinct(of), where)
 
 
@@ -102,7 +102,7 @@ def max_by(of: str, measure: str, *, where: str | None = None) -> Measure:
 
 @checked
 def min_by(of: str, measure: str, *, where: str | None = None) -> Measure:
-    """Value of the record with the smallest `measure`; in a tie, of the record with the earliest event time."""
+    """Value of the record with the smallest `measure`; in a tie, as for `max_by`."""
     return Measure(m.MinBy(of, measure), where)
 
 
@@ -117,10 +117,7 @@ def top_k_by(of: str, measure: str, k: int, *, where: str | None = None) -> Meas
 
 @checked
 def bottom_k_by(of: str, measure: str, k: int, *, where: str | None = None) -> Measure:
-    """Values of the `k` records with the smallest `measure`, with the measures, as JSON.
-
-    Records with equal measures are ordered by event time.
-    """
+    """Values of the `k` records with the smallest `measure`; otherwise as `top_k_by`."""
     return Measure(m.BottomKBy(of, measure, k), where)
 
 
@@ -168,7 +165,7 @@ def bool_or(of: str, *, where: str | None = None) -> Measure:
 
 @checked
 def formula(sql: str) -> Measure:
-    """SQL expression over other results by name, such as ``total / events``; formulas cannot use other formulas."""
+    """SQL expression over other results, such as ``total / events``, but not over formulas."""
     return Measure(m.Formula(sql))
 
 

@@ -35,28 +35,11 @@ def alerts(
 ) -> m.Alerts:
     """Set the limits of alerts, and where they are sent: ``wr.alerts(latency="30s", lag={"records": 100_000})``.
 
-    An alert that is left out has its default limits; ``"off"`` turns it off. Limits have the same names as in the
-    section `alerts` of a pipeline file.
+    An alert that is left out has its default limits; ``"off"`` turns it off. Names are as in a pipeline file, with
+    ``_`` for ``-`` in an alert.
 
-    Args:
-        lag: the run is behind the end of its log.
-        no_step: records wait, and no step is committed.
-        watermark_stuck: the low watermark does not move while records arrive.
-        latency: records take too long from the log to the commit.
-        late_spike: more records are late than before.
-        expired_share: records expire.
-        dead_letters: records cannot be read.
-        sink_errors: the run retries after faults.
-        checkpoint: the checkpoint cannot be used, or the newest savepoint is too old.
-        backpressure: steps take longer than the interval between their starts.
-        partition_idle: a partition has no new records, while others do.
-        hot_key: a single key has a large share of the records.
-        webhook: a URL to which each alert is posted as JSON; it may refer to secrets, ``"${ALERTS_URL}"``.
-        command: a program with its arguments, which is run with each alert as JSON on stdin; they may refer to secrets,
-            too, and ``$${`` stands for the characters ``${``.
-
-    Raises:
-        PipelineError: a limit is unknown or invalid.
+    Each alert is posted as JSON to the URL `webhook`; `command`, a program with its arguments, gets it on stdin. Both
+    may refer to secrets, ``"${ALERTS_URL}"``; in a command, ``$${`` stands for the characters ``${``.
     """
     arguments = dict(locals())
     # few programs set alerts, so few load what reads sections

@@ -17,7 +17,7 @@ from windrow.errors import PipelineError
 def log(path: str | PathLike[str], *, format: m.TextFormat = "json") -> Stream:  # noqa: A002 - the setting's name
     """Read an embedded log: a folder with ``partition-0.jsonl``, ``partition-1.jsonl`` ...
 
-    `format` is the format of its records: JSON objects, or ``"debezium"`` for row changes in Debezium's envelope.
+    Records are JSON objects, or with ``format="debezium"`` row changes in Debezium's envelope.
     """
     return Stream(m.LogSource(fspath(path), format))
 
@@ -33,7 +33,7 @@ def files(
 
     Args:
         path: a glob pattern, ``data/**/*.jsonl``; each of several patterns is a separate partition.
-        format: the format of lines: JSON objects, ``"debezium"`` for row changes in Debezium's envelope, or `csv`.
+        format: as for `log`, or `csv`.
         header: whether the first line of a CSV file names its columns.
     """
     paths = (path,) if isinstance(path, str | PathLike) else path
@@ -42,14 +42,9 @@ def files(
 
 @checked
 def file(path: str | PathLike[str], *, key: str | Sequence[str], log: str | PathLike[str]) -> Stream:
-    """Read a table in a CSV or JSON lines file.
+    """Read a table in a CSV or JSON lines file; its name ends in .csv, .jsonl or .ndjson.
 
-    Changes to its rows, which `key` identifies, are appended to an embedded log, and records are read from that log.
-
-    Args:
-        path: the file, whose name ends in .csv, .jsonl or .ndjson.
-        key: the field or fields that identify a row of the file.
-        log: the folder of the log.
+    Changes to its rows, which the fields `key` identify, are appended to the embedded log `log`, and read from there.
     """
     return Stream(m.FileSource(fspath(path), field_names(key), fspath(log)))
 
@@ -69,18 +64,17 @@ def postgres_cdc(
 ) -> Stream:
     """Read a table of a PostgreSQL database and its changes by logical replication.
 
-    The changes are kept in the embedded log `log`, or in the Kafka topic `topic`. Records are row changes in Debezium's
-    envelope. Raise PipelineError unless either a log or a topic is given.
+    Records are row changes in Debezium's envelope. They are kept in an embedded log or a Kafka topic; give either.
 
     Args:
-        url: the address of the database; other settings come from libpq's environment (PGPASSWORD ...).
+        url: the address; what it lacks comes from libpq's environment (PGPASSWORD ...).
         table: the name of the table, as in SQL.
         log: the folder of the log.
         servers: the brokers of the topic.
-        topic: the topic, which is created if it does not exist.
-        options: settings of librdkafka for reading and writing the topic (``{"security.protocol": "SSL"}``).
+        topic: created if it does not exist.
+        options: settings of librdkafka for the topic, as for `kafka`.
         key: the columns that identify a row; by default, the primary key.
-        slot: the name of the replication slot, which is created; by default, a name that begins with ``windrow_``.
+        slot: the replication slot, which is created; by default, its name begins with ``windrow_``.
         publication: a publication that includes the table; by default, one is created.
     """
     into: m.LogSource | m.KafkaSource
@@ -106,8 +100,7 @@ def kafka(
 ) -> Stream:
     """Read a Kafka topic; `options` are passed to the consumer unchanged (``{"security.protocol": "SSL"}``).
 
-    A run commits the offsets that it has read to the consumer group `group`, so that tools can show its lag, but never
-    starts from them. `format` is the format of the records: JSON objects, ``"debezium"`` for row changes in Debezium's
-    envelope, or `avro`, `protobuf` or `csv`.
+    A run commits its offsets to the consumer group `group`, so that tools can show its lag, but never starts from them.
+    `format` is as for `log`, or `avro`, `protobuf` or `csv`.
     """
     return Stream(m.KafkaSource(servers, topic, start, tuple((options or {}).items()), group, format))

@@ -15,9 +15,8 @@ from windrow.errors import PipelineError
 def registry(url: str, *, options: Mapping[str, str] | None = None, missing: Sequence[int] = ()) -> m.Registry:
     """Use a schema registry with Confluent's REST interface.
 
-    `options` are passed to confluent-kafka's client unchanged (``{"basic.auth.user.info": "${REGISTRY_LOGIN}"}``).
-    Records whose schema id is in `missing` are dead letters. Any other schema id that the registry does not have stops
-    the run.
+    `options` are passed to confluent-kafka's client unchanged (``{"basic.auth.user.info": "${REGISTRY_LOGIN}"}``). A
+    schema id that the registry does not have stops the run, or is a dead letter if it is in `missing`.
     """
     return m.Registry(url, tuple((options or {}).items()), tuple(missing))
 
@@ -26,7 +25,7 @@ def registry(url: str, *, options: Mapping[str, str] | None = None, missing: Seq
 def avro(*, schema: str | PathLike[str] | None = None, registry: str | m.Registry | None = None) -> m.AvroFormat:
     """Read Avro with a schema, which is the path of a file or JSON text, or with the schemas in a registry.
 
-    Raise PipelineError if the file cannot be read, or unless either `schema` or `registry` is given.
+    Raise PipelineError if the file cannot be read, or unless one of the two is given.
     """
     if (schema is None) == (registry is None):
         msg = "avro: give a schema, or a registry"
@@ -43,8 +42,7 @@ def protobuf(
 ) -> m.ProtobufFormat:
     """Read Protobuf, with a message type from a descriptor set in a file, or with the schemas in a registry.
 
-    ``protoc --include_imports --descriptor_set_out=FILE`` writes the file. Raise PipelineError if it cannot be read, or
-    unless either `descriptor` and `message` or `registry` is given.
+    ``protoc --include_imports --descriptor_set_out=FILE`` writes the file. The errors are those of `avro`.
     """
     if (descriptor is None) == (registry is None) or (descriptor is None) != (message is None):
         msg = "protobuf: give a descriptor and a message, or a registry"

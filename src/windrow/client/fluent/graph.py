@@ -29,16 +29,12 @@ from windrow.errors import PipelineError, did_you_mean
 @checked
 @dataclass(frozen=True)
 class Selection(Ungrouped):
-    """Records of one or more streams, with an optional condition, derived fields and selected fields."""
+    """A selection of the records of streams, and of their fields."""
 
     node: m.SelectNode
 
     def derive(self, /, **expressions: str) -> Selection:
-        """Add fields computed by SQL expressions over the stream's fields.
-
-        Raises:
-            PipelineError: `select` has been called already.
-        """
+        """Add fields computed by SQL expressions over the stream's fields; call it before `select`."""
         if self.node.select is not None:
             msg = "call derive before select, which chooses the fields"
             raise PipelineError(msg)
@@ -49,10 +45,9 @@ class Selection(Ungrouped):
         return Selection(replace(self.node, select=names))
 
     def key_by(self, /, *names: str, **expressions: str) -> Keyed:
-        """Set the fields that results are grouped by, for a stream with derived fields; see `Timed.key_by`.
+        """Set the fields that results are grouped by; see `Timed.key_by`.
 
-        Raises:
-            PipelineError: the selection has a condition, a union or a choice of fields, and so is a stream of its own.
+        Raise PipelineError if the selection has a condition, a union or selected fields, and so is a stream of its own.
         """
         if self.node.where is not None or self.node.select is not None or len(self.node.inputs) > 1:
             msg = "a selection with where, select or a union is a stream of its own: name it with graph.stream first"
@@ -92,25 +87,22 @@ class Named(Ungrouped):
         return Selection(m.SelectNode("", (self.name,), select=names))
 
     def union(self, /, *others: Named, where: str | None = None) -> Selection:
-        """Add the records of other streams with the same fields; keep only records for which `where` is true."""
+        """Add the records of other streams with the same fields; keep those for which `where` is true."""
         return Selection(m.SelectNode("", (self.name, *(other.name for other in others)), where=where))
 
     def split(self, conditions: Mapping[str, str], *, other: str | None = None) -> m.SplitNode:
-        """Divide the records: each goes to the first output whose condition is true, else to `other`, if given.
-
-        The outputs of the stream `sizes` are ``sizes["large"]`` and so on.
-        """
+        """Send each record to the first output whose condition is true, else to `other`, if given."""
         return m.SplitNode("", self.name, derives(conditions), other)
 
     def flat_map(
         self, field: str, *, element: str | None = None, position: str | None = None, outer: bool = False
     ) -> m.FlatMapNode:
-        """Emit a record for each element of an array, with the fields of the element and the record's other fields.
+        """Emit a record for each element of an array, with its fields and the record's other fields.
 
         Args:
             field: the array.
-            element: the name of the field for the element, if it is not a struct; by default, the name of the array.
-            position: the name of a field for the index of the element, from 0.
+            element: the field for an element that is no struct; by default, it has the name of the array.
+            position: the field for the index of the element, from 0.
             outer: emit a record, with null in the fields of the element, if the array is empty or null.
         """
         return m.FlatMapNode("", self.name, field, element, position, outer)
@@ -120,26 +112,17 @@ class Named(Ungrouped):
     ) -> m.DeduplicateNode:
         """Drop duplicates: records with the same fields `by` whose event times are less than `within` apart.
 
-        Duplicates go to the output ``["duplicates"]``. With ``scope="partition"``, all duplicates of a record must be
-        in the same partition, and no record waits for other partitions.
-
-        Raises:
-            PipelineError: the duration is invalid.
+        They go to the output ``["duplicates"]``. With ``scope="partition"``, all duplicates of a record must be in the
+        same partition, and no record waits for other partitions.
         """
         return m.DeduplicateNode("", self.name, by, duration_micros(within, "deduplicate.within"), scope)
 
     def sample(self, /, *by: str, every: int) -> m.SampleNode:
-        """Keep every `every`-th record of each key, which is made of the fields `by`.
-
-        With ``every=10``, these are the 10th, the 20th and so on of each key, in watermark order.
-        """
+        """Keep every `every`-th record of each key, the fields `by`: the 10th, the 20th ... in watermark order."""
         return m.SampleNode("", self.name, by, every)
 
     def table(self, /, *key: str, deleted: str | None = None) -> m.TableNode:
-        """Keep the last record of each key as a row of a table.
-
-        A record for which the SQL condition `deleted` is true removes the row.
-        """
+        """Keep the last record of each key as a row of a table; remove it if `deleted` is true, in SQL."""
         return m.TableNode("", self.name, key, deleted)
 
     def lookup(
@@ -156,18 +139,14 @@ class Named(Ungrouped):
 
         Args:
             table: the table, a stream of this graph.
-            by: the fields with the key of the table; a mapping if the table has other names for them:
-                ``{"currency": "code"}``.
-            as_of: with `event_time`, a record gets the row that was valid at its event time; with `order`, the row that
-                is current at the record's position in watermark order.
+            by: the fields with the key of the table, which can have other names for them: ``{"currency": "code"}``.
+            as_of: whether a record gets the row that was valid at its event time, or (`order`) the row that is current
+                at its position in watermark order.
             revise: for `event_time`, how far the watermark can pass a record while a late row of the table still
                 replaces the record's row; by default, the lateness of the table's source, or else of the record's.
             how: with `left`, a record without a row has null in the fields of the table; with `inner`, it is dropped.
-            broadcast: keep the whole table in every key group, and spread the records over all key groups regardless
-                of their key. This helps if many records look up the same row of a small table. Results do not change.
-
-        Raises:
-            PipelineError: the duration is invalid.
+            broadcast: keep the table in every key group, and spread the records over all. This helps if many records
+                look up the same row of a small table. Results do not change.
         """
         pairs = _pairs(by)
         micros = None if revise is None else duration_micros(revise, "lookup.revise")
@@ -186,20 +165,15 @@ class Named(Ungrouped):
     ) -> m.JoinNode | m.TableJoinNode:
         """Join records with those of another stream that are near them in event time, or join two tables.
 
-        A pair has the fields of both; a field of the other stream that this one has too ends in `_right`. Tables are
-        joined without `before` and `after`.
+        A pair has the fields of both; a field of the other stream that this one has too ends in `_right`.
 
         Args:
-            other: the stream with the right records, or the right table.
-            by: the fields that are equal in a pair; a mapping if the right side has other names for them:
-                ``{"order_id": "id"}``.
-            before: how much earlier than this record its partner can be.
-            after: how much later than this record its partner can be.
+            other: the right stream or table.
+            by: the fields that are equal in a pair, as for `lookup`.
+            before: how much earlier than this record its partner can be; not for tables.
+            after: the same for later partners.
             how: with `left`, `right` or `full`, records of that side (or of both) without a partner are emitted alone,
                 with null in the fields of the other.
-
-        Raises:
-            PipelineError: a duration is invalid.
         """
         pairs = _pairs(by)
         spans = duration_micros(before or "0s", "join.before"), duration_micros(after or "0s", "join.after")
@@ -224,7 +198,7 @@ GraphStage = Selection | NodeStage | Aggregated | Emitted | Processed
 
 @checked
 class GraphBuilder(Unfinished):
-    """A graph to which named sources, streams and sinks are added in order; `build` completes it."""
+    """A graph to which sources, streams and sinks are added in order."""
 
     def __init__(self, name: str, key_groups: int, mode: m.RunMode, alerts: m.Alerts) -> None:
         self._name = name
@@ -234,15 +208,9 @@ class GraphBuilder(Unfinished):
         self._nodes: list[m.Node] = []
 
     def source(self, name: str, records: Timed, *, lateness: Duration | None = None) -> Named:
-        """Add a source.
+        """Add a source: ``wr.log(...).decode(...).event_time(...)``.
 
-        Args:
-            name: its name in the graph.
-            records: records with an event time: ``wr.log(...).decode(...).event_time(...)``.
-            lateness: a record whose event time is at least this far behind the watermark goes only to the late output.
-
-        Raises:
-            PipelineError: the duration is invalid.
+        A record whose event time is at least `lateness` behind the watermark goes only to the late output.
         """
         micros = None if lateness is None else duration_micros(lateness, f"sources.{name}.lateness")
         return self._add(source_node(name, records, micros))
@@ -250,29 +218,17 @@ class GraphBuilder(Unfinished):
     def stream(self, name: str, made: GraphStage, *, salt: int = 1, at_end: Literal["fire", "hold"] = "fire") -> Named:
         """Add a stream that is computed from a source or another stream of this graph.
 
-        Args:
-            name: its name in the graph.
-            made: a selection, a split, a flat_map, a deduplication, a sample, a table, a lookup, a join, windows
-                (``aggregate`` or ``emit``), or a process function.
-            salt: for windows, the number of key groups over which each key's records are spread before they are
-                combined.
-            at_end: for a process function, whether the end of a bounded input fires its timers.
-
-        Raises:
-            PipelineError: the stream reads records that do not come from a source of the graph.
+        `made` comes from a method of `Named` or `Selection`, or from `aggregate`, `emit` or `process`. `salt` is for
+        windows, as in `Emitted.to`, and `at_end` for a process function, as in `Processed.to`.
         """
         return self._add(_node(name, made, salt, at_end))
 
     def sink(self, name: str, stream: Named, sink: m.Sink) -> None:
-        """Write the rows of a stream to a sink, such as `windrow.sqlite` or `windrow.kafka_sink`."""
+        """Write the rows of a stream to a sink."""
         self._nodes.append(m.SinkNode(name, stream.name, sink))
 
     def build(self) -> Pipeline:
-        """Complete the graph, and return its pipeline.
-
-        Raises:
-            PipelineError: the graph is invalid; the error lists all problems.
-        """
+        """Complete the graph, and return its pipeline; raise a PipelineError that lists all problems."""
         ordered = [
             node for kind in (m.SourceNode, m.StreamNode, m.SinkNode) for node in self._nodes if isinstance(node, kind)
         ]
@@ -294,13 +250,9 @@ def graph(
     mode: m.RunMode = "micro-batch",
     alerts: m.Alerts = m.DEFAULT_ALERTS,
 ) -> GraphBuilder:
-    """Begin a graph of named sources, streams and sinks.
+    """Begin a graph of named sources, streams and sinks; for `key_groups`, `mode` and `alerts`, see `Emitted.to`.
 
-    Args:
-        name: the name of the pipeline, which identifies its checkpoint, and its rows in tables.
-        key_groups: the maximum parallelism. To change it, resume from a savepoint.
-        mode: whether a live run reads records in steps, or with ``"realtime"`` as they arrive (Kafka to Kafka).
-        alerts: which alerts a run raises, and where they are sent (`windrow.alerts`).
+    `name` is the name of the pipeline, which identifies its checkpoint, and its rows in tables.
     """
     return GraphBuilder(name, key_groups, mode, alerts)
 

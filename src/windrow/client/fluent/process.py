@@ -27,13 +27,13 @@ def value_state(type_: str | m.DataType) -> StateType:
 
 @checked
 def list_state(type_: str | m.DataType) -> StateType:
-    """Keep a list of values for each key, in the order in which they are appended."""
+    """Keep a list of values for each key, in the order of appending."""
     return StateType(m.ListState, (type_,))
 
 
 @checked
 def map_state(key: str | m.DataType, value: str | m.DataType) -> StateType:
-    """Keep a map for each key, with keys and values of these types."""
+    """Keep a map for each key."""
     return StateType(m.MapState, (key, value))
 
 

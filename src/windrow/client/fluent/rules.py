@@ -21,7 +21,7 @@ def rule(
     """Raise an alert for each record for which a condition is true.
 
     Args:
-        name: the name of the rule, which identifies its alerts.
+        name: identifies its alerts.
         when: an SQL condition over the record's fields, `prev`, `next`, `recent` and lists.
         severity: ``low``, ``medium``, ``high`` or ``critical``.
         say: the text of an alert, with ``{NAME}`` or ``{NAME:.2f}`` for evidence, a field,
@@ -33,17 +33,13 @@ def rule(
 
 @checked
 def recent(*, last: int, within: Duration) -> m.Recent:
-    """Let rules see the `last` records of a key that are at most `within` older than the record.
-
-    Raises:
-        PipelineError: the duration is invalid.
-    """
+    """Let rules see the `last` records of a key that are at most `within` older than the record."""
     return m.Recent(last, duration_micros(within, "recent.within"))
 
 
 @checked
 def list_file(file: str, *, key: str | None = None) -> m.FileList:
-    """Read a list from a file when a run starts: an entry on each line, or in the column `key` of a CSV file."""
+    """Read a list when a run starts: an entry on each line, or in the column `key` of a CSV file."""
     return m.FileList("", file, key)
 
 
@@ -51,10 +47,7 @@ def list_file(file: str, *, key: str | None = None) -> m.FileList:
 def list_topic(topic: str, *, key: str | None = None) -> m.TopicList:
     """Read a list from a compacted Kafka topic at the brokers of the source: the keys of records that have a value.
 
-    A realtime run follows the topic; other hosts read it once, when a run starts.
-
-    Args:
-        topic: the name of the topic.
-        key: the field of the entry, if the keys are JSON objects.
+    A realtime run follows the topic; others read it when they start. If keys are JSON objects, `key` is the field of
+    the entry.
     """
     return m.TopicList("", topic, key)

@@ -26,11 +26,10 @@ class Stream(Unfinished):
     source: m.Source
 
     def decode(self, /, **fields: str | m.DataType | FieldType) -> DecodedStream:
-        """Declare the fields of a record, a JSON object, with their types: ``amount="decimal(12,2)"``.
+        """Declare the fields of a record, with their types: ``amount="decimal(12,2)"``.
 
-        The type of a field that a record can lack has a question mark, ``country="string?"``. An array is
-        ``items="array<string>"`` or ``"array<struct<sku string, qty long>>"``. For other names, and fields in nested
-        objects, see `windrow.field`.
+        The type of a field that a record can lack has a question mark, ``"string?"``. Arrays are ``"array<string>"`` or
+        ``"array<struct<sku string, qty long>>"``. For other names, and fields in nested objects, see `windrow.field`.
         """
         types = {name: type_ if isinstance(type_, FieldType) else FieldType(type_) for name, type_ in fields.items()}
         return DecodedStream(self.source, m.Decode(call_all(partial(of.field, name) for name, of in types.items())))
@@ -88,18 +87,16 @@ class DecodedStream(Unfinished):
 
         Args:
             field: a field of a timestamp type.
-            delay: how far out of order records can be; the watermark is that far behind the greatest event time. Or
-                `windrow.adaptive`, which derives the delay from the records; or `windrow.delay_by_partition`.
+            delay: how far the watermark is behind the greatest event time, a duration; or `windrow.adaptive` or
+                `windrow.delay_by_partition`.
             punctuated: instead of `delay`, the field in which records carry the watermark.
             future: a record whose event time is further than this ahead of its log timestamp is a dead letter.
-            sent: the field with the time at which a device sent the record, by the device's clock; it is used to
-                correct event times.
+            sent: the field with the time at which a device sent the record, by its clock; it corrects event times.
             idle: a partition that has no records for this long, in processing time, no longer holds back the watermark.
-            all_idle: whether watermarks stop (``"hold"``) or advance with processing time (``"advance"``) when all
-                partitions are idle.
+            all_idle: whether watermarks stop, or advance with processing time, when all partitions are idle.
 
         Raises:
-            PipelineError: neither or both of `delay` and `punctuated` are given, or a duration is invalid.
+            PipelineError: neither or both of `delay` and `punctuated` are given.
         """
         reads: list[Callable[[], Any]] = [
             partial(_watermark, delay, punctuated),
@@ -119,11 +116,11 @@ class Ungrouped(Unfinished):
         raise NotImplementedError
 
     def window(self, window: m.Window) -> Windowed:
-        """Divide event time into windows of all records, without a key; see `Keyed.window`."""
+        """Divide event time into windows without a key; see `Keyed.window`."""
         return self.key_by().window(window)
 
     def running(self, /, **results: Measure | str) -> Emitted:
-        """Keep a result over all records so far, without a key; see `Keyed.running`."""
+        """Keep a result without a key; see `Keyed.running`."""
         return self.key_by().running(**results)
 
 
@@ -163,8 +160,7 @@ class Keyed(Unfinished):
     def running(self, /, **results: Measure | str) -> Emitted:
         """Keep a result for each key over all its records so far, updated with each record.
 
-        This is short for a single window over all time with a pane for each record:
-        ``.window(wr.global_window()).aggregate(...).emit(early=wr.every_count(1))``.
+        It is short for ``.window(wr.global_window()).aggregate(...).emit(early=wr.every_count(1))``.
         """
         return self.window(m.Global()).aggregate(**results).emit(early=m.Records(1))
 
@@ -179,21 +175,18 @@ class Keyed(Unfinished):
         on_timer: m.ProcessFunction | None = None,
         on_processing_timer: m.ProcessFunction | None = None,
     ) -> Processed:
-        """Call a Python function for each record, with state for its key, if windows are not enough.
+        """Call a Python function for each record, with state for its key.
 
         Args:
-            function: called as ``function(ctx, record)``. `record` maps names of fields to values; `ctx` has the key,
-                its state, times and timers, and ``ctx.emit(...)``, which writes the key's row.
+            function: called as ``function(ctx, record)``, with a `windrow.Context` and the fields of the record by
+                name.
             state: the state of each key by name: `windrow.value_state`, `list_state` or `map_state`.
             returns: the columns of the row, with their types.
-            ttl: how long in event time an entry of state is kept after it is written, and a key after its last call.
-            order: whether a key's records are processed in the order of the log, or in order of event time once the
-                watermark has passed them (records that are too late for this go to the late output).
+            ttl: how long in event time an entry of state is kept after its last write, and a key after its last call.
+            order: whether a key's records are processed in the order of the log, or of event time once the watermark
+                has passed them (later records go to the late output).
             on_timer: called as ``on_timer(ctx, timer)`` when the watermark reaches a time that ``ctx.timer`` set.
-            on_processing_timer: called as ``on_processing_timer(ctx, timer)`` for timers of ``ctx.processing_timer``.
-
-        Raises:
-            PipelineError: a type or a duration is invalid.
+            on_processing_timer: the same for ``ctx.processing_timer``, in processing time.
         """
         process = m.Process(
             function=function,
@@ -216,20 +209,17 @@ class Keyed(Unfinished):
         lateness: Duration = "0s",
         revise: bool = True,
     ) -> Ruled:
-        """Raise alerts according to rules over each record and the recent records of its key.
+        """Raise alerts by rules over each record and the recent records of its key.
 
         Args:
             rules: `windrow.rule`, each with a different name.
-            recent: the earlier records of a key that rules see (`windrow.recent`).
-            unique: the field that identifies a record within its key; a repeated record is ignored, or a dead letter if
-                its content differs.
+            recent: the earlier records that rules see (`windrow.recent`).
+            unique: the field that identifies a record of a key; a repetition is ignored, or a dead letter if its
+                content differs.
             lists: maps a name that rules use, as in ``when="merchant in blocked"``, to `windrow.list_file` or
                 `windrow.list_topic`.
             lateness: how far behind the watermark a record can be and still be judged.
             revise: whether a late record causes later records of its key to be judged again.
-
-        Raises:
-            PipelineError: a duration is invalid.
         """
         micros = duration_micros(lateness, "emit.lateness")
         named = tuple(replace(rule_list, name=name) for name, rule_list in (lists or {}).items())
@@ -248,10 +238,7 @@ class Windowed(Unfinished):
     def aggregate(self, /, **results: Measure | str) -> Aggregated:
         """Name the results: ``total=wr.sum("amount"), events=wr.count(), mean="total / events"``.
 
-        Text means the same as in YAML: a formula over the other results, or an aggregate.
-
-        Raises:
-            PipelineError: the text of a result is an invalid call of an aggregate.
+        Text is a formula over the other results, or an aggregate, as in YAML.
         """
         aggregates = call_all(partial(_aggregate, name, measure) for name, measure in results.items())
         return Aggregated(self.keyed.of, m.WindowNode("", SOURCE, self.keyed.key, self.cut, aggregates, m.Emit()))
@@ -277,17 +264,13 @@ class Aggregated(Unfinished):
         """Set when results are written, and how late records revise them.
 
         Args:
-            lateness: how long late records can revise a window after its end, measured by the watermark.
-            late: whether there is one revision for each late record (each), for each step (batch), or for a number of
-                late records (`windrow.every_count`).
-            mode: whether a revision retracts the old row and adds the new one (retract), only adds the new one
-                (accumulate), or has only the records since the last pane (discard).
-            at_end: whether windows that are still open at the end of a bounded input fire or stay open.
-            early: when a window's result is written before its end: `windrow.every`, `every_event_time`, `every_count`
-                and others.
-
-        Raises:
-            PipelineError: a duration is invalid, or `late` is a trigger other than `every_count`.
+            lateness: how long after its end late records can revise a window, by the watermark.
+            late: whether there is a revision for each late record, for each step (batch), or for a number of late
+                records (`windrow.every_count`, and no other trigger).
+            mode: whether a revision retracts the old row and adds the new one, only adds the new one (accumulate), or
+                has only the records since the last pane (discard).
+            at_end: whether windows that are still open at the end of a bounded input fire.
+            early: a trigger that writes a window's result before its end, such as `windrow.every`.
         """
         if isinstance(late, m.Trigger) and not isinstance(late, m.Records):
             msg = f"emit.late: {late!r} does not apply to late records; use 'each', 'batch' or wr.every_count(10)"
@@ -305,14 +288,14 @@ class Aggregated(Unfinished):
         mode: m.RunMode = "micro-batch",
         alerts: m.Alerts = m.DEFAULT_ALERTS,
     ) -> Pipeline:
-        """Write to a sink with the defaults of `emit`; see `Emitted.to`."""
+        """Write to a sink, with the defaults of `emit`; see `Emitted.to`."""
         return self.emit().to(sink, name=name, key_groups=key_groups, salt=salt, mode=mode, alerts=alerts)
 
 
 @checked
 @dataclass(frozen=True)
 class Emitted(Unfinished):
-    """Results for which it is set when they are written and revised."""
+    """Results with the times at which they are written and revised."""
 
     of: Timed | GraphInput
     node: m.WindowNode
@@ -327,18 +310,15 @@ class Emitted(Unfinished):
         mode: m.RunMode = "micro-batch",
         alerts: m.Alerts = m.DEFAULT_ALERTS,
     ) -> Pipeline:
-        """Write to a sink, which completes the pipeline.
+        """Write to a sink, which completes the pipeline; raise a PipelineError that lists all problems.
 
         Args:
-            sink: such as `windrow.sqlite` or `windrow.kafka_sink`.
-            name: the pipeline's name; by default, the name of the table.
+            sink: such as `windrow.sqlite`.
+            name: the pipeline's name; by default, the table's.
             key_groups: the maximum parallelism. To change it, resume from a savepoint.
             salt: the number of key groups over which each key's records are spread before they are combined.
             mode: whether a live run reads records in steps, or with ``"realtime"`` as they arrive (Kafka to Kafka).
-            alerts: which alerts a run raises, and where they are sent (`windrow.alerts`).
-
-        Raises:
-            PipelineError: the pipeline is invalid; the error lists all problems.
+            alerts: the limits of alerts, and where they are sent (`windrow.alerts`).
         """
         node = replace(self.node, salt=salt)
         return _complete(node, self.of, sink, name, key_groups=key_groups, mode=mode, alerts=alerts)
@@ -362,18 +342,10 @@ class Processed(Unfinished):
         mode: m.RunMode = "micro-batch",
         alerts: m.Alerts = m.DEFAULT_ALERTS,
     ) -> Pipeline:
-        """Write to a sink, which completes the pipeline.
+        """Write to a sink; see `Emitted.to`.
 
-        Args:
-            sink: such as `windrow.sqlite` or `windrow.kafka_sink`.
-            name: the pipeline's name; by default, the name of the table.
-            key_groups: the maximum parallelism. To change it, resume from a savepoint.
-            at_end: whether pending timers and waiting records fire at the end of a bounded input, or are kept.
-            mode: whether a live run reads records in steps, or with ``"realtime"`` as they arrive (Kafka to Kafka).
-            alerts: which alerts a run raises, and where they are sent (`windrow.alerts`).
-
-        Raises:
-            PipelineError: the pipeline is invalid; the error lists all problems.
+        Instead of `salt`, it has `at_end`, ``"fire"`` by default, or ``"hold"``: whether pending timers and waiting
+        records fire at the end of a bounded input, or are kept.
         """
         node = replace(self.node, at_end=at_end)
         return _complete(node, self.of, sink, name, key_groups=key_groups, mode=mode, alerts=alerts)
@@ -396,18 +368,7 @@ class Ruled(Unfinished):
         mode: m.RunMode = "micro-batch",
         alerts: m.Alerts = m.DEFAULT_ALERTS,
     ) -> Pipeline:
-        """Write to a sink, which completes the pipeline.
-
-        Args:
-            sink: such as `windrow.sqlite` or `windrow.kafka_sink`.
-            name: the pipeline's name; by default, the name of the table.
-            key_groups: the maximum parallelism. To change it, resume from a savepoint.
-            mode: whether a live run reads records in steps, or with ``"realtime"`` as they arrive (Kafka to Kafka).
-            alerts: which alerts a run raises, and where they are sent (`windrow.alerts`).
-
-        Raises:
-            PipelineError: the pipeline is invalid; the error lists all problems.
-        """
+        """Write to a sink; see `Emitted.to`, whose `salt` it does not have."""
         return _complete(self.node, self.of, sink, name, key_groups=key_groups, mode=mode, alerts=alerts)
 
 
@@ -493,10 +454,10 @@ def field(
     """Declare a field with more than its type: ``amount=wr.field("decimal(12,2)", alias=["amt"])``.
 
     Args:
-        type_: the type, with a question mark if a record may lack the field.
+        type_: as for `decode`.
         alias: other names under which records may have the field.
         tombstones: whether a record that has a key but no value is read, with its key in this field.
-        path: the path to the field in nested objects, if it is not its name: ``wr.field("string", path="user.id")``.
+        path: its path in nested objects, such as ``"user.id"``; by default, its name.
     """
     if isinstance(alias, str):
         msg = f"alias must be a list of names: [{alias!r}]"

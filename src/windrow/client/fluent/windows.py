@@ -23,16 +23,12 @@ def tumbling(
     """Divide event time into windows of one size that do not overlap.
 
     Args:
-        size: a duration, or a number of calendar hours, days, weeks or months: ``"6 hours"``, ``"1 day"``,
-            ``"2 weeks"``, ``"1 month"``. (``"1d"`` is 24 hours; a day in a time zone can be longer or shorter.)
+        size: a duration, or a number of calendar hours, days, weeks or months: ``"6 hours"``, ``"1 day"``. (``"1d"`` is
+            24 hours; a day in a time zone can be longer or shorter.)
         offset: how far window starts are shifted, relative to the epoch or on the local clock of the zone.
-        zone: for hours, days, weeks and months, the time zone; by default, UTC.
-        origin: for hours, days, weeks and months, a day on which a window begins, as a date or ``"2026-04-01"``; by
-            default, 1970-01-01, or for weeks Monday 1969-12-29.
-
-    Raises:
-        PipelineError: size or offset is not a duration, origin is not a day, or a zone or an origin is given with a
-            duration.
+        zone: only for a calendar size, the time zone; by default, UTC.
+        origin: only for a calendar size, a day on which a window begins, as a date or ``"2026-04-01"``; by default,
+            1970-01-01, or for weeks Monday 1969-12-29.
     """
     calendar = parse_calendar_size(size) if isinstance(size, str) else None
     shift = duration_micros(offset, "window.tumbling.offset")
@@ -75,11 +71,8 @@ def session(gap: Duration, *, max: Duration | None = None) -> m.Session:  # noqa
 
     Args:
         gap: a duration; or an SQL expression over the fields of a record that computes its own gap in seconds. Records
-            whose windows [time, time + gap) overlap are then in one window.
-        max: for an expression, the longest gap; a record with a longer gap is a dead letter.
-
-    Raises:
-        PipelineError: a duration is invalid, `max` is missing for an expression, or is given with a duration.
+            whose intervals [time, time + gap) overlap are then in one window.
+        max: the longest gap, which only an expression has and needs; a record with a longer gap is a dead letter.
     """
     where = "window.session"
     if max is None:
@@ -100,7 +93,7 @@ def _is_duration(text: str) -> bool:
 
 @checked
 def global_window() -> m.Global:
-    """Put all records of a key into one window; it has no end, so `emit` needs the argument `early`."""
+    """Put all records of a key into one window without an end, so `emit` needs `early`."""
     return m.Global()
 
 
@@ -136,33 +129,27 @@ def any_of(*triggers: m.Trigger) -> m.AnyOf:
 
 @checked
 def all_of(*triggers: m.Trigger) -> m.AllOf:
-    """Fire once all of the triggers have fired since the last pane."""
+    """Fire once all triggers have fired since the last pane."""
     return m.AllOf(triggers)
 
 
 @checked
 def repeat(trigger: m.Trigger, *, times: int) -> m.Repeat:
-    """Fire when another trigger fires, at most `times` times for a window and key."""
+    """Fire when a trigger fires, at most `times` times for a window and key."""
     return m.Repeat(trigger, times)
 
 
 @checked
 def when(predicate: Callable[[m.PaneSoFar], bool]) -> m.When:
-    """Fire after each on-time record for which a function returns True; not available in YAML.
-
-    The function receives a `windrow.PaneSoFar`.
-    """
+    """Fire after each on-time record for which a function of a `windrow.PaneSoFar` is true; not available in YAML."""
     return m.When(predicate)
 
 
 @checked
 def adaptive(target: float, *, min: Duration, max: Duration) -> m.Adaptive:  # noqa: A002 the words of the YAML
-    """Adapt the delay to the lateness that each partition has shown so far.
+    """Adapt the delay to the lateness that each partition has shown so far; it begins at `max`.
 
-    Args:
-        target: the share of the records that should be on time, such as 0.999.
-        min: the shortest delay.
-        max: the longest delay, which is also the initial one.
+    `target` is the share of the records that should be on time, such as 0.999.
     """
     return m.Adaptive(
         target, duration_micros(min, "time.delay.adaptive.min"), duration_micros(max, "time.delay.adaptive.max")
@@ -171,11 +158,7 @@ def adaptive(target: float, *, min: Duration, max: Duration) -> m.Adaptive:  # n
 
 @checked
 def delay_by_partition(delays: Mapping[int, Duration], *, default: Duration) -> m.DelayByPartition:
-    """Set separate delays for some partitions: ``delay_by_partition({3: "30m"}, default="5m")``.
-
-    Raises:
-        PipelineError: a partition is not a whole number, or a duration is invalid.
-    """
+    """Set separate delays for some partitions: ``delay_by_partition({3: "30m"}, default="5m")``."""
     for partition in delays:
         if not isinstance(partition, int):
             msg = f"time.delay.by_partition: {partition!r} is not the number of a partition, such as 3"

@@ -33,10 +33,9 @@ class DeltaSink(m.TableSink):
 
 
 def delta(path: str | PathLike[str], *, table: str, key: Sequence[str] = (), changelog: bool = True) -> DeltaSink:
-    """Write to Delta tables in a folder: `table`, its changelog, late output, dead letters and clocks.
+    """Write to Delta tables in a folder, merging rows by `key`; for the arguments, see `sqlite`.
 
-    Rows are merged by the columns `key`, by default the window and the pipeline's key. With ``changelog=False`` the
-    table of changes stays empty. Needs ``pip install 'windrow[delta]'``.
+    Needs ``pip install 'windrow[delta]'``.
     """
     return DeltaSink(fspath(path), table, field_names(key), changelog)
 

@@ -33,11 +33,7 @@ class DuckDBSink(m.TableSink):
 
 
 def duckdb(path: str | PathLike[str], *, table: str, key: Sequence[str] = (), changelog: bool = True) -> DuckDBSink:
-    """Write to tables of a DuckDB file: `table`, its changelog, late output, dead letters and clocks.
-
-    `key` lists the columns that identify a row, by default the window and the pipeline's key. With ``changelog=False``
-    the table of changes stays empty.
-    """
+    """Write to tables of a DuckDB file, in which `key` identifies a row; for the arguments, see `sqlite`."""
     return DuckDBSink(fspath(path), table, field_names(key), changelog)
 
 

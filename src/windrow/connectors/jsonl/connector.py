@@ -32,8 +32,8 @@ class JsonlSink(m.FolderSink):
 def jsonl(path: str | PathLike[str], *, table: str) -> JsonlSink:
     """Write changes to JSON lines files in a folder, one file per step: ``PATH/TABLE/step-N.jsonl``.
 
-    If a step has late output, dead letters or clocks, they are written to ``late-N.jsonl``, ``dead-N.jsonl`` and
-    ``clocks-N.jsonl`` in the same folder.
+    Late output, dead letters and clocks are written to ``late-N.jsonl``, ``dead-N.jsonl`` and ``clocks-N.jsonl``
+    beside it, if a step has any.
     """
     return JsonlSink(fspath(path), table)
 

@@ -71,12 +71,11 @@ def kafka_sink(
     format: m.RecordFormat = "json",  # noqa: A002 - the setting's name
     options: Mapping[str, str] | None = None,
 ) -> m.KafkaSink:
-    """Write changes to a Kafka topic, in one transaction per step.
+    """Write changes to a Kafka topic, in one transaction per step, or per `commit` with ``mode="realtime"``.
 
-    With ``mode="realtime"``, there is one transaction per interval `commit` instead. The topic is created if it does
-    not exist, as are ``TOPIC.late``, ``TOPIC.dead`` and ``TOPIC.clocks``. A change is a JSON object or, with
-    ``format="debezium"``, a change event in Debezium's envelope. `options` are passed to the producer unchanged
-    (``{"security.protocol": "SSL"}``); with ``mode="realtime"``, those of the source apply instead.
+    The topics TOPIC, ``TOPIC.late``, ``TOPIC.dead`` and ``TOPIC.clocks`` are created if they do not exist. A change is
+    a JSON object or, with ``format="debezium"``, a change event in Debezium's envelope. `options` are passed to the
+    producer unchanged; with ``mode="realtime"``, those of the source apply instead.
     """
     micros = duration_micros(commit, "sink.kafka.commit")
     return m.KafkaSink(servers, topic, micros, format, tuple((options or {}).items()))

@@ -32,8 +32,8 @@ class ParquetSink(m.FolderSink):
 def parquet(path: str | PathLike[str], *, table: str) -> ParquetSink:
     """Write changes to Parquet files in a folder, one subfolder per step: ``PATH/TABLE/step-N/changes.parquet``.
 
-    If a step has late output, dead letters or clocks, they are written to ``late.parquet``, ``dead.parquet`` and
-    ``clocks.parquet`` in the same subfolder.
+    Late output, dead letters and clocks are written to ``late.parquet``, ``dead.parquet`` and ``clocks.parquet``
+    beside it, if a step has any.
     """
     return ParquetSink(fspath(path), table)
 

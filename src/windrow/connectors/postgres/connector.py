@@ -16,12 +16,10 @@ from windrow.model.references import mask_url
 def postgres(
     url: str, *, table: str, key: Sequence[str] = (), changelog: bool = True, outbox: bool = False
 ) -> m.PostgresSink:
-    """Write to tables of a PostgreSQL database: `table`, its changelog, late output, dead letters and clocks.
+    """Write to tables of a PostgreSQL database, in the first schema of the url's search_path.
 
-    Parts that `url` leaves out are taken from libpq's environment variables, such as PGPASSWORD. The table is created
-    in the first schema of the url's search_path. `key` is its primary key, by default the window and the pipeline's
-    key. With ``changelog=False`` the table of changes stays empty. With ``outbox=True`` each change is also written to
-    the table ``T_outbox``, from which ``windrow relay`` sends it on.
+    What `url` lacks comes from libpq's environment (PGPASSWORD ...). `key` and `changelog` are as for `sqlite`. With
+    ``outbox=True`` each change is also written to the table ``T_outbox``, from which ``windrow relay`` sends it on.
     """
     return m.PostgresSink(url, table, field_names(key), changelog, outbox)
 

@@ -30,8 +30,7 @@ _SPECS: dict[str, type[AnySpec]] = {"purchases": LogSpec, "nexmark": NexmarkSpec
 _LIVE_TICK = {"purchases": 0.1, "nexmark": 0.1, "fraud": 0.05}
 """Seconds between two portions of a live stream, short for events used to measure latency."""
 _HELP = {
-    "kind": "Purchases in one log; the persons, auctions and bids of Nexmark, each in a log of its own; or purchases "
-    "by card, some of them fraudulent.",
+    "kind": "Purchases; the persons, auctions and bids of Nexmark; or purchases by card, some of them fraudulent.",
     "kafka_servers": "Address of a broker, if TARGET is a topic.",
     "events": "Number of events.  [default: 1000000; with --rate until Ctrl-C]",
     "users": "Number of users.",
@@ -106,7 +105,7 @@ def command(
 
     TARGET is a folder (data/spend) or a topic (kafka://HOST:PORT/TOPIC), which is created if it does not exist.
     By default, events are purchases: {"user_id": "u00042", "event_time": 1767225600000, "amount": 12.34}.
-    Nexmark events are written to three logs, TARGET/persons, TARGET/auctions and TARGET/bids, or to the topics
+    Nexmark events are written to the logs TARGET/persons, TARGET/auctions and TARGET/bids, or to the topics
     TOPIC-persons, TOPIC-auctions and TOPIC-bids. Fraud events are {"id": "1767225600-17", "card": "c000042", "t":
     1767225603311041, "amount": 37.58, "lat": 38.7417, "lon": -9.1281, "merchant": "lisbon-155", "country": "PT"}. Cases
     of fraud (id, card, kind, t) are listed in TARGET/labels.jsonl, and blocked merchants in TARGET/blocked.csv.

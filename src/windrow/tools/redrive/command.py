@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from windrow.tools.redrive.copies import Letter
 
 _HELP = {
-    "list": "Print the number of dead letters for each reason, without redriving any.",
+    "list": "Print the number of dead letters for each reason, and redrive none.",
     "all": "Redrive all dead letters.",
     "reason": "Redrive those whose reason begins with TEXT, such as 'missing: amount'. May be repeated.",
     "partition": "Redrive those of this partition.",
     "offset": "Redrive the one at this offset; needs --partition. May be repeated.",
-    "since": "Redrive those with this log timestamp or a later one (UTC unless it specifies a zone).",
+    "since": "Redrive those with this log timestamp or a later one (UTC unless it has a zone).",
     "key": "Redrive those that are now good and have this key, such as user_id=u00017. May be repeated.",
-    "dry_run": "Print what would happen to each dead letter, without redriving any.",
+    "dry_run": "Print what would happen to each dead letter, and redrive none.",
     "attempts": "Maximum number of times that a record is redriven.",
     "checkpoint": "Checkpoint of the run that resumed with the corrected pipeline.  [default: .windrow/NAME]",
 }
@@ -77,8 +77,8 @@ def command(
     A copy of each selected record is appended to its partition. The run that resumed from a savepoint with the
     corrected pipeline then counts the record at its new offset. A record that would be a dead letter again, or expired,
     is not redriven. No record is redriven twice, so the command can be run again after any failure. The table
-    windrow_redrives lists all copies, with who made them and when. The exit code is 1 if some of the selected records
-    have not been redriven, or if there is no dead letter at a given offset.
+    windrow_redrives lists all copies, with who made them and when. The exit code is 1 if a selected record has not been
+    redriven, or if there is no dead letter at a given offset.
 
     Late records are not redriven, because they would be even later: increase `emit.lateness` and replay the log.
     """
