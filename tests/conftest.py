@@ -87,7 +87,7 @@ MERGE: dict[str, tuple[str, ...]] = {
     "testing/transcript/test_stories.py": ("test_spark_hosts_go_as_told",),
     "tools/dashboard/test_page.py": (),
 }
-"""Tests that cost seconds and whose kind has others in `make test`, by file and beginning of the name: marked `merge`."""
+"""Tests that cost seconds and whose kind has others in `make test`, by file and beginning of the name (`merge`)."""
 
 # what commands print is compared with what they print where nobody asks for colours
 os.environ.pop("FORCE_COLOR", None)
