@@ -1,4 +1,4 @@
-"""Numbers of examples: few in `make test`, fewer in `make test-quick`, many where `make test-long` searches."""
+"""Numbers of examples: few in `make test`, more in `make test-merge`, many where `make test-long` searches."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ from hypothesis import HealthCheck, settings
 
 
 def scaled(count: int) -> int:
-    """Return half of `count` in `make test`, a tenth under the profile `quick`, ten times as many under `random`."""
+    """Return a sixth of `count` in `make test`, half in `make test-merge`, ten times as many in `make test-long`."""
     match settings.get_current_profile_name():
         case "random":
             return count * 10
         case "quick":
-            return max(1, count // 10)
-        case _:
+            return max(1, count // 20)
+        case "merge":
             return max(1, count // 2)
+        case _:
+            return max(1, count // 6)
 
 
 def examples(count: int, *, suppress_health_check: Sequence[HealthCheck] = ()) -> settings:

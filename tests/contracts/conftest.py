@@ -30,12 +30,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         return
     # each example of a property empties and opens five Delta tables, in as many commits
     long = {"delta", "duckdb"} if is_hypothesis_test(metafunc.function) else set()
+    merge = set() if "outbox" in metafunc.function.__name__ else {OUTBOX}
     if Path(metafunc.module.__file__).stem in ALIKE:
         long.add(OUTBOX)
     params = []
     for kind in KINDS[metafunc.function.__annotations__.get("store", "AnyStore")]:
         marks = [pytest.mark.service] if kind in {"postgres", OUTBOX} else []
-        params.append(pytest.param(kind, marks=[*marks, *([pytest.mark.long] if kind in long else [])]))
+        marks += [pytest.mark.long] if kind in long else [pytest.mark.merge] if kind in merge else []
+        params.append(pytest.param(kind, marks=marks))
     metafunc.parametrize("store", params, indirect=True)
 
 
