@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import faulthandler
+import json
 import os
 import uuid
 from collections.abc import Callable, Generator, Iterator
@@ -89,6 +90,21 @@ MERGE: dict[str, tuple[str, ...]] = {
 }
 """Tests that cost seconds and whose kind has others in `make test`, by file and beginning of the name (`merge`)."""
 
+DEAR_SECONDS = 4.0
+"""A test that took longer, by `DURATIONS`, is marked `merge`, unless `KEPT` has it."""
+DURATIONS: dict[str, float] = json.loads((TESTS / "durations.json").read_text(encoding="utf-8"))
+"""Seconds of each test as last recorded by `make test DURATIONS=1`."""
+KEPT = (
+    "tests/net/",
+    "tests/properties/test_hosts.py",
+    "tests/runtime/test_batch.py::test_a_batch_run_gives_the_oracles_answer[log",
+    "tests/runtime/test_graph.py::test_a_stream_that_stops_and_resumes",
+    "tests/runtime/test_realtime.py::test_it_writes_what_the_memory_host_gives[process",
+    "tests/runtime/test_stream.py::test_a_bounded_run_gives_the_oracles_answer",
+    "tests/test_imports.py",
+)
+"""Beginnings of the ids of dear tests that `make test` runs: each host once, from the log to the tables."""
+
 # what commands print is compared with what they print where nobody asks for colours
 os.environ.pop("FORCE_COLOR", None)
 
@@ -141,7 +157,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that request a service, or Spark, by a fixture, and those of `MERGE`.
+    """Mark the tests that request a service, or Spark, by a fixture, and those that are left to `make test-merge`.
 
     Tests that start a process of windrow with Spark in another way are marked `service` by hand.
     """
@@ -152,7 +168,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if not SERVICES.isdisjoint(requested):
             item.add_marker("service")
         beginnings = MERGE.get(item.path.relative_to(TESTS).as_posix())
-        if beginnings is not None and (not beginnings or item.name.startswith(beginnings)):
+        is_listed = beginnings is not None and (not beginnings or item.name.startswith(beginnings))
+        is_dear = DURATIONS.get(item.nodeid, 0) > DEAR_SECONDS and not item.nodeid.startswith(KEPT)
+        if is_listed or is_dear:
             item.add_marker("merge")
         if item.get_closest_marker("spark") is not None or not BESIDE_SPARK.isdisjoint(item.path.parents):
             item.add_marker("first_half")

@@ -73,7 +73,7 @@ def test_two_pipelines_may_not_write_one_table() -> None:
     Path("two.yaml").write_text(text.replace("table: other", "table: Spend"))
     found = _windrow("check", "two.yaml")
     assert found.exit_code == 2
-    assert "two.yaml:11: error: 'spend' writes the table 'Spend' too" in found.output
+    assert "two.yaml:11: error: 'spend' also writes the table 'Spend'" in found.output
     assert _windrow("check", "two.yaml", "--only", "other").exit_code == 0
 
 

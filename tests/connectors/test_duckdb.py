@@ -267,7 +267,10 @@ def test_a_path_where_no_database_can_be(tmp_path: Path) -> None:
         (duckdb.IOException("IO Error: Cannot open file: Permission denied"), "may not be written"),
         (duckdb.IOException("IO Error: No space left on device\nmore"), r"disk is full.*device\)"),
         (duckdb.FatalException("Fatal Error: checksum"), "check the disk"),
-        (duckdb.IOException("IO Error: Detached database 'f', but CHECKPOINT during DETACH failed."), "log beside it"),
+        (
+            duckdb.IOException("IO Error: Detached database 'f', but CHECKPOINT during DETACH failed."),
+            "could not be merged with its log",
+        ),
         (
             duckdb.IOException("IO Error: storage version number 70, but we can only read storage versions between"),
             "another version of DuckDB",

@@ -195,7 +195,7 @@ def test_a_run_can_end_its_changelog_and_not_begin_it(store: TableStore) -> None
     assert [row["epoch"] for row in store.changes(model)] == [0]
     sink = store.sink(model)
     for refusing in (sink.preflight, sink.open):
-        with pytest.raises(SinkError, match=r"'spend' was written without its changelog, .* the steps up to 1: leave"):
+        with pytest.raises(SinkError, match=r"'spend' was written without its changelog, .* the steps up to 1: keep"):
             refusing(RUN)
     sink.clear()
     assert sink.open(RUN) is None

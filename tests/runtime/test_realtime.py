@@ -195,7 +195,7 @@ def test_another_pipeline_does_not_take_the_state(kafka: Kafka, topic: Callable[
     with pytest.raises(InputError, match="has changed in emit since its state in the topic"):
         open_jobs(other)[0].open()
     kafka.add_partitions(source, 2)
-    with pytest.raises(InputError, match="has 2 partitions, and had 1"):
+    with pytest.raises(InputError, match="has 2 partitions, but had 1"):
         open_jobs(pipeline)
 
 

@@ -120,11 +120,15 @@ def test_labels_are_json_lines_or_csv(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("a.jsonl", '{"id": "1", "kind": "burst"}\n{"id": 1, "kind": "burst"}\n', r"a\.jsonl:2.* a text for each"),
+        (
+            "a.jsonl",
+            '{"id": "1", "kind": "burst"}\n{"id": 1, "kind": "burst"}\n',
+            r"a\.jsonl:2.* a label needs text for both id and kind",
+        ),
         ("a.jsonl", "{\n", r"a\.jsonl:1.*a label is not JSON"),
-        ("a.jsonl", "[]\n", r"a\.jsonl:1.* a text for each"),
-        ("a.csv", "id,type\n1,burst\n", r"a\.csv:2.* a text for each"),
-        ("a.csv", "id,kind\n1,\n", r"a\.csv:2.* a text for each"),
+        ("a.jsonl", "[]\n", r"a\.jsonl:1.* a label needs text for both id and kind"),
+        ("a.csv", "id,type\n1,burst\n", r"a\.csv:2.* a label needs text for both id and kind"),
+        ("a.csv", "id,kind\n1,\n", r"a\.csv:2.* a label needs text for both id and kind"),
     ],
 )
 def test_wrong_labels_are_told_with_their_line(tmp_path: Path, name: str, text: str, message: str) -> None:

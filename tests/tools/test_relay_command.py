@@ -68,7 +68,7 @@ def test_results_are_sent_until_the_outbox_is_empty(database: str) -> None:
     assert [one["id"] for one in waiting] == [1, 2, 3]
     assert sorted(json.loads(one["payload"])["total"] for one in waiting) == ["5.00", "5.50", "7.50"]
     refused = windrow("show", "spend.yaml", "outbox", "--as-of", "2026-01-01")
-    assert "spend_outbox is written by steps of a run" in refused.stderr
+    assert "spend_outbox can only be written by the steps of a run" in refused.stderr
     relayed = windrow("relay", "spend.yaml", "sent", "--until-empty", "--json")
     assert relayed.exit_code == 0, relayed.output
     rows = {"sent": 3, "waiting": 0, "oldest_seconds": 0.0}

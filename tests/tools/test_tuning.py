@@ -310,7 +310,7 @@ def test_a_lateness_is_chosen_by_what_is_recorded_whatever_that_of_others_is() -
 
 
 def test_a_history_without_lateness_is_refused() -> None:
-    with pytest.raises(InputError, match="give --log"):
+    with pytest.raises(InputError, match="use --log"):
         recorded(pipeline(WINDOW), {})
 
 

@@ -140,7 +140,7 @@ def _ending(code: int) -> int:
 
 
 COMMANDS = {
-    "demo": CommandEntry("windrow.cli.demo", "Generate a day of events, run a pipeline over them, and replay them."),
+    "demo": CommandEntry("windrow.cli.demo", "Generate a day of events, run a pipeline over it, and replay it."),
     "init": CommandEntry("windrow.tools.scaffold.command", "Create a project, or a pipeline for the records of a log."),
     "services": CommandEntry("windrow.cli.services", "Start a Kafka broker and a PostgreSQL server for development."),
     "run": CommandEntry("windrow.cli.run", "Run a pipeline, live or to the end of its input."),

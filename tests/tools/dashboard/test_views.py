@@ -82,7 +82,7 @@ def test_a_run_without_steps_has_all_views(view: Any) -> None:  # noqa: ANN401 -
         (
             replace(RUNNING, waiting=NOW - 300 * SECOND, lag=Lag(NOW, {0: 1})),
             {"lag": {0: 0}},
-            [("bad", "Stalled: records wait, and no step is committed"), ("bad", "1 record behind")],
+            [("bad", "Stalled: records are waiting, but no step is committed"), ("bad", "1 record behind")],
         ),
         (
             replace(RUNNING, ended=NOW, error="no room"),
