@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Collection, Iterator
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -165,8 +166,13 @@ def file_of(name: str, modules: Collection[str]) -> str:
     return name
 
 
-def imports_of(file: Path) -> Iterator[tuple[int, str]]:
+@cache
+def imports_of(file: Path) -> tuple[tuple[int, str], ...]:
     """Line and name of every windrow module that a file imports, at its top or in a function."""
+    return tuple(_imports(file))
+
+
+def _imports(file: Path) -> Iterator[tuple[int, str]]:
     module = module_of(file)
     package = module if file.name == "__init__.py" else module.rpartition(".")[0]
     for node in ast.walk(ast.parse(file.read_text(), str(file))):
