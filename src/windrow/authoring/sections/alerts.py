@@ -58,14 +58,14 @@ _LASTS = ("for", DURATION, "how long the condition must last.")
 _OVER = ("for", DURATION, "the period over which it is measured.")
 _LIMIT_KEYS: dict[type[m.AlertLimit], tuple[tuple[str, Spec[Any], str], ...]] = {
     m.LagLimit: (
-        ("time", DURATION, "the age of the last record read, by its log timestamp, if the log has timestamps."),
-        ("records", NUMBER, "the number of unread records. An alert is raised if either limit is exceeded."),
+        ("time", DURATION, "the age of the last record read, by its log timestamp, if there is one."),
+        ("records", NUMBER, "the number of unread records. Either limit raises the alert."),
         _LASTS,
     ),
     m.TimeLimit: (_LASTS,),
     m.LatencyLimit: (("p99", DURATION, "the limit for 99 % of the records, from log timestamp to commit."), _OVER),
     m.SpikeLimit: (
-        ("times", FRACTION, "how many times the share of late records in the week before."),
+        ("times", FRACTION, "the factor over the share of late records in the week before."),
         ("share", FRACTION, "the minimum share of late records, 0 to 1."),
         _OVER,
     ),
@@ -74,7 +74,7 @@ _LIMIT_KEYS: dict[type[m.AlertLimit], tuple[tuple[str, Spec[Any], str], ...]] = 
         (
             "savepoint",
             DURATION,
-            "the maximum age of the newest savepoint of the checkpoint. By default, it may have any age.",
+            "the maximum age of the newest savepoint.",
         ),
     ),
 }
@@ -100,15 +100,15 @@ def _keys() -> Iterator[Key]:
     yield Key(
         "webhook",
         TEXT,
-        "a URL to which each alert is sent as JSON, by POST, when it is raised and when it is resolved. It may refer "
-        "to an environment variable, `${NAME}`, or to a file, `${file:PATH}` ([security](../guides/security.md)).",
+        "a URL to which each alert is sent as JSON, by POST, when it is raised and when it is resolved. It may "
+        "contain a [secret](../guides/security.md), `${NAME}` or `${file:PATH}`.",
         mask=mask_webhook,
     )
     yield Key(
         "command",
         NAMES,
-        "a program and its arguments, run with the same JSON on stdin, without a shell. An argument may refer to an "
-        "environment variable or to a file, as the webhook may; `$${` stands for the characters `${`.",
+        "a program and its arguments, run with the same JSON on stdin, without a shell. Arguments may contain secrets"
+        " too; `$${` stands for the characters `${`.",
         default=(),
         mask=mask_arguments,
     )

@@ -20,9 +20,9 @@ OPTIONS_KEY: Final = Key(
     "options",
     OPTIONS,
     "options of librdkafka, under its own names or those of Kafka's Java clients, such as `security.protocol: SSL`; "
-    "values may be [secrets](../guides/security.md). windrow sets `bootstrap.servers` (use `servers`), "
-    "`auto.offset.reset` (use `start`), `group.id`, `enable.auto.commit`, `isolation.level`, the deserializers and "
-    "`interceptor.classes` itself: they are errors.",
+    "values may be [secrets](../guides/security.md). Options that windrow sets are errors: `bootstrap.servers` (use "
+    "`servers`), `auto.offset.reset` (use `start`), `group.id`, `enable.auto.commit`, `isolation.level`, the "
+    "deserializers and `interceptor.classes`.",
     default=(),
     mask=mask_options,
 )

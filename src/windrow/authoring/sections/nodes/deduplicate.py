@@ -24,7 +24,7 @@ _KEYS = settings(
     Key(
         "scope",
         choice("stream", "partition"),
-        "`partition` states that all copies of a record are in the same partition of the log. Then no record waits for "
+        "with `partition`, all copies of a record must be in the same partition of the log; no record then waits for "
         "other partitions.",
         default="stream",
     ),

@@ -77,7 +77,7 @@ _KEYS = (
     Key(
         "from",
         NAMES,
-        "the source or stream that it reads. A selection can also read the union of several, given as a list.",
+        "the source or stream that it reads, or a list of several, whose union a selection reads.",
         required=True,
         field="inputs",
     ),

@@ -16,8 +16,8 @@ _KEYS = settings(
     Key(
         "key",
         NAMES,
-        "the fields that identify a row: a record replaces the previous record with the same key in the order of "
-        "watermarks, whatever their event times.",
+        "the fields that identify a row: a record replaces the previous one with the same key in watermark order, "
+        "whatever the event times.",
         required=True,
     ),
     Key("deleted", TEXT, "a condition; a record for which it is true removes the row."),
