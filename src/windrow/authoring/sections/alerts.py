@@ -54,8 +54,8 @@ def _limits(default: m.AlertLimit | m.Off) -> _Switch:
     return _Switch(Section("", make, tuple(keys), short=True))
 
 
-_LASTS = ("for", DURATION, "how long the condition must last.")
-_OVER = ("for", DURATION, "the period over which it is measured.")
+_LASTS = ("for", DURATION, "the minimum duration of the condition.")
+_OVER = ("for", DURATION, "the measured period.")
 _LIMIT_KEYS: dict[type[m.AlertLimit], tuple[tuple[str, Spec[Any], str], ...]] = {
     m.LagLimit: (
         ("time", DURATION, "the age of the last record read, by its log timestamp, if there is one."),
@@ -65,11 +65,11 @@ _LIMIT_KEYS: dict[type[m.AlertLimit], tuple[tuple[str, Spec[Any], str], ...]] = 
     m.TimeLimit: (_LASTS,),
     m.LatencyLimit: (("p99", DURATION, "the limit for 99 % of the records, from log timestamp to commit."), _OVER),
     m.SpikeLimit: (
-        ("times", FRACTION, "the factor over the share of late records in the week before."),
-        ("share", FRACTION, "the minimum share of late records, 0 to 1."),
+        ("times", FRACTION, "the factor over the share of the previous week."),
+        ("share", FRACTION, "the minimum share, 0 to 1."),
         _OVER,
     ),
-    m.ShareLimit: (("share", FRACTION, "the share of the records, 0 to 1."), _OVER),
+    m.ShareLimit: (("share", FRACTION, "the share, 0 to 1."), _OVER),
     m.CheckpointLimit: (
         (
             "savepoint",
@@ -100,14 +100,14 @@ def _keys() -> Iterator[Key]:
     yield Key(
         "webhook",
         TEXT,
-        "a URL to which each alert is sent as JSON, by POST, when it is raised and when it is resolved. It may "
-        "contain a [secret](../guides/security.md), `${NAME}` or `${file:PATH}`.",
+        "a URL that receives each alert as JSON, by POST. It may contain a [secret](../guides/security.md), `${NAME}`"
+        " or `${file:PATH}`.",
         mask=mask_webhook,
     )
     yield Key(
         "command",
         NAMES,
-        "a program and its arguments, run with the same JSON on stdin, without a shell. Arguments may contain secrets"
+        "a program and its arguments, run without a shell, with the same JSON on stdin. Arguments may contain secrets"
         " too; `$${` stands for the characters `${`.",
         default=(),
         mask=mask_arguments,

@@ -44,8 +44,8 @@ MODE = Key(
 SALT = Key(
     "salt",
     Scalar("whole number, 1 to `key_groups`", YamlNode.number, accepts={"type": "integer", "minimum": 1}),
-    "the number of key groups over which the records of each key are spread, for keys with a large share of all "
-    "records, or for many records without a key. Results stay the same, at the cost of one more shuffle. For "
+    "the number of key groups over which the records of each key are spread, for [hot "
+    "keys](../concepts/keys.md#hot-keys), or for many records without a key, at the cost of one more shuffle. For "
     "tumbling, hopping, cumulate and calendar windows, without `early`.",
     default=1,
 )
@@ -61,10 +61,10 @@ RECORDS = (
     Key(
         "decode",
         DECODE,
-        "the fields of a record, which is a JSON object. Other fields are ignored. A record that lacks a field, or "
-        "has a value that its type cannot represent exactly, is a [dead letter](errors.md#dead-letters). A name must "
-        'not start with two underscores. A question mark, `"string?"` (in quotes within `{...}`), makes a field '
-        "optional: it is null if it is missing or null. The event time and the key cannot be optional.",
+        "the fields of a record, which is a JSON object; others are ignored. A record that lacks a field, or has a "
+        "value that its type cannot represent exactly, is a [dead letter](errors.md#dead-letters). A name must not "
+        'start with two underscores. A question mark, `"string?"` (in quotes within `{...}`), makes a field optional:'
+        " it is null if it is missing or null. The event time and the key cannot be optional.",
         required=True,
     ),
 )
@@ -99,7 +99,7 @@ RESULTS = (
     Key(
         "emit",
         EMIT,
-        "when results are written, and for how long late records revise them.",
+        "when results are written and revised.",
         default=m.Emit(),
         shown=True,
         note="optional",

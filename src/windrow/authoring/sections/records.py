@@ -120,7 +120,7 @@ _FIELD: Section[Mapping[str, Any]] = Section(
         Key(
             "type",
             _TYPE,
-            "the type, with a question mark if the field is optional.",
+            "the type, with a question mark if optional.",
             required=True,
             hint='such as type: "decimal(12,2)"',
         ),
@@ -225,7 +225,7 @@ _ADAPTIVE = Section(
             positional=True,
         ),
         Key("min", DURATION, "the minimum delay.", required=True, field="least"),
-        Key("max", DURATION, "the maximum delay, and the delay before the first record.", required=True, field="most"),
+        Key("max", DURATION, "the maximum delay, also before the first record.", required=True, field="most"),
     ),
 )
 
@@ -282,8 +282,8 @@ DELAY: OneOf[m.Delay | m.DelayByPartition | m.Adaptive] = OneOf(
             (m.DelayByPartition,),
             _DelayByPartition(),
             _delays_words,
-            "a [delay for each partition](../concepts/time.md#a-delay-by-partition), for partitions whose records are"
-            " further out of order than those of the others: `{default: 5m, 3: 30m}`.",
+            "a [delay for each partition](../concepts/time.md#a-delay-by-partition), if some are further out of "
+            "order: `{default: 5m, 3: 30m}`.",
             note="in place of a duration",
         ),
         "adaptive": Kind(
@@ -294,7 +294,7 @@ DELAY: OneOf[m.Delay | m.DelayByPartition | m.Adaptive] = OneOf(
                 + f",\nso that {delay.target * 100:g} % of its records so far were on time"
             ),
             "an [adaptive delay](../concepts/adaptive_delay.md), computed from the lateness of the partition's "
-            "records so far, and updated at every 256th offset. It is a function of the log.",
+            "records so far.",
             note="in place of a duration",
         ),
     },

@@ -130,8 +130,8 @@ _TUMBLING = Section(
         Key(
             "origin",
             Scalar("day", lambda node: node.parsed(parse_day), str, {"type": "string", "format": "date"}),
-            "a day on which a calendar window starts, from which all are counted: with `2026-04-15` and `3 months` "
-            "they start on the 15th of January, April, July and October. For months, one of the first 28 days.",
+            "a day from which calendar windows are counted: with `2026-04-15` and `3 months` they start on the 15th "
+            "of January, April, July and October. For months, one of the first 28 days.",
         ),
     ),
     parts=_tumbling_parts,
@@ -147,8 +147,8 @@ _HOPPING = Section(
         Key(
             "slide",
             DURATION,
-            "the distance between the starts of two windows. A record may be in at most 10,000 windows. With a slide "
-            "that is longer than the size, some records are in no window; `check` warns.",
+            "the distance between the starts of two windows. A record may be in at most 10,000 windows. `check` warns"
+            " if the slide is longer than the size, as some records are then in no window.",
             required=True,
         ),
         Key("offset", DURATION, _OFFSET.format("slide"), default=0),
@@ -162,8 +162,8 @@ _CUMULATE = Section(
         Key(
             "step",
             DURATION,
-            "how much longer each window is than the previous one. The size must be a multiple of the step, at most "
-            "10,000 times as long.",
+            "how much longer each window is than the previous one. The size is a multiple, at most 10,000 times as "
+            "long.",
             required=True,
             positional=True,
         ),
@@ -245,7 +245,7 @@ WINDOW: OneOf[m.Window] = OneOf(
                 f"hopping, {m.format_duration(window.size)} long, one every {m.format_duration(window.slide)}"
                 f"{_shift_words(window.offset)}"
             ),
-            "overlapping windows of the same size: a record is in each window that contains its event time.",
+            "overlapping windows of the same size.",
         ),
         "cumulate": Kind(
             (m.Cumulate,),
@@ -255,7 +255,7 @@ WINDOW: OneOf[m.Window] = OneOf(
                 f"{_shift_words(window.offset)}"
             ),
             "growing windows: all windows of one `size` start together, each a `step` longer than the previous one. "
-            "`{size: 1d, step: 1h}` gives results from the start of the day to the end of each hour.",
+            "`{size: 1d, step: 1h}` adds up a day by the hour.",
         ),
         "session": Kind(
             (m.Session,),
@@ -268,8 +268,8 @@ WINDOW: OneOf[m.Window] = OneOf(
             (m.Global,),
             Section("wr.global_window", m.Global, ()),
             lambda _: "one window for all time",
-            "one window for all time, `{}`. It never ends, so it requires `emit.early`, and no record is late. Over "
-            "rows that change, or if other streams read it, each change revises the results, without `early`.",
+            "one window for all time, `{}`. It requires `emit.early`, and no record is late. Over rows that change, "
+            "or if other streams read it, each change revises the results, without `early`.",
         ),
     },
 )
@@ -328,8 +328,8 @@ TRIGGER: OneOf[m.Trigger] = OneOf(
             (m.EveryEventTime,),
             Wrapped("wr.every_event_time", m.EveryEventTime, "micros", DURATION),
             lambda trigger: f"whenever the watermark has advanced by {m.format_duration(trigger.micros)} in the window",
-            "fires whenever the watermark has advanced by this much since the window's start. A replay repeats these "
-            "panes. Cannot be combined with other triggers.",
+            "fires when the watermark has advanced by this much since the window's start. A replay repeats these "
+            "panes. It has no other triggers beside it.",
         ),
         "count": Kind(
             (m.Records,),

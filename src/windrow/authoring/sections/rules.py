@@ -90,7 +90,7 @@ _LIST: Section[m.FileList] = Section(
         Key(
             "file",
             TEXT,
-            "a file with one entry per line. It is read once, when a run starts.",
+            "a file with one entry per line.",
             required=True,
             hint="(a list is a file, or with a source in Kafka a topic, kafka: {topic: ...}; an embedded log cannot "
             "be a list: write its entries to a file)",
@@ -117,8 +117,7 @@ _TOPIC: Section[Mapping[str, Any]] = Section(
         Key(
             "topic",
             TEXT,
-            "a compacted topic on the brokers of the source. A key is an entry as long as its latest value is not "
-            "null. A realtime run follows the list; other hosts read it once, when a run starts.",
+            "a compacted topic on the brokers of the source ([lists](../concepts/rules.md#lists)).",
             required=True,
         ),
         Key(
@@ -145,9 +144,8 @@ UNIQUE: Section[str] = Section(
             "by",
             FIELD_NAME,
             "the field that identifies a record among the records of its key, by default its partition and offset. A "
-            "record with the same value as an earlier record is counted as a duplicate and changes nothing, as long "
-            "as a copy of the earlier record would not be expired. If other fields differ, it is a [dead "
-            "letter](errors.md#dead-letters).",
+            "record with the value of an earlier one is a "
+            "[duplicate](../concepts/rules.md#late-and-repeated-records).",
             required=True,
         ),
     ),
@@ -157,11 +155,11 @@ RECENT = Section(
     "wr.recent",
     m.Recent,
     (
-        Key("last", NUMBER, "the maximum number of earlier records of a key that a rule sees.", required=True),
+        Key("last", NUMBER, "their maximum number.", required=True),
         Key(
             "within",
             DURATION,
-            "how much older than the record these may be, by event time, and how much newer `next` may be.",
+            "their maximum age by event time, and how much newer `next` may be.",
             required=True,
         ),
     ),
@@ -173,16 +171,16 @@ RULES_EMIT: Section[Mapping[str, Any]] = Section(
         Key(
             "lateness",
             DURATION,
-            "how far behind the watermark a record may be for rules to apply. Later records are expired and go to the"
-            " [late output](tables.md#t_late).",
+            "how far behind the watermark a record may be. Later records are expired and go to the [late "
+            "output](tables.md#t_late).",
             default=m.RuleSet.lateness,
             shown=True,
         ),
         Key(
             "revise",
             FLAG,
-            "with `true`, a record that is read out of order causes the later records of its key to be evaluated "
-            "again. With `false`, an alert reflects only the records read before its own.",
+            "whether a late record causes the later records of its key to be evaluated again; otherwise an alert "
+            "reflects only the records read before its own.",
             default=m.RuleSet.revise,
             shown=True,
         ),
@@ -197,7 +195,7 @@ RULES_KEYS = (
     Key(
         "recent",
         RECENT,
-        "the earlier records that a rule sees.",
+        "the earlier records of a key that a rule sees.",
         required=True,
         hint="such as recent: {last: 64, within: 24h}",
     ),

@@ -24,8 +24,7 @@ _KEYS = settings(
     Key(
         "scope",
         choice("stream", "partition"),
-        "with `partition`, all copies of a record must be in the same partition of the log; no record then waits for "
-        "other partitions.",
+        "`partition` if all copies of a record are in the same partition: no record then waits for other partitions.",
         default="stream",
     ),
 )

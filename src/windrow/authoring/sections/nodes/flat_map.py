@@ -65,8 +65,8 @@ _KEYS = (
     Key(
         "outer",
         FLAG,
-        "with `true`, a record whose array is empty or null becomes one record with null in the fields of the "
-        "element; otherwise it is dropped.",
+        "whether a record with an empty or null array becomes one record with null in the fields of the element, or "
+        "none.",
         default=False,
     ),
 )

@@ -46,14 +46,14 @@ _KEYS = settings(
     Key(
         "how",
         choice("inner", "left"),
-        "with `left` a record without a row has null in the fields of the table; with `inner` it is dropped.",
+        "with `left` a record without a row has null in the table's fields; with `inner` it is dropped.",
         default="inner",
     ),
     Key(
         "broadcast",
         FLAG,
-        "with `true` every key group has the whole table, and the records are spread over all key groups: for a small"
-        " table in which many records look up the same row.",
+        "whether every key group has the whole table, for a small table in which many records look up the same row "
+        "([broadcast](../guides/tables.md#broadcast)).",
         default=False,
     ),
 )

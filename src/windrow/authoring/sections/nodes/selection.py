@@ -81,7 +81,7 @@ _KEYS = (
         required=True,
         field="inputs",
     ),
-    Key("where", TEXT, "a condition; records for which it is not true are dropped."),
+    Key("where", TEXT, "a condition; other records are dropped."),
     DERIVED,
     Key("select", NAMES, "the fields to keep; by default all."),
 )

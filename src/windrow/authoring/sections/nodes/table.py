@@ -16,11 +16,10 @@ _KEYS = settings(
     Key(
         "key",
         NAMES,
-        "the fields that identify a row: a record replaces the previous one with the same key in watermark order, "
-        "whatever the event times.",
+        "the fields that identify a row. A record replaces the previous one with the same key, in watermark order.",
         required=True,
     ),
-    Key("deleted", TEXT, "a condition; a record for which it is true removes the row."),
+    Key("deleted", TEXT, "a condition; if it is true, the record removes the row."),
 )
 
 
