@@ -81,7 +81,6 @@ _LIMIT_KEYS: dict[type[m.AlertLimit], tuple[tuple[str, Spec[Any], str], ...]] = 
 """The keys of the limits of each kind."""
 _DETAILS: dict[m.AlertName, str] = {
     "no-step": "; by default for 2 minutes, or 10 triggers (`run --every`) if that is longer",
-    "watermark-stuck": ". The message names the partition that holds it back, and why",
     "latency": ". It has no default: give the limit that you promise",
     "expired-share": ", so no result has them",
     "dead-letters": ": many, or any for a reason that this pipeline has not met before",

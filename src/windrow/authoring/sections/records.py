@@ -282,8 +282,7 @@ DELAY: OneOf[m.Delay | m.DelayByPartition | m.Adaptive] = OneOf(
             (m.DelayByPartition,),
             _DelayByPartition(),
             _delays_words,
-            "a [delay for each partition](../concepts/time.md#a-delay-by-partition), if some are further out of "
-            "order: `{default: 5m, 3: 30m}`.",
+            "a [delay for each partition](../concepts/time.md#a-delay-by-partition): `{default: 5m, 3: 30m}`.",
             note="in place of a duration",
         ),
         "adaptive": Kind(

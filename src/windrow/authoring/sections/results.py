@@ -261,8 +261,7 @@ WINDOW: OneOf[m.Window] = OneOf(
             (m.Session,),
             _SESSION,
             _session_words,
-            "records of a key that are less than the gap apart are in the same window, which ends one gap after its "
-            "last record.",
+            "records of a key that are less than the gap apart are in one window, until one gap after the last.",
         ),
         "global": Kind(
             (m.Global,),

@@ -51,8 +51,8 @@ RULE = _RuleSection(
         Key(
             "when",
             TEXT,
-            "the condition, an expression over the fields of the record, `prev`, `next`, `recent` and lists "
-            "([rules](../concepts/rules.md)). Null counts as false.",
+            "the condition, an [expression](../concepts/rules.md#what-a-rule-sees) over the record, `prev`, `next`, "
+            "`recent` and lists. Null counts as false.",
             required=True,
         ),
         Key(
@@ -123,7 +123,7 @@ _TOPIC: Section[Mapping[str, Any]] = Section(
         Key(
             "key",
             TEXT,
-            "the field with the entry, if the keys are JSON objects. By default, the entry is the key, as text.",
+            "the field with the entry, if the keys are JSON objects; by default, the entry is the key.",
             field="field",
         ),
     ),
@@ -212,7 +212,7 @@ RULES_KEYS = (
 )
 
 
-_KEY = Key("key", KEY, "the decoded or derived fields by which records are grouped.", required=True)
+_KEY = Key("key", KEY, "the fields by which records are grouped.", required=True)
 
 
 def _pipeline(key: KeyFields, derive: tuple[m.Derive, ...], **sections: Any) -> m.Graph:  # noqa: ANN401

@@ -56,7 +56,7 @@ _KEYS = (
     Key(
         "flat_map",
         FIELD_NAME,
-        "an array, whose elements become records with the fields of the element and the other fields of their record.",
+        "an array, whose elements become records together with the other fields of their record.",
         required=True,
         field="field",
     ),

@@ -77,7 +77,7 @@ _KEYS = (
     Key(
         "from",
         NAMES,
-        "the source or stream that it reads, or a list of several, whose union a selection reads.",
+        "the source or stream that it reads, or a list for their union.",
         required=True,
         field="inputs",
     ),
