@@ -328,7 +328,7 @@ TRIGGER: OneOf[m.Trigger] = OneOf(
             Wrapped("wr.every_event_time", m.EveryEventTime, "micros", DURATION),
             lambda trigger: f"whenever the watermark has advanced by {m.format_duration(trigger.micros)} in the window",
             "fires when the watermark has advanced by this much since the window's start. A replay repeats these "
-            "panes. It has no other triggers beside it.",
+            "panes. Cannot be combined with other triggers.",
         ),
         "count": Kind(
             (m.Records,),

@@ -144,7 +144,7 @@ UNIQUE: Section[str] = Section(
             "by",
             FIELD_NAME,
             "the field that identifies a record among the records of its key, by default its partition and offset. A "
-            "record with the value of an earlier one is a "
+            "record with the same value as an earlier record is a "
             "[duplicate](../concepts/rules.md#late-and-repeated-records).",
             required=True,
         ),

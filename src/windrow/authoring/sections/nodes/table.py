@@ -16,7 +16,7 @@ _KEYS = settings(
     Key(
         "key",
         NAMES,
-        "the fields that identify a row. A record replaces the previous one with the same key, in watermark order.",
+        "the fields that identify a row. A record replaces the previous record with the same key, in watermark order.",
         required=True,
     ),
     Key("deleted", TEXT, "a condition; if it is true, the record removes the row."),
