@@ -21,7 +21,7 @@ class _Switch(Spec[m.AlertLimit | m.Off]):
         self._limits = limits
 
     def form(self) -> str:
-        return f"{self._limits.keys[0].spec.form()}, mapping or `off`"
+        return "mapping or `off`"
 
     def read(self, node: YamlNode) -> m.AlertLimit | m.Off:
         if node.is_scalar and node.node.value == _OFF:
@@ -85,7 +85,7 @@ _DETAILS: dict[m.AlertName, str] = {
     "expired-share": ", so no result has them",
     "dead-letters": ": many, or any for a reason that this pipeline has not met before",
     "backpressure": " (`run --every`)",
-    "partition-idle": ", while others continue",
+    "partition-idle": ", while others do",
 }
 """What the reference adds to the condition of an alert (`windrow.model.ALERT_CONDITIONS`)."""
 

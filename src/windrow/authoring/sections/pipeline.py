@@ -30,15 +30,15 @@ NAME = Key(
 KEY_GROUPS = Key(
     "key_groups",
     Scalar("whole number, 1 to 32768", YamlNode.number, accepts={"type": "integer", "minimum": 1, "maximum": 32768}),
-    "the number of groups into which keys, and thus work and state, are divided; the upper bound of parallelism. To "
-    "change it, resume from a [savepoint](../guides/savepoints.md).",
+    "the number of groups into which keys, work and state are divided; the upper bound of parallelism. To change it, "
+    "resume from a [savepoint](../guides/savepoints.md).",
     default=m.DEFAULT_KEY_GROUPS,
 )
 MODE = Key(
     "mode",
     choice("micro-batch", "realtime"),
-    "how a live run processes records: in steps on the stream host, or one by one from one Kafka topic to another "
-    "([in real time](../guides/realtime.md)), within tens of milliseconds. `windrow run --host` overrides it.",
+    "how a live run processes records: in steps, or one by one from one Kafka topic to another ([in real "
+    "time](../guides/realtime.md)). `windrow run --host` overrides it.",
     default="micro-batch",
 )
 SALT = Key(

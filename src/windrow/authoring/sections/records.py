@@ -324,8 +324,8 @@ TIME = Section(
         Key(
             "field",
             FIELD_NAME,
-            "the event time, a timestamp. It can be the log timestamp of an embedded log or of the log of a file, if "
-            "`_log_time: timestamp_millis` is decoded.",
+            "the event time, a timestamp; if decoded as `_log_time: timestamp_millis`, the log timestamp of an "
+            "embedded log or of the log of a file.",
             required=True,
             positional=True,
         ),

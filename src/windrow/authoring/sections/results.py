@@ -261,7 +261,8 @@ WINDOW: OneOf[m.Window] = OneOf(
             (m.Session,),
             _SESSION,
             _session_words,
-            "records of a key that are less than the gap apart are in one window, until one gap after the last.",
+            "records of a key that are less than the gap apart are in one window, which ends one gap after the last "
+            "record.",
         ),
         "global": Kind(
             (m.Global,),

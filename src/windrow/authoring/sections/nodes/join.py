@@ -34,8 +34,8 @@ _KEYS = settings(
     Key(
         "how",
         choice("inner", "left", "right", "full"),
-        "with `left`, `right` or `full`, records of that side (or both) without a partner are emitted too, with null "
-        "in the fields of the other side.",
+        "with `left`, `right` or `full`, records of that side (or both) without a partner appear with null in the "
+        "fields of the other side.",
         default="inner",
     ),
 )
