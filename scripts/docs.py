@@ -24,12 +24,10 @@ import click
 
 import windrow
 from windrow.authoring.sections import FORMAT, GRAPH, PIPELINE, RULES_PIPELINE, SINK, SOURCE
-from windrow.authoring.sections.alerts import alert_words
 from windrow.cli import COMMANDS, CommandEntry, main
 from windrow.cli.schema import schema_text
 from windrow.connectors.registry import OWN
 from windrow.declare.formats import REGISTRY
-from windrow.model import Alerts
 from windrow.telemetry.health import CONDITIONS, Condition
 from windrow.tools.doctor import RULES
 
@@ -254,20 +252,12 @@ ALERT_WORDS = {
 
 
 def with_alerts(text: str) -> str:
-    """Return the page of alerts, whose section for each alert begins with its condition, advice and limits."""
-    # words are for alerts that are not all the default
-    described = (line.partition(": ") for line in alert_words(Alerts(command=("true",))).splitlines())
-    limits = {name: words for name, _, words in described}
-    limits |= {
-        "no-step": "for 2m, or for 10 intervals of `run --every` if that is longer",
-        "latency": "off",
-        "checkpoint": "savepoints may have any age",
-    }
+    """Return the page of alerts, whose section for each alert begins with its condition and advice."""
 
     def beginning(condition: Condition) -> str:
         advice = condition.advice.format(**ALERT_WORDS)
         return _wrapped(
-            f"{condition.measure[0].upper()}{condition.measure[1:]}. {advice}. Default: {limits[condition.name]}. "
+            f"{condition.measure[0].upper()}{condition.measure[1:]}. {advice}. "
             f"Prometheus: `{condition.rule}`, {condition.severity}."
         )
 

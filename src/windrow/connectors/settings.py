@@ -15,8 +15,8 @@ from windrow.declare.spec import FLAG, NAMES, TEXT, Key
 from windrow.model.references import fill_placeholders, is_reference
 
 FORMAT_DOC: Final = (
-    "what a record is: a JSON object with the decoded fields or, with `debezium`, the "
-    "[change of a row](../guides/change-data-capture.md) in Debezium's envelope"
+    "what a record is: a JSON object with the decoded fields, or a [change of a "
+    "row](../guides/change-data-capture.md) in Debezium's envelope"
 )
 AS_FOR_SQLITE: Final = "as for [SQLite](../connectors/sqlite.md)."
 CHANGELOG: Final = Key("changelog", FLAG, AS_FOR_SQLITE, default=True)

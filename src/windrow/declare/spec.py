@@ -259,7 +259,7 @@ class Key:
         if self.unless:
             return f"required unless `{section}.{self.unless}` is given"
         if self.default is None or self.default == ():
-            return "default none"
+            return "optional"
         return f"default `{str(self.spec.plain(self.default)).lower()}`"
 
 

@@ -21,7 +21,7 @@ class _Switch(Spec[m.AlertLimit | m.Off]):
         self._limits = limits
 
     def form(self) -> str:
-        return f"{self._limits.keys[0].spec.form()}, mapping or `off`"
+        return "mapping or `off`"
 
     def read(self, node: YamlNode) -> m.AlertLimit | m.Off:
         if node.is_scalar and node.node.value == _OFF:
@@ -54,39 +54,38 @@ def _limits(default: m.AlertLimit | m.Off) -> _Switch:
     return _Switch(Section("", make, tuple(keys), short=True))
 
 
-_LASTS = ("for", DURATION, "how long the condition must last.")
-_OVER = ("for", DURATION, "the period over which it is measured.")
+_LASTS = ("for", DURATION, "the minimum duration of the condition.")
+_OVER = ("for", DURATION, "the measured period.")
 _LIMIT_KEYS: dict[type[m.AlertLimit], tuple[tuple[str, Spec[Any], str], ...]] = {
     m.LagLimit: (
-        ("time", DURATION, "the age of the last record read, by its log timestamp, if the log has timestamps."),
-        ("records", NUMBER, "the number of unread records. An alert is raised if either limit is exceeded."),
+        ("time", DURATION, "the age of the last record read, by its log timestamp, if there is one."),
+        ("records", NUMBER, "the number of unread records. Either limit raises the alert."),
         _LASTS,
     ),
     m.TimeLimit: (_LASTS,),
     m.LatencyLimit: (("p99", DURATION, "the limit for 99 % of the records, from log timestamp to commit."), _OVER),
     m.SpikeLimit: (
-        ("times", FRACTION, "how many times the share of late records in the week before."),
-        ("share", FRACTION, "the minimum share of late records, 0 to 1."),
+        ("times", FRACTION, "the factor over the share of the previous week."),
+        ("share", FRACTION, "the minimum share, 0 to 1."),
         _OVER,
     ),
-    m.ShareLimit: (("share", FRACTION, "the share of the records, 0 to 1."), _OVER),
+    m.ShareLimit: (("share", FRACTION, "the share, 0 to 1."), _OVER),
     m.CheckpointLimit: (
         (
             "savepoint",
             DURATION,
-            "the maximum age of the newest savepoint of the checkpoint. By default, it may have any age.",
+            "the maximum age of the newest savepoint.",
         ),
     ),
 }
 """The keys of the limits of each kind."""
 _DETAILS: dict[m.AlertName, str] = {
     "no-step": "; by default for 2 minutes, or 10 triggers (`run --every`) if that is longer",
-    "watermark-stuck": ". The message names the partition that holds it back, and why",
     "latency": ". It has no default: give the limit that you promise",
     "expired-share": ", so no result has them",
     "dead-letters": ": many, or any for a reason that this pipeline has not met before",
     "backpressure": " (`run --every`)",
-    "partition-idle": ", while others continue",
+    "partition-idle": ", while others do",
 }
 """What the reference adds to the condition of an alert (`windrow.model.ALERT_CONDITIONS`)."""
 
@@ -100,15 +99,15 @@ def _keys() -> Iterator[Key]:
     yield Key(
         "webhook",
         TEXT,
-        "a URL to which each alert is sent as JSON, by POST, when it is raised and when it is resolved. It may refer "
-        "to an environment variable, `${NAME}`, or to a file, `${file:PATH}` ([security](../guides/security.md)).",
+        "a URL that receives each alert as JSON, by POST. It may contain a [secret](../guides/security.md), `${NAME}`"
+        " or `${file:PATH}`.",
         mask=mask_webhook,
     )
     yield Key(
         "command",
         NAMES,
-        "a program and its arguments, run with the same JSON on stdin, without a shell. An argument may refer to an "
-        "environment variable or to a file, as the webhook may; `$${` stands for the characters `${`.",
+        "a program and its arguments, run without a shell, with the same JSON on stdin. Arguments may contain secrets"
+        " too; `$${` stands for the characters `${`.",
         default=(),
         mask=mask_arguments,
     )

@@ -91,8 +91,8 @@ class _Nodes(Named[T]):
 _LATENESS = Key(
     "lateness",
     DURATION,
-    "a record whose event time is this far behind the watermark, or farther, is dropped from all streams and written "
-    "to the late output of the tables. Deduplications require it: it determines how long they keep keys.",
+    "a record whose event time is this far behind the watermark, or farther, reaches no stream and goes to the late "
+    "output. Deduplications require it: it determines how long they keep keys.",
 )
 _CLOCKED = (DERIVED, EVENT_TIME, _LATENESS)
 
@@ -117,7 +117,7 @@ _STREAMS: Named[Any] = _Nodes(
         )
     ),
 )
-_SINK_FROM = "the stream to write: the results of a window, the rows of a table by key, or a row for each record."
+_SINK_FROM = "the stream to write: results of a window, rows of a table by key, or a row for each record."
 
 GRAPH: Section[m.Graph] = Section(
     "",

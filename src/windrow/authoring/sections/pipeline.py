@@ -23,39 +23,37 @@ from windrow.declare.yaml_node import YamlNode
 NAME = Key(
     "name",
     TEXT,
-    "identifies the pipeline's checkpoint and its rows. 1 to 100 letters, digits, `.`, `_` or `-`, starting with a "
-    "letter or digit. In Python the default is the table's name.",
+    "identifies the pipeline's checkpoint and rows: 1 to 100 letters, digits, `.`, `_` or `-`, starting with a letter"
+    " or digit. In Python the default is the table's name.",
     required=True,
 )
 KEY_GROUPS = Key(
     "key_groups",
     Scalar("whole number, 1 to 32768", YamlNode.number, accepts={"type": "integer", "minimum": 1, "maximum": 32768}),
-    "the number of groups into which keys, and thus work and state, are divided. It is the upper bound of parallelism. "
-    "To change it, resume from a [savepoint](../guides/savepoints.md); a run with an existing checkpoint is refused.",
+    "the number of groups into which keys, work and state are divided; the upper bound of parallelism. To change it, "
+    "resume from a [savepoint](../guides/savepoints.md).",
     default=m.DEFAULT_KEY_GROUPS,
 )
 MODE = Key(
     "mode",
     choice("micro-batch", "realtime"),
-    "how a live run processes records: in steps on the stream host, or, with `realtime`, one by one as they arrive, "
-    "with a latency of tens of milliseconds, from one Kafka topic to another ([the guide](../guides/realtime.md)). "
-    "`windrow run --host` overrides it.",
+    "how a live run processes records: in steps, or one by one from one Kafka topic to another ([in real "
+    "time](../guides/realtime.md)). `windrow run --host` overrides it.",
     default="micro-batch",
 )
 SALT = Key(
     "salt",
     Scalar("whole number, 1 to `key_groups`", YamlNode.number, accepts={"type": "integer", "minimum": 1}),
-    "the number of key groups over which the records of each key are spread, for keys with a large share of all "
-    "records, or for many records without a key. On-time records are pre-aggregated there, and the partial results are "
-    "merged in the key's own group: one more shuffle, the same results. For tumbling, hopping, cumulate and calendar "
-    "windows, without `early`.",
+    "the number of key groups over which the records of each key are spread, for [hot "
+    "keys](../concepts/keys.md#hot-keys), or for many records without a key, at the cost of one more shuffle. For "
+    "tumbling, hopping, cumulate and calendar windows, without `early`.",
     default=1,
 )
 DERIVED = Key(
     "derive",
     DERIVE,
-    "fields that are computed from decoded fields, such as `{domain: \"split_part(url, '/', 3)\"}`. Keys and "
-    "aggregates can use them; other derived fields cannot.",
+    "computed fields, such as `{domain: \"split_part(url, '/', 3)\"}`, for keys and aggregates, not for other derived "
+    "fields.",
     default=(),
 )
 RECORDS = (
@@ -63,18 +61,17 @@ RECORDS = (
     Key(
         "decode",
         DECODE,
-        "the fields of a record, which is a JSON object. Other fields are ignored. A record that lacks one of the "
-        "fields, or has a value that the type cannot represent exactly, is a [dead letter](errors.md#dead-letters). A "
-        'name must not start with two underscores. A type with a question mark, `"string?"` (in quotes within '
-        "`{...}`), declares an optional field, which is null if the record lacks it or its value is null. The event "
-        "time and the key cannot be optional.",
+        "the fields of a record, which is a JSON object; others are ignored. A record that lacks a field, or has a "
+        "value that its type cannot represent exactly, is a [dead letter](errors.md#dead-letters). A name must not "
+        'start with two underscores. A question mark, `"string?"` (in quotes within `{...}`), makes a field optional:'
+        " it is null if it is missing or null. The event time and the key cannot be optional.",
         required=True,
     ),
 )
 EVENT_TIME = Key(
     "time",
     TIME,
-    "the field with the event time of a record, and how far behind it the [watermark](../concepts/time.md) is.",
+    "the event time of a record, and how far behind it the [watermark](../concepts/time.md) is.",
     required=True,
 )
 KEYED = (
@@ -82,9 +79,9 @@ KEYED = (
     Key(
         "key",
         KEY,
-        "the decoded or derived fields that results are grouped by. Any type except `double`. The list can also define "
-        "derived fields: `[user, {domain: \"split_part(url, '/', 3)\"}]`. A record whose derived key is null is a dead "
-        "letter. Without a key, all records of a window are aggregated into one row.",
+        "the decoded or derived fields that results are grouped by, of any type except `double`. The list can also "
+        "define derived fields: `[user, {domain: \"split_part(url, '/', 3)\"}]`. A record whose derived key is null is "
+        "a dead letter. Without a key, a window has one row.",
         default=KeyFields(()),
     ),
 )
@@ -93,17 +90,16 @@ RESULTS = (
     Key(
         "aggregate",
         AGGREGATE,
-        "the result columns. Each is one of the functions below, over a field or an expression `x`. With `where` and a "
-        "condition after it, it includes only records for which the condition is true: `sum(price * quantity) where "
-        "kind = 'buy'`. Any other text is a formula: an expression over other results by name, such as `total / "
-        "events`; these must not be formulas themselves.",
+        "the result columns. Each is one of the functions below, over a field or an expression `x`; with a condition,"
+        " it includes only records for which the condition is true: `sum(price * quantity) where kind = 'buy'`. Any "
+        "other text is a formula: an expression over results that are not formulas, such as `total / events`.",
         required=True,
         field="aggregates",
     ),
     Key(
         "emit",
         EMIT,
-        "when results are written, and for how long late records revise them.",
+        "when results are written and revised.",
         default=m.Emit(),
         shown=True,
         note="optional",

@@ -120,29 +120,28 @@ _FIELD: Section[Mapping[str, Any]] = Section(
         Key(
             "type",
             _TYPE,
-            "the type, with a question mark if the field is optional.",
+            "the type, with a question mark if optional.",
             required=True,
             hint='such as type: "decimal(12,2)"',
         ),
         Key(
             "alias",
             Each("list of names", TEXT),
-            "other names of the field in records. A record that has two of the names, with different "
-            "values, is a [dead letter](errors.md#dead-letters). In Python "
-            '`amount=wr.field("decimal(12,2)?", alias=["amt"])`.',
+            "other names of the field in records. A record that has two of the names with different values is a [dead"
+            ' letter](errors.md#dead-letters). In Python `amount=wr.field("decimal(12,2)?", alias=["amt"])`.',
             default=(),
         ),
         Key(
             "tombstones",
             FLAG,
-            "a record that has a key but no value, a [tombstone](#tombstones), is read with its key in this field. In "
-            'Python `currency=wr.field("string", tombstones=True)`.',
+            "a record that has a key but no value, a [tombstone](#tombstones), is read with its key in this field. In"
+            ' Python `currency=wr.field("string", tombstones=True)`.',
             default=False,
         ),
         Key(
             "path",
             Scalar("text", lambda node: tuple(node.text().split("."))),
-            "the path to the field in nested objects, `customer.id`, in place of its name.",
+            "the path to the field in nested objects, in place of its name: `customer.id`.",
             default=(),
         ),
     ),
@@ -221,12 +220,12 @@ _ADAPTIVE = Section(
         Key(
             "target",
             FRACTION,
-            "the fraction of the records so far that the delay covers, more than 0 and at most 1: `0.999`.",
+            "the fraction of the records so far that the delay covers, above 0 and at most 1: `0.999`.",
             required=True,
             positional=True,
         ),
         Key("min", DURATION, "the minimum delay.", required=True, field="least"),
-        Key("max", DURATION, "the maximum delay, and the delay before the first record.", required=True, field="most"),
+        Key("max", DURATION, "the maximum delay, also before the first record.", required=True, field="most"),
     ),
 )
 
@@ -283,8 +282,7 @@ DELAY: OneOf[m.Delay | m.DelayByPartition | m.Adaptive] = OneOf(
             (m.DelayByPartition,),
             _DelayByPartition(),
             _delays_words,
-            "a [delay for each partition](../concepts/time.md#a-delay-by-partition): `{default: 5m, 3: 30m}`, for "
-            "partitions whose records are further out of order than those of the others, which have the `default`.",
+            "a [delay for each partition](../concepts/time.md#a-delay-by-partition): `{default: 5m, 3: 30m}`.",
             note="in place of a duration",
         ),
         "adaptive": Kind(
@@ -294,9 +292,8 @@ DELAY: OneOf[m.Delay | m.DelayByPartition | m.Adaptive] = OneOf(
                 _delay_words(f"{m.format_duration(delay.least)} to {m.format_duration(delay.most)}")
                 + f",\nso that {delay.target * 100:g} % of its records so far were on time"
             ),
-            "an [adaptive delay](../concepts/adaptive_delay.md), computed from the lateness of the partition's records "
-            "so far, and updated at every offset that is a multiple of 256. It is a function of the log, like a fixed "
-            "delay.",
+            "an [adaptive delay](../concepts/adaptive_delay.md), computed from the lateness of the partition's "
+            "records so far.",
             note="in place of a duration",
         ),
     },
@@ -327,52 +324,51 @@ TIME = Section(
         Key(
             "field",
             FIELD_NAME,
-            "the event time, a timestamp. In an embedded log, or the log of a file, it can be the log timestamp, if "
-            "`_log_time: timestamp_millis` is decoded.",
+            "the event time, a timestamp; if decoded as `_log_time: timestamp_millis`, the log timestamp of an "
+            "embedded log or of the log of a file.",
             required=True,
             positional=True,
         ),
         Key(
             "delay",
             DELAY,
-            "how far out of order records may be. A partition's watermark is the greatest event time read from it, "
-            "minus this delay. [watermark-policy.md](../watermark-policy.md) explains how to choose it.",
+            "how far out of order records may be: a partition's watermark is the greatest event time read from it, "
+            "minus [this delay](../watermark-policy.md).",
             unless="punctuated",
             hint="(how far out of order records arrive), or 'punctuated'",
         ),
         Key(
             "punctuated",
             FIELD_NAME,
-            "the log [carries its watermarks](../concepts/punctuation.md). A record with this field, a timestamp of "
-            "the same type as the event time, sets its partition's watermark for the records after it; the watermark "
-            "never decreases. A record that has this field but lacks the key or the event time is only a mark, not a "
-            "dead letter.",
+            "the log [carries its watermarks](../concepts/punctuation.md). This field of a record, a timestamp of the"
+            " same type as the event time, sets its partition's watermark for the records after it; the watermark "
+            "never decreases. A record that has it but lacks the key or the event time is only a mark, not a dead "
+            "letter.",
             note="in place of `time.delay`",
         ),
         Key(
             "future",
             DURATION,
-            "a record whose event time (or mark) is ahead of its log timestamp by more than this is a dead letter and "
-            "advances no watermark. Records without a log timestamp are not checked.",
+            "a record whose event time (or mark) is ahead of its log timestamp by more than this is a dead letter and"
+            " advances no watermark. Records without a log timestamp are not checked.",
         ),
         Key(
             "sent",
             FIELD_NAME,
-            "the time of sending according to the device's clock, a timestamp. The event time is corrected by the "
-            "difference between the log timestamp and this time, which cancels out the error of the device's clock. A "
-            "record without a log timestamp is a dead letter.",
+            "the time of sending according to the device's clock, a timestamp. Its difference from the log timestamp,"
+            " the error of that clock, is added to the event time. A record without a log timestamp is a dead letter.",
         ),
         Key(
             "idle",
             DURATION,
-            "a partition without records for this long, in processing time, becomes [idle](../concepts/idle.md): it no "
-            "longer holds back the low watermark, until it has records again.",
+            "a partition without records for this long, in processing time, becomes [idle](../concepts/idle.md): it "
+            "does not hold back the low watermark until it has records again.",
         ),
         Key(
             "all_idle",
             choice("hold", "advance"),
-            "when all partitions are idle, the low watermark stays where it is, or advances with processing time. "
-            "`advance` requires `time.idle`.",
+            "when all partitions are idle, the low watermark stays where it is, or advances with processing time, "
+            "which requires `time.idle`.",
             default=m.EventTime.all_idle,
         ),
     ),

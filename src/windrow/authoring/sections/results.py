@@ -108,9 +108,9 @@ _TUMBLING = Section(
         Key(
             "size",
             Scalar("duration or days", _read_size, _size_text, _SIZE_SCHEMA),
-            "the length of a window. A number, a space and `hour`, `day`, `week` or `month` (or their plural) is a "
-            "calendar length, where a day may have 23 or 25 hours: `6 hours`, `1 day`, `2 weeks`, `1 month`. They are "
-            "counted from 1970-01-01, weeks from Monday 1969-12-29. (`1d` is 24 hours.)",
+            "the length of a window. Lengths of the calendar are a number, a space and `hour`, `day`, `week` or "
+            "`month` (or their plural): `6 hours`, `1 day`, `2 weeks`. A day may have 23 or 25 hours (`1d` is 24 "
+            "hours). They are counted from 1970-01-01, weeks from Monday 1969-12-29.",
             required=True,
             positional=True,
             note="required in the mapping form",
@@ -118,7 +118,7 @@ _TUMBLING = Section(
         Key(
             "zone",
             Scalar("name of a time zone", YamlNode.text),
-            "the time zone of the calendar, such as `Europe/Berlin`; for hours, days, weeks and months only.",
+            "the time zone of calendar windows, such as `Europe/Berlin`.",
             note=f"default `{m.Calendar.zone}`",
         ),
         Key(
@@ -130,8 +130,8 @@ _TUMBLING = Section(
         Key(
             "origin",
             Scalar("day", lambda node: node.parsed(parse_day), str, {"type": "string", "format": "date"}),
-            "a day on which a calendar window starts, from which all are counted: with `2026-04-15` and `3 months` "
-            "they start on the 15th of January, April, July and October. For months, one of the first 28 days.",
+            "a day from which calendar windows are counted: with `2026-04-15` and `3 months` they start on the 15th "
+            "of January, April, July and October. For months, one of the first 28 days.",
         ),
     ),
     parts=_tumbling_parts,
@@ -147,8 +147,8 @@ _HOPPING = Section(
         Key(
             "slide",
             DURATION,
-            "the distance between the starts of two windows. A record may be in at most 10,000 windows. If the slide "
-            "is longer than the size, some records are in no window; `check` warns about that.",
+            "the distance between the starts of two windows. A record may be in at most 10,000 windows. `check` warns"
+            " if the slide is longer than the size, as some records are then in no window.",
             required=True,
         ),
         Key("offset", DURATION, _OFFSET.format("slide"), default=0),
@@ -162,8 +162,8 @@ _CUMULATE = Section(
         Key(
             "step",
             DURATION,
-            "how much longer each window is than the previous one. The size must be a multiple of the step, at most "
-            "10,000 times as long.",
+            "how much longer each window is than the previous one. The size is a multiple, at most 10,000 times as "
+            "long.",
             required=True,
             positional=True,
         ),
@@ -210,8 +210,8 @@ _SESSION = Section(
             Scalar(
                 "duration or expression", _read_gap, lambda gap: gap if isinstance(gap, str) else m.format_duration(gap)
             ),
-            "a duration such as `30m`, or an [SQL expression](../concepts/expressions.md) over the fields of a record "
-            "for its own gap in seconds.",
+            "a duration such as `30m`, or an [expression](../concepts/expressions.md) for each record's own gap in "
+            "seconds.",
             required=True,
             positional=True,
             note="required in the mapping form",
@@ -245,7 +245,7 @@ WINDOW: OneOf[m.Window] = OneOf(
                 f"hopping, {m.format_duration(window.size)} long, one every {m.format_duration(window.slide)}"
                 f"{_shift_words(window.offset)}"
             ),
-            "overlapping windows of the same size: a record is in each window that contains its event time.",
+            "overlapping windows of the same size.",
         ),
         "cumulate": Kind(
             (m.Cumulate,),
@@ -254,23 +254,22 @@ WINDOW: OneOf[m.Window] = OneOf(
                 f"cumulate, {m.format_duration(window.size)} at most, growing by {m.format_duration(window.step)}"
                 f"{_shift_words(window.offset)}"
             ),
-            "growing windows: all windows of one `size` start together, and each is a `step` longer than the previous "
-            "one. `{size: 1d, step: 1h}` gives results from the start of the day to the end of each hour.",
+            "growing windows: all windows of one `size` start together, each a `step` longer than the previous one. "
+            "`{size: 1d, step: 1h}` adds up a day by the hour.",
         ),
         "session": Kind(
             (m.Session,),
             _SESSION,
             _session_words,
-            "the gap. Records of a key that are less than the gap apart are in the same window. The window ends one "
-            "gap after its last record.",
+            "records of a key that are less than the gap apart are in one window, which ends one gap after the last "
+            "record.",
         ),
         "global": Kind(
             (m.Global,),
             Section("wr.global_window", m.Global, ()),
             lambda _: "one window for all time",
-            "one window for all time, `{}`. It has no end, so it requires `emit.early`, and no record is late for it. "
-            "Over rows that change, or if other streams read its rows, each change revises the results, without "
-            "`early`.",
+            "one window for all time, `{}`. It requires `emit.early`, and no record is late. Over rows that change, "
+            "or if other streams read it, each change revises the results, without `early`.",
         ),
     },
 )
@@ -323,13 +322,13 @@ TRIGGER: OneOf[m.Trigger] = OneOf(
             (m.Every,),
             Wrapped("wr.every", m.Every, "micros", DURATION),
             lambda trigger: f"{m.format_duration(trigger.micros)} of processing time after a record",
-            "fires after this much processing time. A replay repeats the later panes, but not these.",
+            "fires after this much processing time. A replay does not repeat these panes.",
         ),
         "event_time": Kind(
             (m.EveryEventTime,),
             Wrapped("wr.every_event_time", m.EveryEventTime, "micros", DURATION),
             lambda trigger: f"whenever the watermark has advanced by {m.format_duration(trigger.micros)} in the window",
-            "fires whenever the watermark has advanced by this much since the window's start. A replay repeats these "
+            "fires when the watermark has advanced by this much since the window's start. A replay repeats these "
             "panes. Cannot be combined with other triggers.",
         ),
         "count": Kind(
@@ -342,13 +341,13 @@ TRIGGER: OneOf[m.Trigger] = OneOf(
             (m.AnyOf,),
             Wrapped("wr.any_of", m.AnyOf, "triggers", _TRIGGERS),
             lambda trigger: f"({' or '.join(map(TRIGGER.words, trigger.triggers))})",
-            "fires as soon as one of these triggers does; two or more.",
+            "fires when one of these triggers does; two or more.",
         ),
         "all_of": Kind(
             (m.AllOf,),
             Wrapped("wr.all_of", m.AllOf, "triggers", _TRIGGERS),
             lambda trigger: f"({' and '.join(map(TRIGGER.words, trigger.triggers))})",
-            "fires once each of these triggers has fired; two or more.",
+            "fires when each of these triggers has fired; two or more.",
         ),
         "repeat": Kind(
             (m.Repeat,),
@@ -363,7 +362,7 @@ TRIGGER: OneOf[m.Trigger] = OneOf(
             lambda trigger: (
                 f"{TRIGGER.words(trigger.trigger)}, at most {trigger.times} time{'' if trigger.times == 1 else 's'}"
             ),
-            "fires as another trigger does, but at most `times` times.",
+            "fires as another trigger does, at most `times` times.",
         ),
         "when": Kind(
             (m.When,),
@@ -383,7 +382,7 @@ LATE: OneOf[m.Late] = OneOf(
             Wrapped("wr.every_count", m.Records, "number", NUMBER),
             lambda late: f"one revision for every {late.number} of a key",
             "one revision for every N late records of a window and key, in log order, and one for the rest when the "
-            "window is dropped or the input ends. N is 1 or more. Not for sessions.",
+            "window is dropped or the input ends. Not for sessions.",
             note="in place of a word",
         )
     },
@@ -402,8 +401,8 @@ EMIT = Section(
         Key(
             "lateness",
             DURATION,
-            "how long after a window's end, by the watermark, late records revise it. Later records are expired and go "
-            "to the [late output](tables.md#t_late). With `0s` no window is revised.",
+            "how long after a window's end, by the watermark, late records revise it. Later records are expired and "
+            "go to the [late output](tables.md#t_late).",
             default=m.Emit.lateness,
             shown=True,
         ),
@@ -418,8 +417,8 @@ EMIT = Section(
             "mode",
             choice("retract", "accumulate", "discard"),
             "with `retract`, a revision retracts the old row and emits the new one, in the "
-            "[changelog](tables.md#t_changes). With `accumulate` it emits the new row only. With `discard` a pane "
-            "contains only the records since the previous pane, as a separate row: the primary key of the result table "
+            "[changelog](tables.md#t_changes). With `accumulate` it emits the new row only. With `discard` a pane has"
+            " only the records since the previous pane and is a row of its own: the primary key of the result table "
             "then includes `revision`.",
             default=m.Emit.mode,
             shown=True,
@@ -427,14 +426,14 @@ EMIT = Section(
         Key(
             "at_end",
             choice("fire", "hold"),
-            "whether open windows fire at the end of a bounded run, or stay open. A live run has no end.",
+            "whether open windows fire at the end of a bounded run, or stay open.",
             default=m.Emit.at_end,
         ),
         Key(
             "early",
             TRIGGER,
-            "a trigger, which writes panes before the watermark has passed a window's end. It is evaluated per window "
-            "and key over the on-time records, and each pane resets it. A trigger is one of the kinds below.",
+            "a trigger for panes before the watermark has passed a window's end, of one of the kinds below. It is "
+            "evaluated per window and key over the on-time records; each pane resets it.",
         ),
     ),
 )

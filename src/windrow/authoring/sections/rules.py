@@ -51,8 +51,8 @@ RULE = _RuleSection(
         Key(
             "when",
             TEXT,
-            "the condition, an SQL expression over the fields of the record, `prev`, `next`, `recent` and "
-            "lists ([rules](../concepts/rules.md)). Null counts as false.",
+            "the condition, an [expression](../concepts/rules.md#what-a-rule-sees) over the record, `prev`, `next`, "
+            "`recent` and lists. Null counts as false.",
             required=True,
         ),
         Key(
@@ -65,8 +65,8 @@ RULE = _RuleSection(
         Key(
             "say",
             TEXT,
-            "the alert's text. `{NAME}` is replaced by the evidence of that name, a field, `prev.FIELD` or "
-            "`next.FIELD`; `{NAME:.2f}` uses a Python format. By default, the text is the rule's name.",
+            "the alert's text, by default the rule's name. `{NAME}` stands for the evidence of that name, a field, "
+            "`prev.FIELD` or `next.FIELD`; `{NAME:.2f}` uses a Python format.",
         ),
         Key(
             "with",
@@ -90,7 +90,7 @@ _LIST: Section[m.FileList] = Section(
         Key(
             "file",
             TEXT,
-            "a file with one entry per line. It is read once, when a run starts.",
+            "a file with one entry per line.",
             required=True,
             hint="(a list is a file, or with a source in Kafka a topic, kafka: {topic: ...}; an embedded log cannot "
             "be a list: write its entries to a file)",
@@ -117,14 +117,13 @@ _TOPIC: Section[Mapping[str, Any]] = Section(
         Key(
             "topic",
             TEXT,
-            "a compacted topic on the brokers of the source. A key is an entry of the list as long as its latest value "
-            "is not null. A realtime run follows the list; other hosts read it once, when a run starts.",
+            "a compacted topic on the brokers of the source ([lists](../concepts/rules.md#lists)).",
             required=True,
         ),
         Key(
             "key",
             TEXT,
-            "the field with the entry, if the keys are JSON objects. By default, the entry is the key, as text.",
+            "the field with the entry, if the keys are JSON objects; by default, the entry is the key.",
             field="field",
         ),
     ),
@@ -144,10 +143,9 @@ UNIQUE: Section[str] = Section(
         Key(
             "by",
             FIELD_NAME,
-            "the field that identifies a record among the records of its key. A record with the same value as an "
-            "earlier record changes nothing and is counted as a duplicate, as long as a copy of the earlier record "
-            "would not be expired. If other fields differ, it is a [dead letter](errors.md#dead-letters). By "
-            "default, a record is identified by its partition and offset.",
+            "the field that identifies a record among the records of its key, by default its partition and offset. A "
+            "record with the same value as an earlier record is a "
+            "[duplicate](../concepts/rules.md#late-and-repeated-records).",
             required=True,
         ),
     ),
@@ -157,11 +155,11 @@ RECENT = Section(
     "wr.recent",
     m.Recent,
     (
-        Key("last", NUMBER, "the maximum number of earlier records of a key that a rule sees.", required=True),
+        Key("last", NUMBER, "their maximum number.", required=True),
         Key(
             "within",
             DURATION,
-            "how much older than the record these may be, by event time, and how much newer `next` may be.",
+            "their maximum age by event time, and how much newer `next` may be.",
             required=True,
         ),
     ),
@@ -173,16 +171,16 @@ RULES_EMIT: Section[Mapping[str, Any]] = Section(
         Key(
             "lateness",
             DURATION,
-            "how far behind the watermark a record may be for rules to apply. Later records are expired and go to the "
-            "[late output](tables.md#t_late).",
+            "how far behind the watermark a record may be. Later records are expired and go to the [late "
+            "output](tables.md#t_late).",
             default=m.RuleSet.lateness,
             shown=True,
         ),
         Key(
             "revise",
             FLAG,
-            "with `true`, a record that is read out of order causes the rules to be applied again to the records of "
-            "its key with a later event time. With `false`, an alert reflects only the records read before its own.",
+            "whether a late record causes the later records of its key to be evaluated again; otherwise an alert "
+            "reflects only the records read before its own.",
             default=m.RuleSet.revise,
             shown=True,
         ),
@@ -193,7 +191,7 @@ LISTS = Named("mapping of names to lists", _RULE_LIST)
 RULES = Each("list of rules", RULE)
 
 RULES_KEYS = (
-    Key("unique", UNIQUE, "what identifies a record among the records of its key."),
+    Key("unique", UNIQUE, "the identity of records."),
     Key(
         "recent",
         RECENT,
@@ -201,12 +199,12 @@ RULES_KEYS = (
         required=True,
         hint="such as recent: {last: 64, within: 24h}",
     ),
-    Key("lists", LISTS, "named sets of entries. A condition can test whether a value is in a set.", default=()),
+    Key("lists", LISTS, "named sets of entries, for conditions.", default=()),
     Key("rules", RULES, "the rules, which are applied to each record.", required=True),
     Key(
         "emit",
         RULES_EMIT,
-        "how long rules apply to late records, and whether late records revise earlier alerts.",
+        "how rules treat late records.",
         default=_EMIT_DEFAULT,
         shown=True,
         note="optional",
@@ -214,7 +212,7 @@ RULES_KEYS = (
 )
 
 
-_KEY = Key("key", KEY, "the decoded or derived fields by which records are grouped.", required=True)
+_KEY = Key("key", KEY, "the fields by which records are grouped.", required=True)
 
 
 def _pipeline(key: KeyFields, derive: tuple[m.Derive, ...], **sections: Any) -> m.Graph:  # noqa: ANN401

@@ -58,7 +58,7 @@ DELTA = Connector(
             ),
         ),
         lambda sink: f"the Delta table {sink.table} in {sink.path}{settings.key_words(sink)}",
-        "[Delta tables](../connectors/delta.md) in a folder, with one commit per table and step.",
+        "[Delta tables](../connectors/delta.md) in a folder.",
         dataset=settings.folder_dataset,
         tables="windrow.connectors.delta.sink:DeltaTables",
         findings=settings.folder_sink_findings,

@@ -58,7 +58,7 @@ DUCKDB = Connector(
             ),
         ),
         lambda sink: f"table {sink.table} in the DuckDB file {sink.path}{settings.key_words(sink)}",
-        "[tables in a DuckDB file](../connectors/duckdb.md), which others can read between steps.",
+        "[tables in a DuckDB file](../connectors/duckdb.md).",
         dataset=settings.file_dataset,
         tables="windrow.connectors.duckdb.tables:DuckDBTables",
         findings=_findings,

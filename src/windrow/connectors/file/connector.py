@@ -44,8 +44,7 @@ FILE = Connector(
         lambda source: (
             f"the file {source.path}, whose changes by {', '.join(source.key)} are in the embedded log {source.log}"
         ),
-        "[a small table in a file](../connectors/file.md), CSV or JSON lines. It is read when a run starts and, in a "
-        "live run, whenever it changes.",
+        "[a small table in a file](../connectors/file.md), CSV or JSON lines, that people edit.",
         dataset=log_dataset,
         findings=_findings,
         follower="windrow.connectors.file.source:follow_file",

@@ -69,8 +69,7 @@ FILES = Connector(
             f"the files {source.place}, in the order of their names{format_words(source)}"
             + ("" if source.header else ", without headers")
         ),
-        "[files](../connectors/files.md) that other programs write once, in the order of their names: JSON lines, CSV "
-        "or Parquet.",
+        "[files](../connectors/files.md) that are written once: JSON lines, CSV or Parquet.",
         dataset=lambda source: ("file", str(Path(source.root).absolute())),
         findings=_findings,
         log="windrow.connectors.files.source:OrderedFiles",

@@ -43,7 +43,7 @@ JSONL = Connector(
         (JsonlSink,),
         Section("wr.jsonl", JsonlSink, settings.FOLDER_SINK_KEYS),
         lambda sink: f"changes in the JSON lines files {sink.table}/step-*.jsonl in {sink.path}",
-        "[JSON lines files](../connectors/jsonl.md) of changes, a file for each step: `PATH/TABLE/step-N.jsonl`.",
+        "[JSON lines files](../connectors/jsonl.md) of changes, a file for each step.",
         dataset=settings.folder_dataset,
         tables="windrow.connectors.jsonl.sink:JsonlFolder",
         findings=settings.folder_sink_findings,

@@ -20,9 +20,9 @@ OPTIONS_KEY: Final = Key(
     "options",
     OPTIONS,
     "options of librdkafka, under its own names or those of Kafka's Java clients, such as `security.protocol: SSL`; "
-    "values may be [secrets](../guides/security.md). windrow sets `bootstrap.servers` (use `servers`), "
-    "`auto.offset.reset` (use `start`), `group.id`, `enable.auto.commit`, `isolation.level`, the deserializers and "
-    "`interceptor.classes` itself: they are errors.",
+    "values may be [secrets](../guides/security.md). Options that windrow sets are errors: `bootstrap.servers` (use "
+    "`servers`), `auto.offset.reset` (use `start`), `group.id`, `enable.auto.commit`, `isolation.level`, the "
+    "deserializers and `interceptor.classes`.",
     default=(),
     mask=mask_options,
 )
@@ -120,9 +120,9 @@ KAFKA = Connector(
                 Key(
                     "group",
                     TEXT,
-                    "a consumer group whose offsets are committed after each step, so that "
-                    "[tools for Kafka](../guides/other-tools.md#lag-in-kafkas-tools) show the lag. A run "
-                    "never reads these offsets. Give each pipeline its own group.",
+                    "a consumer group of this pipeline only, whose offsets are committed after each step, so that "
+                    "[tools for Kafka](../guides/other-tools.md#lag-in-kafkas-tools) show the lag. A run never reads "
+                    "them.",
                 ),
                 Key(
                     "format",
@@ -133,7 +133,7 @@ KAFKA = Connector(
             ),
         ),
         _source_words,
-        "[a Kafka topic](../connectors/kafka.md#source). Only committed records are read.",
+        "[a Kafka topic](../connectors/kafka.md#source).",
         dataset=lambda source: (settings.kafka_namespace(source.servers), source.topic),
         findings=_source_findings,
         log="windrow.connectors.kafka.source:KafkaTopic",
@@ -156,33 +156,32 @@ KAFKA = Connector(
                     "topic",
                     TEXT,
                     "the topic; created if it does not exist, with the broker's default number of partitions (with "
-                    "`mode: realtime`, with that of the source). Its companions are `TOPIC.late`, `TOPIC.dead` and, "
-                    "except with `mode: realtime`, `TOPIC.clocks`.",
+                    "`mode: realtime`, the source's). Its companions are `TOPIC.late`, `TOPIC.dead` and, except with "
+                    "`mode: realtime`, `TOPIC.clocks`.",
                     required=True,
                     positional=True,
                 ),
                 Key(
                     "commit",
                     DURATION,
-                    "with `mode: realtime`, the time between two transactions of a partition. The median change waits "
-                    "for half of it.",
+                    "with `mode: realtime`, the time between two transactions of a partition.",
                     default=m.KafkaSink.commit,
                 ),
                 Key(
                     "format",
                     choice("json", "debezium"),
-                    "the format of a change: the row as a JSON object or, with `debezium`, a change event in "
-                    "[Debezium's envelope](#debeziums-envelope).",
+                    "the format of a change: the row as a JSON object, or a change event in [Debezium's "
+                    "envelope](#debeziums-envelope).",
                     default=m.KafkaSink.format,
                 ),
                 replace(
                     OPTIONS_KEY,
-                    doc="as for the source, whose options apply with `mode: realtime`, where none can be set here.",
+                    doc="as for the source, whose options apply with `mode: realtime` instead of these.",
                 ),
             ),
         ),
         _sink_words,
-        "[a Kafka topic](../connectors/kafka.md#sink) of changes. A reader of committed records sees each change once.",
+        "[a Kafka topic](../connectors/kafka.md#sink) of changes.",
         dataset=lambda sink, topic: (settings.kafka_namespace(sink.servers), topic),
         tables="windrow.connectors.kafka.sink:KafkaTopics",
         findings=_sink_findings,

@@ -29,8 +29,7 @@ LOG = Connector(
             ),
         ),
         lambda source: f"the embedded log {source.path}, each partition in offset order{format_words(source)}",
-        "[an embedded log](../connectors/log.md) on disk: a folder with `partition-0.jsonl`, `partition-1.jsonl` and "
-        "so on, one record per line.",
+        "[an embedded log](../connectors/log.md) on disk: a folder of JSON lines.",
         dataset=log_dataset,
         findings=_findings,
         log="windrow.connectors.log.source:EmbeddedLog",

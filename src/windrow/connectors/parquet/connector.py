@@ -43,7 +43,7 @@ PARQUET = Connector(
         (ParquetSink,),
         Section("wr.parquet", ParquetSink, settings.FOLDER_SINK_KEYS),
         lambda sink: f"changes in the Parquet files {sink.table}/*/changes.parquet in {sink.path}",
-        "[Parquet files](../connectors/parquet.md) of changes, a folder for each step: `PATH/TABLE/step-N/`.",
+        "[Parquet files](../connectors/parquet.md) of changes, a folder for each step.",
         dataset=settings.folder_dataset,
         tables="windrow.connectors.parquet.sink:ParquetFolder",
         findings=settings.folder_sink_findings,

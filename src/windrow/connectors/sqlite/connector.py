@@ -76,7 +76,7 @@ SQLITE = Connector(
             ),
         ),
         _words,
-        "[tables in an SQLite file](../connectors/sqlite.md), which others can read while a run writes.",
+        "[tables in an SQLite file](../connectors/sqlite.md).",
         dataset=settings.file_dataset,
         tables="windrow.connectors.sqlite.tables:SqliteTables",
         findings=_findings,

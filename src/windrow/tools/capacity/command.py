@@ -159,8 +159,8 @@ def command(*, pipeline: str, as_json: bool, prices: Path | None, **given: Any) 
 
     PIPELINE is YAML or SQL, or FILE.py[:VARIABLE] for a pipeline written in Python. The load is stated (--rate,
     --keys, --record-bytes, --disorder), measured on the log (--log), or taken from the history of a run, in which case
-    --keys and --record-bytes are required. Each figure is shown with its formula, inputs and accuracy: within 25 %, or
-    within a factor of 2. docs/guides/capacity.md has the formulas and their measurements.
+    --keys and --record-bytes are required. Each figure is shown with its formula, its inputs, and its accuracy: within
+    25 %, or within a factor of 2, as measured in docs/guides/capacity.md.
 
     Cores and memory include the headroom. --prices adds the monthly cost, from a YAML file with currency, core_hour,
     memory_gb_hour, storage_gb_month and network_gb.

@@ -13,19 +13,18 @@ from windrow.declare.spec import DURATION, NAMES, Key, Section, choice
 from windrow.expressions import ROWS_OF, Stream, stream_of
 
 _KEYS = settings(
-    Key("by", NAMES, "the fields that identify copies of a record, such as an id.", required=True, field="key"),
+    Key("by", NAMES, "the fields that identify copies of a record.", required=True, field="key"),
     Key(
         "within",
         DURATION,
-        "the maximum distance in event time between copies: a record is a duplicate if an accepted record with the "
-        "same fields is less than this earlier or later.",
+        "the maximum distance in event time between copies: a duplicate is less than this earlier or later than an "
+        "accepted record.",
         required=True,
     ),
     Key(
         "scope",
         choice("stream", "partition"),
-        "`partition` states that all copies of a record are in the same partition of the log. Then no record waits for "
-        "other partitions.",
+        "`partition` if all copies of a record are in the same partition: no record then waits for other partitions.",
         default="stream",
     ),
 )

@@ -56,18 +56,17 @@ _KEYS = (
     Key(
         "flat_map",
         FIELD_NAME,
-        "the name of an array. Each of its elements becomes a record, with the fields of the element and the other "
-        "fields of its record.",
+        "an array, whose elements become records together with the other fields of their record.",
         required=True,
         field="field",
     ),
-    Key("element", FIELD_NAME, "the name of the field for elements that are not structs; by default the array's name."),
-    Key("position", FIELD_NAME, "the name of a field for the index of the element, from 0."),
+    Key("element", FIELD_NAME, "the field for elements that are not structs; by default the array's name."),
+    Key("position", FIELD_NAME, "a field for the index of the element, from 0."),
     Key(
         "outer",
         FLAG,
-        "with `true`, a record whose array is empty or null becomes one record with null in the fields of the element; "
-        "otherwise it is dropped.",
+        "whether a record with an empty or null array becomes one record with null in the fields of the element, or "
+        "none.",
         default=False,
     ),
 )

@@ -29,13 +29,13 @@ _KEYS = settings(
         "the fields that are equal in a pair; a mapping if they have other names on the right: `{order_id: id}`.",
         required=True,
     ),
-    Key("before", DURATION, "how much earlier than the left record the right record of a pair may be."),
-    Key("after", DURATION, "how much later than the left record the right record of a pair may be."),
+    Key("before", DURATION, "how much earlier than the left record the right record may be."),
+    Key("after", DURATION, "how much later than the left record the right record may be."),
     Key(
         "how",
         choice("inner", "left", "right", "full"),
-        "with `left`, `right` or `full`, records of that side (or of both) without a partner are emitted too, with "
-        "null in the fields of the other side.",
+        "with `left`, `right` or `full`, records of that side (or both) without a partner appear with null in the "
+        "fields of the other side.",
         default="inner",
     ),
 )
@@ -140,7 +140,7 @@ JOIN: Final = NodeKind(
         "",
         _node,
         (
-            from_key("the source or stream that it reads; for a join, the left one.", "left"),
+            from_key("the left source, stream or table.", "left"),
             Key("join", _KEYS, "joins records of two streams, or rows of two tables.", required=True),
         ),
         parts=_parts,

@@ -34,26 +34,26 @@ _KEYS = settings(
         "as_of",
         choice("event_time", "order"),
         "with `event_time` a record gets the row that was valid at its event time; with `order` the row that is "
-        "current when the record is processed, in watermark order.",
+        "current when it is processed, in watermark order.",
         default="event_time",
     ),
     Key(
         "revise",
         DURATION,
         "with `as_of: event_time`, how far the watermark may be past a record while a late row can still replace the "
-        "row that the record got. By default, the `lateness` of the table's source, or else of the record's source.",
+        "record's row. By default, the `lateness` of the table's source, or else of the record's source.",
     ),
     Key(
         "how",
         choice("inner", "left"),
-        "with `left` a record without a row has null in the fields of the table; with `inner` it is dropped.",
+        "with `left` a record without a row has null in the table's fields; with `inner` it is dropped.",
         default="inner",
     ),
     Key(
         "broadcast",
         FLAG,
-        "with `true` every key group has the whole table, and the records are spread over all key groups, whatever "
-        "their key. Use it for a small table in which many records look up the same row. The results are the same.",
+        "whether every key group has the whole table, for a small table in which many records look up the same row "
+        "([broadcast](../guides/tables.md#broadcast)).",
         default=False,
     ),
 )

@@ -18,7 +18,7 @@ _KEYS = settings(
     Key(
         "every",
         NUMBER,
-        "which records to take: with `10`, the 10th, 20th, 30th and so on of each key, in watermark order.",
+        "with `10`, the 10th, 20th, 30th and so on of each key, in watermark order.",
         required=True,
     ),
 )

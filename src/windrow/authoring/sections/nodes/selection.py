@@ -77,11 +77,11 @@ _KEYS = (
     Key(
         "from",
         NAMES,
-        "the source or stream that it reads. A selection can also read the union of several, given as a list.",
+        "the source or stream that it reads, or a list for their union.",
         required=True,
         field="inputs",
     ),
-    Key("where", TEXT, "a condition; records for which it is not true are dropped."),
+    Key("where", TEXT, "a condition; other records are dropped."),
     DERIVED,
     Key("select", NAMES, "the fields to keep; by default all."),
 )

@@ -37,12 +37,12 @@ _KEYS = (
     Key(
         "split",
         DERIVE,
-        "maps the name of each output to a condition. A record goes to the first output whose condition is true. The "
-        "output is the stream `NAME.OUTPUT`.",
+        "the condition of each output. A record goes to the first output whose condition is true, the stream "
+        "`NAME.OUTPUT`.",
         required=True,
         field="outputs",
     ),
-    Key("other", FIELD_NAME, "the name of an output for all other records."),
+    Key("other", FIELD_NAME, "the output for all other records."),
 )
 
 SPLIT: Final = NodeKind(

@@ -16,11 +16,10 @@ _KEYS = settings(
     Key(
         "key",
         NAMES,
-        "the fields that identify a row: a record replaces the previous record with the same key in the order of "
-        "watermarks, whatever their event times.",
+        "the fields that identify a row. A record replaces the previous record with the same key, in watermark order.",
         required=True,
     ),
-    Key("deleted", TEXT, "a condition; a record for which it is true removes the row."),
+    Key("deleted", TEXT, "a condition; if it is true, the record removes the row."),
 )
 
 
