@@ -241,7 +241,7 @@ _ALERT = re.compile(r"(^#+ ([a-z-]+)\n\n<!-- condition -->\n)(?:.*\n)*?(<!-- end
 ALERT_WORDS = {
     "dead": "them with `windrow redrive spend.yaml --list`",
     "fault": "whether the broker and the database answer, and `spark.log` in the checkpoint's folder",
-    "parts": "with `windrow doctor spend.yaml --no-restore` in which part its steps spend their time",
+    "parts": "where its steps spend their time (`windrow doctor spend.yaml --no-restore`)",
     "producers": "its producer is",
     "savepoint": "windrow savepoint spend.yaml --to spend-today",
     "servers": "the database",

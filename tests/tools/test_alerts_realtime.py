@@ -113,7 +113,7 @@ def test_each_alert_of_a_realtime_run(kafka: Kafka, topic: Callable[..., str], t
     assert sorted(said) == sorted(feed.alerts()) == NAMES
     assert "no records have arrived from partition 1 for " in said["partition-idle"].message
     assert "; the limit is 100 records, exceeded since " in said["lag"].message
-    assert f"with `windrow status {file}` whether one partition is behind" in said["lag"].message
+    assert f"whether one partition is behind, or all of them (`windrow status {file}`)" in said["lag"].message
     assert " wait, and no step was committed for " in said["no-step"].message
     assert f"whether the brokers and Spark answer (`windrow status {file}`, and" in said["no-step"].message
     # a broker that is about to be there answers, but knows no leaders yet

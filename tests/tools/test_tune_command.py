@@ -50,7 +50,7 @@ def test_the_change_of_the_file_is_a_diff() -> None:
     assert result.output.startswith("user-spend: from the log (exact)\n")
     assert "\n-time: {field: event_time, delay: 10m}  # agreed with the shops\n+time: " in result.output
     assert 'time.delay: "10m" there, "' in result.output
-    assert "applies from the next record on; no watermark goes back\n" in result.output
+    assert "applies from the next record on; watermarks never decrease\n" in result.output
     assert Path("pipeline.yaml").read_text() == PIPELINE
 
 

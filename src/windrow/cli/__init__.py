@@ -151,7 +151,7 @@ COMMANDS = {
     "status": CommandEntry("windrow.cli.status", "Show the progress of a run, and what holds it back."),
     "dashboard": CommandEntry("windrow.tools.dashboard.command", "Show runs live on a web page."),
     "stop": CommandEntry("windrow.cli.stop", "Stop a realtime run from any machine."),
-    "tune": CommandEntry("windrow.tools.tune.command", "Choose delay and lateness by the disorder of the records."),
+    "tune": CommandEntry("windrow.tools.tune.command", "Choose delay and lateness from the disorder of the records."),
     "monitoring": CommandEntry(
         "windrow.tools.monitoring.command", "Print alerts for Prometheus, or a dashboard for Grafana."
     ),

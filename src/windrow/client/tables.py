@@ -310,7 +310,7 @@ class Query:
 
 @dataclass(frozen=True)
 class RowFilter:
-    """A filter of rows: `conditions` for the database, a prefix of the reason, and the `fields` of late records."""
+    """A filter for rows: `conditions` for the database, a prefix of the reason, and the `fields` of late records."""
 
     conditions: list[Condition]
     reason: str

@@ -301,8 +301,8 @@ def type_text(field: Any) -> str:  # noqa: ANN401 - plain JSON
 _EFFECTS: dict[tuple[str, ...], str] = {
     ("key_groups",): "the state is split or merged; no result changes",
     ("salt",): "records are distributed differently; no result changes",
-    ("time", "delay"): "applies from the next record on; no watermark goes back",
-    ("time", "punctuated"): "applies from the next record on; no watermark goes back",
+    ("time", "delay"): "applies from the next record on; watermarks never decrease",
+    ("time", "punctuated"): "applies from the next record on; watermarks never decrease",
     ("time", "future"): "applies from the next record on; dead letters stay dead letters",
     ("time", "idle"): "applies from the next tick on; an idle partition stays idle until its next record",
     ("time", "all_idle"): "applies from the next tick on; the low watermark does not go back",

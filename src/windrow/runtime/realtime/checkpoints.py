@@ -99,7 +99,7 @@ class Checkpoints:
 
     @property
     def is_writing(self) -> bool:
-        """True if a checkpoint has been begun and some of its records have not been taken yet."""
+        """True if a checkpoint has been started and some of its records have not been written yet."""
         return self._pending is not None
 
     def begin(self, state: MemoryState, position: int, meaning: dict[str, Any]) -> None:

@@ -507,9 +507,9 @@ class AlertEvaluator:
 
     def _advice(self, name: m.AlertName, **given: str) -> str:
         """Return the advice for an alert, filled in with the `given` texts and the commands for this run."""
-        parts = f"with `{self._commands.of('doctor --no-restore {c}')}` in which part its steps spend their time"
+        parts = f"where its steps spend their time (`{self._commands.of('doctor --no-restore {c}')}`)"
         if self._is_realtime:  # it reports only its partitions
-            parts = f"with `{self._status}` whether one partition is behind, or all of them"
+            parts = f"whether one partition is behind, or all of them (`{self._status}`)"
         words = {
             "status": self._status,
             "servers": self._servers,

@@ -1,6 +1,6 @@
 """The capacity that a pipeline needs under a load: cores, memory, state, partitions, latency, network, cost.
 
-Each figure has its law: a formula with its inputs, over the work that `windrow.tools.capacity.demand` computes.
+Each figure is computed by a law, which is a formula over the work that `windrow.tools.capacity.demand` computes.
 """
 
 from __future__ import annotations
