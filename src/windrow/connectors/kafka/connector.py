@@ -164,7 +164,7 @@ KAFKA = Connector(
                 Key(
                     "commit",
                     DURATION,
-                    "with `mode: realtime`, the time between two transactions of a partition.",
+                    "with `mode: realtime`, the time between two transactions of a partition, at most `5s`.",
                     default=m.KafkaSink.commit,
                 ),
                 Key(
@@ -176,7 +176,8 @@ KAFKA = Connector(
                 ),
                 replace(
                     OPTIONS_KEY,
-                    doc="as for the source, whose options apply with `mode: realtime` instead of these.",
+                    doc="as for the source. With `mode: realtime` the options of the source apply, and options here "
+                    "are an error.",
                 ),
             ),
         ),
