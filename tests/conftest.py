@@ -32,7 +32,7 @@ SPARK = frozenset({"spark", "make_job", "cluster"})
 SERVICES = SPARK | {"kafka", "postgres", "secure_postgres"}
 """The fixtures that are a service."""
 TESTS = Path(__file__).parent
-BESIDE_SPARK = {TESTS / "contracts", TESTS / "engine", TESTS / "properties"}
+BESIDE_SPARK = {TESTS / name for name in ("contracts", "engine", "properties", "tools")}
 """Folders whose tests are in the first half of `make test`, with Spark's, so that the halves take the same time."""
 
 MERGE: dict[str, tuple[str, ...]] = {
@@ -90,7 +90,7 @@ MERGE: dict[str, tuple[str, ...]] = {
 }
 """Tests that cost seconds and whose kind has others in `make test`, by file and beginning of the name (`merge`)."""
 
-DEAR_SECONDS = 4.0
+DEAR_SECONDS = 2.5
 """A test that took longer, by `DURATIONS`, is marked `merge`, unless `KEPT` has it."""
 DURATIONS: dict[str, float] = json.loads((TESTS / "durations.json").read_text(encoding="utf-8"))
 """Seconds of each test as last recorded by `make test DURATIONS=1`."""
