@@ -37,59 +37,17 @@ BESIDE_SPARK = {TESTS / name for name in ("contracts", "engine", "properties", "
 
 MERGE: dict[str, tuple[str, ...]] = {
     "cli/test_demo.py": (),
-    "docs/test_compare.py": ("test_spark_writes_what_its_page_shows",),
     "docs/test_nexmark.py": ("test_a_query_gives",),
     "docs/test_site.py": (),
     "net/test_net.py": ("test_story",),
-    "runtime/test_backfill.py": (),
-    "runtime/test_batch.py": (
-        "test_a_batch_run_gives_the_oracles_answer[kafka",
-        "test_ends_",
-        "test_only_",
-        "test_a_savepoint",
-    ),
-    "runtime/test_chain.py": ("test_state_and_hot_keys",),
-    "runtime/test_checkpoint.py": ("test_two_runs", "test_a_run_that_could_not", "test_what_stands_behind"),
-    "runtime/test_cluster.py": (),
-    "runtime/test_compacted_log.py": (),
-    "runtime/test_end.py": ("test_what_comes_while", "test_an_end_that_was", "test_a_step_that_another_process"),
-    "runtime/test_failures.py": (
-        "test_a_topic_that",
-        "test_a_table_that_somebody_locks",
-        "test_a_step_whose_commit",
-        "test_a_step_that_failed",
-        "test_python_that_is_not_there",
-    ),
-    "runtime/test_group_offsets.py": (),
-    "runtime/test_realtime.py": (
-        "test_it_writes_what_the_memory_host_gives[window",
-        "test_it_writes_what_the_memory_host_gives[dedup",
-    ),
     "runtime/test_realtime_permissions.py": (),
-    "runtime/test_realtime_refusals.py": (
-        "test_a_partition_that_is_added",
-        "test_the_offset_of_a_quiet_partition",
-        "test_a_client_that_does_not_return",
-        "test_workers_that_die",
-        "test_a_first_record_that_kills",
-    ),
-    "runtime/test_scratch_folder.py": (),
-    "runtime/test_two_logs.py": ("test_a_replay_repeats", "test_records_that_one", "test_topics_with_tombstones"),
     "servers/test_servers.py": (),
-    "telemetry/test_folders.py": (
-        "test_a_checkpoint",
-        "test_a_savepoint",
-        "test_large_tables",
-        "test_a_store_that_does_not_answer",
-        "test_spark_is_led",
-    ),
+    "telemetry/test_folders.py": ("test_a_checkpoint", "test_a_savepoint", "test_large", "test_a_store", "test_spark"),
     "test_packaging.py": (),
-    "testing/test_plugin.py": ("test_stories", "test_without", "test_fixture"),
     "testing/transcript/test_stories.py": ("test_spark_hosts_go_as_told",),
     "tools/dashboard/test_page.py": (),
 }
-"""Tests that cost seconds and whose kind has others in `make test`, by file and beginning of the name (`merge`)."""
-
+"""Tests that share a dear fixture, or are dear together, by file and beginning of the name: marked `merge`."""
 DEAR_SECONDS = 2.5
 """A test that took longer, by `DURATIONS`, is marked `merge`, unless `KEPT` has it."""
 DURATIONS: dict[str, float] = json.loads((TESTS / "durations.json").read_text(encoding="utf-8"))

@@ -229,7 +229,7 @@ def test_python_that_is_not_there(
     pipeline = spend(files.source, store.settings())
     with monkeypatch.context() as patch:
         patch.setattr(spark.sparkContext, "pythonExec", "/nowhere/python")
-        with pytest.raises(SetupError, match=r"^the driver has no Python /nowhere/python; name one") as caught:
+        with pytest.raises(SetupError, match=r"^the driver has no Python /nowhere/python; choose one") as caught:
             runner.bounded(pipeline)
     assert_one_message(caught.value)
     assert_goes_on(runner, store, pipeline)
