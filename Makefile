@@ -20,8 +20,8 @@ test: setup ## Check style and types, and run the tests (ARGS='-k name' goes to 
 test-merge: setup ## Run the tests that CI runs on every merge, beside those of `make test`
 	@STAGE=merge DURATIONS='$(DURATIONS)' scripts/test $(ARGS)
 
-test-quick: setup ## Run the tests that need neither Spark nor a server, on two cores, with few examples of properties
-	@$(PYTEST) -m 'not long and not merge and not service' -n 2 --dist worksteal --hypothesis-profile=quick \
+test-quick: setup ## Run the tests of less than 0.1 s that need neither Spark nor a server, on two cores
+	@$(PYTEST) -m 'not long and not merge and not service and not slow' -n 2 --dist worksteal --hypothesis-profile=quick \
 		--ignore=tests/docs --ignore=tests/bench --deselect tests/net/test_net.py::test_story $(ARGS)
 
 test-long: setup ## Run the tests that take minutes in parts, and search properties at random (PART=7: one part)

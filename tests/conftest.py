@@ -50,6 +50,8 @@ MERGE: dict[str, tuple[str, ...]] = {
 """Tests that share a dear fixture, or are dear together, by file and beginning of the name: marked `merge`."""
 DEAR_SECONDS = 2.5
 """A test that took longer, by `DURATIONS`, is marked `merge`, unless `KEPT` has it."""
+SLOW_SECONDS = 0.1
+"""A test that took longer, by `DURATIONS`, is marked `slow`."""
 DURATIONS: dict[str, float] = json.loads((TESTS / "durations.json").read_text(encoding="utf-8"))
 """Seconds of each test as last recorded by `make test DURATIONS=1`."""
 KEPT = (
@@ -126,6 +128,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if not SERVICES.isdisjoint(requested):
             item.add_marker("service")
         beginnings = MERGE.get(item.path.relative_to(TESTS).as_posix())
+        if DURATIONS.get(item.nodeid, 0) > SLOW_SECONDS:
+            item.add_marker("slow")
         is_listed = beginnings is not None and (not beginnings or item.name.startswith(beginnings))
         is_dear = DURATIONS.get(item.nodeid, 0) > DEAR_SECONDS and not item.nodeid.startswith(KEPT)
         if is_listed or is_dear:
