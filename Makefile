@@ -15,10 +15,10 @@ demo: setup ## Run a day of events from a log to SQLite, and replay it
 	@.venv/bin/windrow demo
 
 test: setup ## Check style and types, and run the tests (ARGS='-k name' goes to pytest; ROOM=engine: of a package)
-	@ROOM='$(ROOM)' DURATIONS='$(DURATIONS)' scripts/test $(ARGS)
+	@scripts/test $(ARGS)
 
 test-merge: setup ## Run the tests that CI runs on every merge, beside those of `make test`
-	@STAGE=merge DURATIONS='$(DURATIONS)' scripts/test $(ARGS)
+	@STAGE=merge scripts/test $(ARGS)
 
 test-quick: setup ## Run the tests of less than 0.1 s that need neither Spark nor a server, on two cores
 	@$(PYTEST) -m 'not long and not merge and not service and not slow' -n 2 --dist worksteal --hypothesis-profile=quick \

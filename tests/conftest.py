@@ -127,11 +127,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("spark")
         if not SERVICES.isdisjoint(requested):
             item.add_marker("service")
-        beginnings = MERGE.get(item.path.relative_to(TESTS).as_posix())
-        if DURATIONS.get(item.nodeid, 0) > SLOW_SECONDS:
+        seconds = DURATIONS.get(item.nodeid, 0)
+        if seconds > SLOW_SECONDS:
             item.add_marker("slow")
+        beginnings = MERGE.get(item.path.relative_to(TESTS).as_posix())
         is_listed = beginnings is not None and (not beginnings or item.name.startswith(beginnings))
-        is_dear = DURATIONS.get(item.nodeid, 0) > DEAR_SECONDS and not item.nodeid.startswith(KEPT)
+        is_dear = seconds > DEAR_SECONDS and not item.nodeid.startswith(KEPT)
         if is_listed or is_dear:
             item.add_marker("merge")
         if item.get_closest_marker("spark") is not None or not BESIDE_SPARK.isdisjoint(item.path.parents):
