@@ -70,13 +70,7 @@ _LIMIT_KEYS: dict[type[m.AlertLimit], tuple[tuple[str, Spec[Any], str], ...]] = 
         _OVER,
     ),
     m.ShareLimit: (("share", FRACTION, "the share, 0 to 1."), _OVER),
-    m.CheckpointLimit: (
-        (
-            "savepoint",
-            DURATION,
-            "the maximum age of the newest savepoint.",
-        ),
-    ),
+    m.CheckpointLimit: (("savepoint", DURATION, "the maximum age of the newest savepoint."),),
 }
 """The keys of the limits of each kind."""
 _DETAILS: dict[m.AlertName, str] = {
