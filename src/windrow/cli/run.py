@@ -100,7 +100,12 @@ _HELP = {
 @click.option("--fail-if-dead", type=SHARE, metavar="SHARE", help=_HELP["fail_if_dead"])
 @click.option("--fail-if-expired", type=SHARE, metavar="SHARE", help=_HELP["fail_if_expired"])
 @click.option(
-    "--warn-above", type=SHARE, metavar="SHARE", default=WARN_ABOVE, show_default="1%", help=_HELP["warn_above"]
+    "--warn-above",
+    type=SHARE,
+    metavar="SHARE",
+    default=f"{WARN_ABOVE:.0%}",
+    show_default=True,
+    help=_HELP["warn_above"],
 )
 @click.option("--log", type=click.Choice(["text", "json"]), default="text", show_default=True, help=_HELP["log"])
 @json_option
