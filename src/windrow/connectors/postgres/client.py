@@ -137,7 +137,7 @@ _REFUSED: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     for said, advice in (
         ("authentication failed|no password", "check the user, and the password in PGPASSWORD or the url"),
         ('role ""', "create the user, or correct the url"),
-        ("start WAL sender", "give this user the right to replicate: ALTER ROLE ... REPLICATION"),
+        ("start (?:WAL sender|walsender)", "give this user the right to replicate: ALTER ROLE ... REPLICATION"),
         ("permission denied", "grant this user CONNECT on the database, or correct the url"),
         (
             "pg_hba.conf .*(?:no encryption|SSL off)",
