@@ -22,7 +22,7 @@ from windrow.errors import SourceError, SourceUnavailableError
 
 _SETTINGS = (
     "SET TimeZone = 'UTC'; SET DateStyle = 'ISO, YMD'; SET IntervalStyle = 'iso_8601'; SET bytea_output = 'hex'; "
-    "SET extra_float_digits = 1; SET client_encoding = 'UTF8'; SET statement_timeout = 0; SET lock_timeout = '10s'; "
+    "SET extra_float_digits = 1; SET client_encoding = 'UTF8'; SET lock_timeout = '10s'; "
     "SET row_security = off"
 )
 """Settings that determine the text output of values; without row security, a query that it would limit is an error."""
