@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import re
 import urllib.parse
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -118,6 +118,12 @@ class Server:
 _STRAY = re.compile(r"\w+://(?:[^/@]*@[^?]*@|[^/?@]*/[^?]*@)")
 """An address with an ``@`` in its host or database name."""
 _PORTS = re.compile("[0-9,]*")
+_SESSION = "SELECT pg_backend_pid()"
+_NO_LIMITS = (
+    "SELECT set_config(name, '0', false) FROM pg_settings WHERE name IN ('statement_timeout', 'transaction_timeout', "
+    "'idle_session_timeout', 'idle_in_transaction_session_timeout')"
+)
+"""Turns off time limits that a role or database may have: a step takes as long as it takes, and a run can be idle."""
 _PASSING = (
     errors.AdminShutdown,
     errors.CrashShutdown,
@@ -128,6 +134,7 @@ _PASSING = (
     errors.LockNotAvailable,
     errors.TooManyConnections,
     errors.IdleInTransactionSessionTimeout,
+    errors.IdleSessionTimeout,
     psycopg.InterfaceError,
 )
 _FULL = re.compile("too many|remaining connection slots")
@@ -137,7 +144,7 @@ _REFUSED: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     for said, advice in (
         ("authentication failed|no password", "check the user, and the password in PGPASSWORD or the url"),
         ('role ""', "create the user, or correct the url"),
-        ("start WAL sender", "give this user the right to replicate: ALTER ROLE ... REPLICATION"),
+        ("start (?:WAL sender|walsender)", "give this user the right to replicate: ALTER ROLE ... REPLICATION"),
         ("permission denied", "grant this user CONNECT on the database, or correct the url"),
         (
             "pg_hba.conf .*(?:no encryption|SSL off)",
@@ -213,11 +220,33 @@ class Translation:
         except psycopg.Error as error:
             raise self.translate_connect(error, server) from error
         try:
-            connection.execute(settings)
+            with self.translate_errors(server.place):
+                self._refuse_pooled(connection, server, options)
+                connection.execute(_NO_LIMITS)
+                connection.execute(settings)
         except BaseException:
             connection.close()
             raise
         return connection
+
+    def _refuse_pooled(self, connection: Connection, server: Server, options: Mapping[str, str]) -> None:
+        """Raise an error if a pooler shares the server's sessions among clients.
+
+        A pooler gives its clients process ids of its own. One that keeps a session for each client cannot give another
+        connection the same session.
+        """
+        own = first_value(connection, _SESSION)
+        if own == connection.info.backend_pid or "replication" in options:
+            return
+        with closing(server.connect(**options)) as other, other.transaction():
+            is_shared = first_value(other, _SESSION) == own or first_value(connection, _SESSION) != own
+        if is_shared:
+            msg = (
+                f"{server.place} is a pooler that gives a session to other clients after each transaction, but windrow "
+                "needs the locks and settings of its session: connect to the server itself, or to a pooler whose mode "
+                "is session"
+            )
+            raise self.failed(msg)
 
 
 def dataset(server: Server, table: str) -> tuple[str, str]:

@@ -51,8 +51,9 @@ POSTGRES = Connector(
                     "`postgresql://user@host:5432/database`. Missing parts are read from libpq's environment "
                     "variables (`PGUSER`, `PGPASSWORD`, `PGHOST` ...); the password may be a "
                     "[secret](../guides/security.md). Connect to the server itself or to a pooler that keeps "
-                    "sessions. If the server does not answer for a minute, the connection is closed and the step "
-                    "retried: `keepalives_idle=30`, `keepalives_interval=10`, `keepalives_count=3` and "
+                    "sessions; a run and `check --connect` refuse another. Time limits of the role are turned "
+                    "off. If the server does not answer for a minute, the connection is closed and the step retried: "
+                    "`keepalives_idle=30`, `keepalives_interval=10`, `keepalives_count=3` and "
                     "`tcp_user_timeout=60000` (milliseconds), unless the url sets them.",
                     required=True,
                     positional=True,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -256,6 +257,132 @@ def test_tables_that_cannot_be_followed(shop: LogShop) -> None:
     assert shop.sql.execute("SELECT * FROM pg_replication_slots").fetchall() == []
 
 
+def test_another_table_under_the_name_is_refused(shop: LogShop) -> None:
+    shop.sql.execute("CREATE PUBLICATION own FOR ALL TABLES")
+    shop.source = replace(shop.source, publication="own")
+    shop.change([("c", 1, 10)])
+    shop.follow().update()
+    swap = "ALTER TABLE orders RENAME TO old; ALTER TABLE fresh RENAME TO orders"
+    shop.sql.execute(f"CREATE TABLE fresh (LIKE orders INCLUDING ALL); {swap}".encode())
+    shop.sql.execute("INSERT INTO orders VALUES (8, 80)")
+    refused(shop, "has another table under the name public.orders than the one that was copied")
+    shop.sql.execute("ALTER TABLE orders RENAME TO fresh; ALTER TABLE old RENAME TO orders")
+    refused(shop, "has another table under the name")  # the slot has a change that was made under it
+    assert shop.replica() == {1: 10}
+
+
+def test_changes_of_a_table_that_was_renamed_for_a_while_are_followed(shop: LogShop) -> None:
+    shop.change([("c", 1, 10)])
+    shop.follow().update()
+    shop.sql.execute("ALTER TABLE orders RENAME TO old")
+    shop.sql.execute("INSERT INTO old VALUES (2, 20)")
+    refused(shop, "has no table orders")
+    shop.sql.execute("ALTER TABLE old RENAME TO orders")
+    shop.follow().update()
+    assert shop.replica() == {1: 10, 2: 20}
+
+
+def test_a_swap_while_the_table_is_followed_ends_it(shop: LogShop) -> None:
+    shop.change([("c", 1, 10)])
+    table = shop.follow()
+    shop.sql.execute("CREATE TABLE fresh (LIKE orders INCLUDING ALL)")
+    with pytest.raises(SourceError, match="another table under the name"), following(table) as wait:  # noqa: PT012
+        wait(lambda: table.lag is not None)
+        shop.sql.execute("ALTER TABLE orders RENAME TO old; ALTER TABLE fresh RENAME TO orders")
+        wait(lambda: False)
+
+
+@pytest.mark.parametrize(
+    ("made", "altered", "message"),
+    [
+        (
+            "FOR TABLE orders",
+            "SET (publish = 'insert')",
+            "does not publish each update .* SET \\(publish = 'insert, up",
+        ),
+        ("FOR ALL TABLES", "SET (publish = 'insert, update, delete')", "does not publish each truncate"),
+        ("FOR TABLE orders", "SET TABLE orders (id, amount)", "was altered after the table public.orders was copied"),
+        ("FOR TABLE orders", "SET TABLE orders WHERE (id > 5)", "was altered after"),
+        ("FOR TABLES IN SCHEMA public", "ADD TABLE orders", "was altered after"),
+    ],
+)
+def test_a_publication_that_changes_is_refused(shop: LogShop, made: str, altered: str, message: str) -> None:
+    shop.sql.execute(f"CREATE PUBLICATION own {made}".encode())
+    shop.source = replace(shop.source, publication="own")
+    shop.change([("c", 1, 10)])
+    shop.follow().update()
+    shop.sql.execute(f"ALTER PUBLICATION own {altered}".encode())
+    shop.change([("u", 1, 11)])
+    refused(shop, message)
+    if "SET (" in altered:  # and back: what was changed in between is not in the slot
+        shop.sql.execute("ALTER PUBLICATION own SET (publish = 'insert, update, delete, truncate')")
+        refused(shop, "was altered after")
+
+
+def test_a_publication_that_changes_while_the_table_is_followed_ends_it(shop: LogShop) -> None:
+    shop.sql.execute("CREATE PUBLICATION own FOR TABLE orders")
+    shop.source = replace(shop.source, publication="own")
+    table = shop.follow()
+    with pytest.raises(SourceError, match="does not publish each update"), following(table) as wait:  # noqa: PT012
+        wait(lambda: table.lag is not None)
+        shop.sql.execute("ALTER PUBLICATION own SET (publish = 'insert')")
+        wait(lambda: False)
+
+
+@pytest.mark.parametrize("options", ["(publish = 'insert')", "(publish_via_partition_root = false)"])
+def test_a_publication_without_all_changes_is_refused_before_the_copy(shop: LogShop, options: str) -> None:
+    shop.sql.execute("CREATE TABLE parts (id int PRIMARY KEY) PARTITION BY HASH (id)")
+    shop.sql.execute("CREATE TABLE part PARTITION OF parts FOR VALUES WITH (MODULUS 1, REMAINDER 0)")
+    shop.sql.execute(f"CREATE PUBLICATION own FOR TABLE parts WITH {options}".encode())
+    refused(shop, "ALTER PUBLICATION", publication="own", table="parts")
+    with pytest.raises(SourceError, match="ALTER PUBLICATION"):
+        shop.follow().preflight()
+    assert shop.sql.execute("SELECT * FROM pg_replication_slots").fetchall() == []
+
+
+def test_the_copy_has_the_columns_that_the_log_has(shop: LogShop) -> None:
+    shop.sql.execute("ALTER TABLE orders ADD COLUMN twice bigint GENERATED ALWAYS AS (amount * 2) STORED")
+    shop.change([("c", 1, 10)])
+    shop.follow().update()
+    shop.change([("c", 2, 20)])
+    shop.follow().update()
+    assert [sorted(row["after"]) for row in shop.records()] == [["amount", "id", "note"]] * 2
+
+
+def test_another_primary_key_is_refused(shop: LogShop) -> None:
+    shop.follow().update()
+    shop.sql.execute("ALTER TABLE orders DROP COLUMN id, ADD COLUMN nr serial PRIMARY KEY")
+    refused(shop, r"were identified by \(id\) when it was copied, and are now identified by \(nr\)")
+
+
+def test_an_identity_without_the_key_is_noticed_when_it_is_changed_back(shop: LogShop) -> None:
+    shop.sql.execute("ALTER TABLE orders ADD UNIQUE (amount), ALTER amount SET NOT NULL")
+    shop.follow().update()
+    shop.sql.execute("ALTER TABLE orders REPLICA IDENTITY USING INDEX orders_amount_key")
+    shop.change([("c", 1, 10), ("d", 1, None)])
+    shop.sql.execute("ALTER TABLE orders REPLICA IDENTITY DEFAULT")
+    refused(shop, "does not log the column 'id'")
+
+
+def test_a_table_from_which_others_inherit_is_refused(shop: LogShop) -> None:
+    shop.sql.execute("CREATE TABLE special () INHERITS (orders)")
+    refused(shop, "other tables inherit from the table public.orders")
+
+
+def test_a_state_without_the_identity_of_the_table_is_completed(shop: LogShop) -> None:
+    shop.change([("c", 1, 10)])
+    shop.follow().update()
+    state = shop.log / "postgres.json"
+    noted = json.loads(state.read_bytes())
+    for name in ("relation", "key", "published"):
+        del noted[name]
+    state.write_text(json.dumps(noted))
+    shop.change([("c", 2, 20)])
+    shop.follow().update()
+    assert shop.replica() == {1: 10, 2: 20}
+    assert json.loads(state.read_bytes())["key"] == ["id"]
+
+
 def test_a_transaction_that_does_not_end_is_named(shop: LogShop, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "SLOT_SECONDS", 0.5)
     with psycopg.connect(shop.url) as other:
@@ -278,15 +405,30 @@ def test_a_key_of_other_columns(shop: LogShop) -> None:
 
 def test_privileges_that_are_missing_are_named(shop: LogShop, postgres: Postgres) -> None:
     role = "reader" + shop.sql.info.dbname[-8:]
+
+    def lacks(what: str) -> None:
+        refused(shop, what)
+        with pytest.raises(SourceError, match=what):
+            shop.follow().preflight()
+
     shop.sql.execute(f"CREATE ROLE {role} LOGIN".encode())
     try:
         shop.source = replace(shop.source, url=postgres.url_of(shop.sql.info.dbname, role))
-        refused(shop, "ALTER ROLE ... REPLICATION")
+        lacks("ALTER ROLE ... REPLICATION")
         shop.sql.execute(f"ALTER ROLE {role} REPLICATION".encode())
         refused(shop, "SELECT on the table")
-        shop.sql.execute(f"GRANT SELECT ON orders TO {role}; CREATE PUBLICATION mine FOR TABLE orders".encode())
-        shop.source = replace(shop.source, publication="mine", into=LogSource(str(shop.log / "other")))
+        with pytest.raises(SourceError, match=r"have the owner CREATE PUBLICATION .* and name it in `publication`"):
+            shop.follow().preflight()
+        shop.sql.execute("CREATE PUBLICATION mine FOR TABLE orders")
+        shop.source = replace(shop.source, publication="mine")
+        lacks("SELECT on the table")
+        shop.sql.execute(f"GRANT SELECT ON orders TO {role}".encode())
+        shop.sql.execute("ALTER TABLE orders ENABLE ROW LEVEL SECURITY")
+        lacks("BYPASSRLS")
+        shop.sql.execute(f"ALTER ROLE {role} BYPASSRLS".encode())
+        shop.follow().preflight()
         shop.follow().update()
+        assert shop.records() == []
     finally:
         shop.sql.execute(f"DROP OWNED BY {role}; DROP ROLE {role}".encode())
 

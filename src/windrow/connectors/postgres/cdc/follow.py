@@ -19,10 +19,11 @@ import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from threading import Event
-from typing import assert_never
+from typing import NoReturn, assert_never
 
 from windrow import model as m
 from windrow.connectors.postgres.cdc import server as db
+from windrow.connectors.postgres.cdc.pgoutput import Relation
 from windrow.connectors.postgres.cdc.records import RecordWriter
 from windrow.connectors.postgres.cdc.store import ChangeStore, FollowState
 from windrow.connectors.postgres.cdc.stream import ChangeStream
@@ -46,11 +47,12 @@ class FollowedTable:
         self.lag: SlotLag | None = None
 
     def preflight(self) -> None:
-        """Raise SourceError if the database cannot be followed or does not have the table and its key columns."""
+        """Raise SourceError if the role may not follow the table, or the table and its key cannot be followed."""
         place = self._server.place
-        with db.connected(self._server) as sql:
+        with db.connected(self._server) as sql, db.connected(self._server, replication="database"):
             db.refuse_unready(sql, place)
-            self._find(sql)
+            table, _ = self._find(sql)
+            db.refuse_unreadable(sql, place, table, self._source.publication)
 
     def _find(self, sql: Connection) -> tuple[db.TableFacts, tuple[str, ...]]:
         """Look up the table and the columns that identify a row."""
@@ -83,27 +85,76 @@ class FollowedTable:
             db.refuse_unready(sql, self._server.place)
             table, key = self._find(sql)
             writer = RecordWriter(sql.info.dbname, table.schema, table.name, key)
-            state = self._own_state(sql, table)
+            state = self._own_state(sql, table, key)
             if self._store.is_copied():
                 self._require_slot(sql, state)
-                db.published_columns(sql, state.publication, table)
+                self._refuse_altered(sql, state)
             else:
                 self._copy(sql, replication, state, table, writer)
+            state = self._store.resume()
+            if not state.relation:
+                published = db.find_publication(sql, state.publication, table).version
+                state = replace(state, relation=table.oid, key=key, published=published)
+
+            def verify(relation: Relation) -> None:
+                if relation.oid == state.relation:
+                    logged = replace(table, identity=relation.identity)
+                    db.key_of(logged, state.key)
+                    db.refuse_unlogged(logged, self._known_by)
+                elif f"{relation.schema}.{relation.table}" == state.table:
+                    self._refuse_other(state)
+
+            def on_lag(lag: SlotLag) -> None:
+                self.lag = lag
+                self._refuse_altered(sql, state)
+
             stream = ChangeStream(
-                sql, replication, self._store, writer, place=self._server.place, state=self._store.resume()
+                sql, replication, self._store, writer, place=self._server.place, state=state, verify=verify
             )
-            stream.run(stop, db.mark_end(sql) if to_end else None, self._set_lag)
+            stream.run(stop, db.mark_end(sql) if to_end else None, on_lag)
 
-    def _set_lag(self, lag: SlotLag) -> None:
-        self.lag = lag
+    def _refuse_altered(self, sql: Connection, state: FollowState) -> None:
+        """Raise SourceError if another table has the name, or the key or the publication has changed since the copy."""
+        table, key = self._find(sql)
+        is_known = state.relation != 0  # not in a state of an older version
+        if is_known and table.oid != state.relation:
+            self._refuse_other(state)
+        if is_known and key != state.key:
+            msg = (
+                f"the rows of the table {state.table} were identified by ({', '.join(state.key)}) when it was copied, "
+                f"and are now identified by ({', '.join(key)}): {self._again}"
+            )
+            raise SourceError(msg)
+        published = db.find_publication(sql, state.publication, table)
+        if is_known and published.version != state.published:
+            msg = (
+                f"the publication {state.publication} was altered after the table {state.table} was copied, so changes "
+                f"may be missing: {self._again}"
+            )
+            raise SourceError(msg)
 
-    def _own_state(self, sql: Connection, table: db.TableFacts) -> FollowState:
-        """Return the state in the store, or a new state; raise InputError if the store belongs to another table."""
+    def _refuse_other(self, state: FollowState) -> NoReturn:
+        msg = (
+            f"{self._server.place} has another table under the name {state.table} than the one that was copied, so "
+            f"rows are missing: give the copied table its name back, or {self._again}"
+        )
+        raise SourceError(msg)
+
+    @property
+    def _again(self) -> str:
+        """What to do when changes are lost, for use in messages."""
+        return f"drop the slot, {self._store.removal} to copy the table again, and start over with --fresh"
+
+    def _own_state(self, sql: Connection, table: db.TableFacts, key: tuple[str, ...]) -> FollowState:
+        """Return the state in the store, or a new one; raise InputError if the store has the copy of another table."""
         source, store, called = self._source, self._store, f"{table.schema}.{table.name}"
         state = store.state()
-        if state is None:
-            name = f"windrow_{re.sub('[^a-z0-9]', '_', table.name.lower())[:32]}_{os.urandom(4).hex()}"
-            state = FollowState(source.slot or name, source.publication or source.slot or name, called)
+        if state is None or not store.is_copied():
+            slot = source.slot or f"windrow_{re.sub('[^a-z0-9]', '_', table.name.lower())[:32]}_{os.urandom(4).hex()}"
+            if state is not None:  # of a copy that was interrupted or refused
+                db.drop_slot(sql, state.slot)
+                slot = source.slot or (state.slot if state.table == called else slot)
+            state = FollowState(slot, source.publication or slot, called, relation=table.oid, key=key)
             if db.find_slot(sql, state.slot) is not None:
                 msg = (
                     f"the slot {state.slot} already exists and does not belong to {store.name}: choose another slot, "
@@ -150,15 +201,17 @@ class FollowedTable:
         self, sql: Connection, replication: Connection, state: FollowState, table: db.TableFacts, writer: RecordWriter
     ) -> None:
         """Create the slot, and copy the table as of the slot's creation into the store."""
-        db.drop_slot(sql, state.slot)  # of an interrupted copy
-        db.make_publication(sql, state.publication, table, may_create=self._source.publication is None)
-        columns, only = db.published_columns(sql, state.publication, table)
+        if self._source.publication is None:
+            db.make_publication(sql, state.publication, table)
+        published = db.find_publication(sql, state.publication, table)
+        state = replace(state, published=published.version)
+        self._store.note(state)
         types = TypeCatalog()
-        types.learn(sql, [oid for _, oid in columns])
-        writer.relate(columns, types)
+        types.learn(sql, [oid for _, oid in published.columns])
+        writer.relate(published.columns, types)
         lsn, snapshot = db.create_slot(sql, replication, state.slot, self._server.place)
         slot = db.find_slot(sql, state.slot)
-        rows = writer.snapshot_rows(db.copy_rows(sql, snapshot, table, columns, only), lsn, db.now_micros(sql))
+        rows = writer.snapshot_rows(db.copy_rows(sql, snapshot, table, published), lsn, db.now_micros(sql))
         self._store.copy(rows, replace(state, confirmed=lsn if slot is None else max(lsn, slot.confirmed)))
 
 

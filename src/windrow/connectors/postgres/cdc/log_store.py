@@ -138,7 +138,7 @@ class LogStore(ChangeStore):
         try:
             noted = json.loads(path.read_bytes())
             at = Position(noted.pop("line"), noted.pop("byte"))
-            return FollowState(**noted), at
+            return FollowState.read(noted), at
         except FileNotFoundError:
             return None
         except (OSError, ValueError, TypeError, LookupError, AttributeError) as exc:

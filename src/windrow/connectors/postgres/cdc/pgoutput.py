@@ -45,12 +45,13 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """A table, with the names and type oids of its columns."""
+    """A table, with the names and type oids of its columns, and the names of those in its replica identity."""
 
     oid: int
     schema: str
     table: str
     columns: tuple[tuple[str, int], ...]
+    identity: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +84,7 @@ _HEAD, _BEGIN, _COMMIT = struct.Struct(">I"), struct.Struct(">QqI"), struct.Stru
 _COUNT, _COLUMN = struct.Struct(">H"), struct.Struct(">II")
 _TEXT, _NULL = ord("t"), ord("n")
 _OLD, _KEY, _NEW = ord("O"), ord("K"), ord("N")
+_IN_IDENTITY = 1
 
 
 def parse_message(data: bytes) -> Message | None:
@@ -140,10 +142,13 @@ def _relation(data: bytes) -> Relation:
     (oid,) = _HEAD.unpack_from(data, 1)
     schema, table, rest = data[5:].split(b"\0", 2)
     (count,) = _COUNT.unpack_from(rest, 1)
-    columns, at = [], 3
+    columns, identity, at = [], [], 3
     for _ in range(count):
         end = rest.index(b"\0", at + 1)
+        name = rest[at + 1 : end].decode()
         type_, _ = _COLUMN.unpack_from(rest, end + 1)
-        columns.append((rest[at + 1 : end].decode(), type_))
+        columns.append((name, type_))
+        if rest[at] & _IN_IDENTITY:
+            identity.append(name)
         at = end + 9
-    return Relation(oid, schema.decode() or "pg_catalog", table.decode(), tuple(columns))
+    return Relation(oid, schema.decode() or "pg_catalog", table.decode(), tuple(columns), tuple(identity))

@@ -18,7 +18,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from windrow.connectors.postgres.cdc.pgoutput import Begin, Change, Relation, Row, Unchanged
+from windrow.connectors.postgres.cdc.pgoutput import Begin, Change, Row, Unchanged
 from windrow.connectors.postgres.cdc.values import ToJson, TypeCatalog, text
 from windrow.engine.decode.debezium import UNAVAILABLE
 from windrow.errors import SourceError
@@ -92,10 +92,6 @@ class RecordWriter:
         self._columns = types.encoders(columns)
         self._key = tuple(names.index(name) for name in self._key_names)
         self._key_columns = tuple(self._columns[at] for at in self._key)
-
-    def is_of(self, relation: Relation) -> bool:
-        """Return True if a relation is the table of this writer."""
-        return f"{relation.schema}.{relation.table}" == self._called
 
     def begin(self, begin: Begin) -> None:
         """Start a transaction, to which the following changes belong."""

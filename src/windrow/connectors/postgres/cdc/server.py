@@ -22,9 +22,10 @@ from windrow.errors import SourceError, SourceUnavailableError
 
 _SETTINGS = (
     "SET TimeZone = 'UTC'; SET DateStyle = 'ISO, YMD'; SET IntervalStyle = 'iso_8601'; SET bytea_output = 'hex'; "
-    "SET extra_float_digits = 1; SET client_encoding = 'UTF8'; SET statement_timeout = 0; SET lock_timeout = '10s'"
+    "SET extra_float_digits = 1; SET client_encoding = 'UTF8'; SET lock_timeout = '10s'; "
+    "SET row_security = off"
 )
-"""Settings that determine the text output of values."""
+"""Settings that determine the text output of values; without row security, a query that it would limit is an error."""
 BUSY_SECONDS, WAIT_SECONDS = 10.0, 0.2
 """Seconds to wait for a slot held by a process that has ended (the server notices this late), and between attempts."""
 SLOT_SECONDS = 60.0
@@ -35,8 +36,9 @@ _ADVICE: tuple[tuple[type[psycopg.Error], str], ...] = (
     (
         errors.InsufficientPrivilege,
         (
-            "grant the role what it lacks: ALTER ROLE ... REPLICATION, SELECT on the table, and, to create the "
-            "publication, CREATE on the database and ownership of the table (or name one in `publication`)"
+            "grant the role what it lacks: ALTER ROLE ... REPLICATION, SELECT on the table (and BYPASSRLS if row-level "
+            "security limits it), and, to create the publication, CREATE on the database and ownership of the table "
+            "(or name one in `publication`)"
         ),
     ),
     (errors.ConfigurationLimitExceeded, "raise max_replication_slots or max_wal_senders, or drop unused slots"),
@@ -56,15 +58,29 @@ class TableFacts:
     `identity` is None with REPLICA IDENTITY FULL, and empty if the table has no replica identity.
     """
 
+    oid: int
     schema: str
     name: str
     primary: tuple[str, ...]
     identity: tuple[str, ...] | None
+    is_partitioned: bool
 
     @property
     def quoted(self) -> str:
         """The table's qualified name, quoted for SQL."""
         return Identifier(self.schema, self.name).as_string(None)
+
+
+@dataclass(frozen=True)
+class Publication:
+    """What a publication publishes of a table: (name, type oid) pairs of the columns, and the row filter or None.
+
+    `version` changes whenever the publication, or what it says of the table, is altered.
+    """
+
+    columns: tuple[tuple[str, int], ...]
+    only: str | None
+    version: str
 
 
 @dataclass(frozen=True)
@@ -102,7 +118,8 @@ def refuse_unready(sql: Connection, place: str) -> None:
 
 
 _TABLE = """
-SELECT n.nspname, c.relname, c.relkind, c.relreplident,
+SELECT c.oid::bigint, n.nspname, c.relname, c.relkind, c.relreplident,
+    c.relkind = 'r' AND EXISTS (SELECT FROM pg_inherits WHERE inhparent = c.oid),
     (SELECT array_agg(a.attname::text ORDER BY a.attnum) FROM pg_index i JOIN pg_attribute a
         ON a.attrelid = c.oid AND a.attnum = ANY(i.indkey) WHERE i.indrelid = c.oid AND i.indisprimary),
     (SELECT array_agg(a.attname::text ORDER BY a.attnum) FROM pg_index i JOIN pg_attribute a
@@ -116,12 +133,20 @@ def find_table(sql: Connection, name: str, place: str) -> TableFacts:
         row = sql.execute(_TABLE, (name,)).fetchone()
     except (errors.SyntaxError, errors.InvalidName, errors.UndefinedTable, errors.FeatureNotSupported):
         row = None
-    if row is None or row[2] not in {"r", "p"}:
+    if row is None or row[3] not in {"r", "p"}:
         msg = f"{place} has no table {name} that this role may see: correct `table` (SCHEMA.TABLE), or grant access"
         raise SourceError(msg)
-    schema, table, _, identity, primary, index = row
+    oid, schema, table, kind, identity, is_inherited, primary, index = row
+    if is_inherited:
+        msg = (
+            f"{place}: other tables inherit from the table {schema}.{table}, and their rows are logged under their own "
+            "names: follow each of these tables, or use a partitioned table"
+        )
+        raise SourceError(msg)
     columns = {"d": _names(primary), "i": _names(index), "f": None}
-    return TableFacts(str(schema), str(table), _names(primary), columns.get(str(identity), ()))
+    return TableFacts(
+        oid, str(schema), str(table), _names(primary), columns.get(str(identity), ()), is_partitioned=kind == "p"
+    )
 
 
 def _names(found: object) -> tuple[str, ...]:
@@ -161,29 +186,77 @@ def refuse_unlogged(table: TableFacts, known_by: Sequence[Sequence[str]]) -> Non
             raise SourceError(msg)
 
 
-def make_publication(sql: Connection, name: str, table: TableFacts, *, may_create: bool) -> None:
-    """Create a publication for the table if it does not exist; raise SourceError if it lacks the table."""
-    if _single_row(sql, "SELECT EXISTS (SELECT FROM pg_publication WHERE pubname = $1)", name)[0] is False:
-        if not may_create:
-            msg = f"there is no publication {name}: CREATE PUBLICATION {_quoted(name)} FOR TABLE {table.quoted}"
-            raise SourceError(msg)
+def refuse_unreadable(sql: Connection, place: str, table: TableFacts, publication: str | None) -> None:
+    """Raise SourceError if the role may not read the table, or lacks the publication and may not create one."""
+    columns = "*"
+    if publication is not None:
+        columns = ", ".join(_quoted(name) for name, _ in find_publication(sql, publication, table).columns)
+    elif not all(_single_row(sql, _MAY_PUBLISH, table.oid)):
+        msg = (
+            f"{place}: this role may not create a publication for the table {table.schema}.{table.name}, as it does "
+            "not own the table, or lacks CREATE on the database: have the owner CREATE PUBLICATION "
+            f"{_quoted(table.name)} FOR TABLE {table.quoted}, and name it in `publication`"
+        )
+        raise SourceError(msg)
+    sql.execute(f"SELECT {columns} FROM {table.quoted} LIMIT 0")
+
+
+_MAY_PUBLISH = """
+SELECT pg_has_role(relowner, 'USAGE'), has_database_privilege(current_database(), 'CREATE')
+FROM pg_class WHERE oid = $1"""
+
+
+def make_publication(sql: Connection, name: str, table: TableFacts) -> None:
+    """Create a publication for the table if there is none of that name."""
+    if not _single_row(sql, "SELECT EXISTS (SELECT FROM pg_publication WHERE pubname = $1)", name)[0]:
         sql.execute(
             f"CREATE PUBLICATION {_quoted(name)} FOR TABLE {table.quoted} WITH (publish_via_partition_root = true)"
         )
-    published_columns(sql, name, table)
 
 
-def published_columns(sql: Connection, publication: str, table: TableFacts) -> tuple[list[tuple[str, int]], str | None]:
-    """Return (name, type oid) pairs of the published columns, and the row filter or None.
+_PUBLICATION = """
+SELECT pubinsert, pubupdate, pubdelete, pubtruncate, pubviaroot,
+    concat_ws('.', p.oid, p.xmin, t.oid, t.xmin, s.oid, s.xmin)
+FROM pg_publication p
+LEFT JOIN pg_publication_rel t ON t.prpubid = p.oid AND t.prrelid = $2
+LEFT JOIN pg_publication_namespace s ON s.pnpubid = p.oid
+    AND s.pnnspid = (SELECT relnamespace FROM pg_class WHERE oid = $2)
+WHERE pubname = $1"""
+"""What a publication publishes, and the rows of the catalog that define it, each by its oid and last transaction."""
+_PUBLISHED_COLUMNS = """
+SELECT a.attname::text, a.atttypid::bigint, p.rowfilter
+FROM pg_publication_tables p
+JOIN pg_class c ON c.relname = p.tablename AND c.relnamespace::regnamespace::text = quote_ident(p.schemaname)
+JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = ANY(p.attnames)
+WHERE p.pubname = $1 AND c.oid = $2
+    AND (a.attgenerated = '' OR current_setting('server_version_num')::int >= 180000)
+ORDER BY a.attnum"""
+"""The columns that are logged: before PostgreSQL 18, generated ones are not, even if the publication lists them."""
+_PUBLISHED = ("insert", "update", "delete", "truncate")
 
-    Raise SourceError if the publication does not include the table.
-    """
-    rows = sql.execute(
-        "SELECT a.attname::text, a.atttypid, p.rowfilter FROM pg_publication_tables p JOIN pg_attribute a "
-        "ON a.attrelid = $4::regclass AND a.attname = ANY(p.attnames) "
-        "WHERE p.pubname = $1 AND p.schemaname = $2 AND p.tablename = $3 ORDER BY a.attnum",
-        (publication, table.schema, table.name, table.quoted),
-    ).fetchall()
+
+def find_publication(sql: Connection, publication: str, table: TableFacts) -> Publication:
+    """Look up what a publication publishes of a table; raise SourceError if that is not each change of its rows."""
+    found = sql.execute(_PUBLICATION, (publication, table.oid)).fetchone()
+    if found is None:
+        msg = (
+            f"there is no publication {publication}: CREATE PUBLICATION {_quoted(publication)} FOR TABLE {table.quoted}"
+        )
+        raise SourceError(msg)
+    *publishes, is_via_root, version = found
+    if missing := [kind for kind, is_published in zip(_PUBLISHED, publishes, strict=True) if not is_published]:
+        msg = (
+            f"the publication {publication} does not publish each {missing[0]} of the table {table.quoted}: ALTER "
+            f"PUBLICATION {_quoted(publication)} SET (publish = '{', '.join(_PUBLISHED)}')"
+        )
+        raise SourceError(msg)
+    if table.is_partitioned and not is_via_root:
+        msg = (
+            f"the publication {publication} publishes changes of the table {table.quoted} under the names of its "
+            f"partitions: ALTER PUBLICATION {_quoted(publication)} SET (publish_via_partition_root = true)"
+        )
+        raise SourceError(msg)
+    rows = sql.execute(_PUBLISHED_COLUMNS, (publication, table.oid)).fetchall()
     if not rows:
         msg = (
             f"the publication {publication} does not include the table {table.quoted}: ALTER PUBLICATION "
@@ -191,8 +264,7 @@ def published_columns(sql: Connection, publication: str, table: TableFacts) -> t
             "table into a new log"
         )
         raise SourceError(msg)
-    columns = [(name, type_) for name, type_, _ in rows]
-    return columns, rows[0][2]
+    return Publication(tuple((name, type_) for name, type_, _ in rows), rows[0][2], version)
 
 
 def find_slot(sql: Connection, name: str) -> SlotFacts | None:
@@ -252,14 +324,14 @@ def create_slot(sql: Connection, replication: Connection, name: str, place: str)
 
 
 def copy_rows(
-    sql: Connection, snapshot: str, table: TableFacts, columns: Sequence[tuple[str, int]], only: str | None
+    sql: Connection, snapshot: str, table: TableFacts, published: Publication
 ) -> Iterator[tuple[str | None, ...]]:
     """Yield the rows of a table in an exported snapshot, with each value as text."""
-    names = ", ".join(_quoted(name) for name, _ in columns)
+    names = ", ".join(_quoted(name) for name, _ in published.columns)
     with sql.transaction():
         sql.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
         sql.execute(f"SET TRANSACTION SNAPSHOT '{snapshot}'")
-        chosen = "" if only is None else f" WHERE {only}"
+        chosen = "" if published.only is None else f" WHERE {published.only}"
         with sql.cursor().copy(f"COPY (SELECT {names} FROM {table.quoted}{chosen}) TO STDOUT") as copy:
             yield from copy.rows()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from windrow.connectors.postgres.cdc.records import ChangePlace, ChangeRecord
 from windrow.connectors.postgres.client import Connection
@@ -17,6 +17,9 @@ class FollowState:
 
     `commit` and `number` are the position of the last change in the store, both 0 if there is none after the copy. No
     LSN after `confirmed` has been confirmed to the slot. It is 0 until the table is copied.
+
+    `relation` is the table's oid, `key` the columns that identify its rows, and `published` the version of the
+    publication's definition, all as of the copy. They are empty in an older state.
     """
 
     slot: str
@@ -25,6 +28,14 @@ class FollowState:
     commit: int = 0
     number: int = 0
     confirmed: int = 0
+    relation: int = 0
+    key: tuple[str, ...] = ()
+    published: str = ""
+
+    @staticmethod
+    def read(plain: dict[str, Any]) -> FollowState:
+        """Return the state of a JSON object; raise TypeError if it is not one of a state."""
+        return FollowState(**{**plain, "key": tuple(plain.get("key", ()))})
 
     @property
     def place(self) -> ChangePlace:

@@ -31,7 +31,11 @@ _WAL_HEADER = 25
 
 
 class ChangeStream:
-    """Appends the changes of a slot to a store, starting at the position in the store's state."""
+    """Appends the changes of a slot to a store, starting at the position in the store's state.
+
+    `verify` is called with the definition of each table that has changes, as of these changes. It raises SourceError if
+    the table can no longer be followed.
+    """
 
     def __init__(
         self,
@@ -42,6 +46,7 @@ class ChangeStream:
         *,
         place: str,
         state: FollowState,
+        verify: Callable[[Relation], None],
     ) -> None:
         self._sql = sql
         self._replication = replication
@@ -51,7 +56,7 @@ class ChangeStream:
         self._types = TypeCatalog()
         self._noted = self._stored = state
         self._last = state.place
-        self._relation: int | None = None
+        self._verify = verify
         self._is_skipped = False
         self._in_transaction = False
         self._records: list[ChangeRecord] = []
@@ -128,7 +133,7 @@ class ChangeStream:
             return
         (lsn,) = _WAL.unpack_from(data)
         match parse_message(data[_WAL_HEADER:]):
-            case Change() as change if change.relation == self._relation and not self._is_skipped:
+            case Change() as change if change.relation == self._noted.relation and not self._is_skipped:
                 for record in self._writer.records(change, lsn):
                     self._put(record)
             case Begin() as begin:
@@ -138,11 +143,12 @@ class ChangeStream:
             case Commit(end=end):
                 self._in_transaction = False
                 self._received = max(self._received, end)
-            case Relation() as relation if self._writer.is_of(relation):
-                self._types.learn(self._sql, [oid for _, oid in relation.columns])
-                self._writer.relate(relation.columns, self._types)
-                self._relation = relation.oid
-            case Truncate(relations=relations) if self._relation in relations and not self._is_skipped:
+            case Relation() as relation:
+                self._verify(relation)
+                if relation.oid == self._noted.relation:
+                    self._types.learn(self._sql, [oid for _, oid in relation.columns])
+                    self._writer.relate(relation.columns, self._types)
+            case Truncate(relations=relations) if self._noted.relation in relations and not self._is_skipped:
                 self._put(self._writer.truncation(lsn))
             case _:
                 pass

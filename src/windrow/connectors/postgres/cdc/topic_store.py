@@ -61,7 +61,7 @@ class _Position:
     @staticmethod
     def read(value: bytes) -> _Position:
         plain = json.loads(value)
-        return _Position(FollowState(**plain["state"]), plain["topic_id"], plain["partitions"])
+        return _Position(FollowState.read(plain["state"]), plain["topic_id"], plain["partitions"])
 
     def write(self) -> bytes:
         return json.dumps(asdict(self)).encode()
