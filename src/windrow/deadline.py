@@ -13,8 +13,8 @@ T = TypeVar("T")
 class TimeLimit(Generic[T]):
     """Makes calls that take at most a given time, each in a thread of its own.
 
-    The thread of a call that takes longer goes on until its server closes the connection. While `unfinished` threads
-    do, no further call is made, so a server cannot take the threads and descriptors of this process.
+    The thread of a call that takes longer remains until its server closes the connection. No further call is made while
+    there are `unfinished` such threads, so a server cannot take the threads and descriptors of this process.
     """
 
     def __init__(self, unfinished: int) -> None:

@@ -89,7 +89,7 @@ class BoundedListener(socket.socket):
         if len(self._connections) < CONNECTIONS:
             return False
         if not any(connection.is_ending for connection in self._connections.values()):
-            unanswered = [one for one in self._connections.values() if one.deadline is not None]
+            unanswered = [other for other in self._connections.values() if other.deadline is not None]
             if not unanswered:
                 return True
             for connection in unanswered[:_ROOM]:

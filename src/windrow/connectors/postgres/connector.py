@@ -52,8 +52,9 @@ POSTGRES = Connector(
                     "variables (`PGUSER`, `PGPASSWORD`, `PGHOST` ...); the password may be a "
                     "[secret](../guides/security.md). Connect to the server itself or to a pooler that keeps "
                     "sessions. If the server does not answer for a minute, the connection is closed and the step "
-                    "retried: `keepalives_idle=30`, `keepalives_interval=10`, `keepalives_count=3` and "
-                    "`tcp_user_timeout=60000` (milliseconds), unless the url sets them.",
+                    "retried: `keepalives_idle=30`, `keepalives_interval=10`, `keepalives_count=3`, "
+                    "`tcp_user_timeout=60000` (milliseconds) and `connect_timeout=10`, unless the url sets them. A "
+                    "statement may take longer than that if the server accepts another connection meanwhile.",
                     required=True,
                     positional=True,
                     mask=mask_url,
