@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
@@ -18,7 +16,7 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
-from tests.servers.hostile import half_open
+from tests.servers.hostile import half_open, is_closed, sending_slowly
 from tests.waiting import time_with, wait_until
 
 from windrow.cli.listen import RunServer
@@ -267,16 +265,6 @@ def descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - without a descriptor for each entry
 
 
-def is_closed(client: socket.socket) -> bool:
-    """Whether the server has closed the connection of a client that does not wait."""
-    try:
-        return client.recv(65_536) == b""
-    except BlockingIOError:
-        return False
-    except OSError:
-        return True
-
-
 def test_clients_that_send_nothing_take_few_descriptors_and_no_answers(server: RunServer, ask: Ask) -> None:
     before, threads = descriptors(), threading.active_count()
     with half_open(server.port, 300) as clients:
@@ -294,14 +282,7 @@ def test_a_client_that_sends_a_byte_now_and_then_is_shut_down(
 ) -> None:
     monkeypatch.setattr(listening, "SECONDS", 0.5)
     with half_open(server.port, 1) as (client,):
-        unsent = iter(b"GET /healthz HTTP/1.1\r\nX: " + b"x" * 5_000)
-
-        def is_shut_down() -> bool:
-            with suppress(BlockingIOError, OSError):
-                client.send(bytes([next(unsent)]))
-            return is_closed(client)
-
-        wait_until(is_shut_down, "the end of the connection", seconds=10)
+        wait_until(sending_slowly(client, b"GET /healthz HTTP/1.1\r\nX: "), "the end of the connection", seconds=10)
 
 
 def test_the_end_of_a_server_does_not_wait_for_its_clients() -> None:

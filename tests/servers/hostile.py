@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import chain, repeat
 from types import TracebackType
 from typing import Literal
 
@@ -72,3 +73,25 @@ def half_open(port: int, count: int) -> Iterator[list[socket.socket]]:
     finally:
         for client in clients:
             client.close()
+
+
+def is_closed(client: socket.socket) -> bool:
+    """Whether the server has closed the connection of a client that does not wait."""
+    try:
+        return client.recv(65_536) == b""
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+
+
+def sending_slowly(client: socket.socket, start: bytes) -> Callable[[], bool]:
+    """Return what sends a further byte of a request without an end, and returns whether the server has closed."""
+    unsent = chain(start, repeat(ord("x")))
+
+    def send() -> bool:
+        with suppress(OSError):
+            client.send(bytes([next(unsent)]))
+        return is_closed(client)
+
+    return send
