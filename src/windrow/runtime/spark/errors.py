@@ -12,8 +12,8 @@ from windrow import errors
 from windrow.errors import CheckpointError, EngineError, RunError, SetupError, WindrowError, WorkerLostError
 from windrow.runtime.stream.integrity import RESTORE
 
-SPARK_ERRORS = (PySparkException, Py4JError, OSError)
-"""Errors that a call to Spark can raise: Spark's own, py4j's, and those of a socket, such as when the JVM has ended."""
+SPARK_ERRORS = (PySparkException, Py4JError, ConnectionError)
+"""Errors that a call to Spark can raise: Spark's own, py4j's, and connection errors if the JVM has ended."""
 
 _DAMAGED = re.compile(
     r"(?:ChecksumException: Checksum error: |Corruption: [^\n]*? in )(?:file:)?(\S+)|(?:FileNotFoundException: "
@@ -24,7 +24,7 @@ _LOST_WORKER = re.compile(
 )
 _NO_DESCRIPTORS = re.compile("Too many open files|can't start new thread")
 _EXHAUSTED = "file descriptors or threads left: raise its limits (ulimit -n, ulimit -u), or find out what takes them"
-_CUT_CALL = re.compile("py4j.Py4JNetworkException")
+_CUT_CALL = re.compile(r"py4j\.Py4J(?:Network)?Exception: (?:Error while|Cannot obtain)")
 _NO_PYTHON = re.compile(r'Cannot run program "([^"]+)"')
 _NO_DAEMON = re.compile(r"reading the port number from windrow\.hosts\.worker_daemon's stdout")
 _HOST = re.compile(r"Lost task \S+ in stage \S+ \(TID \d+\) \((\S+) executor \w+\)")
@@ -108,7 +108,7 @@ def _message_of(exc: Exception, text: str) -> str:
         text = text if message.startswith(_AWAITED) else message
     elif isinstance(exc, (Py4JError, ConnectionError)):
         return "Spark's Java process has ended"
-    elif isinstance(exc, OSError) or not isinstance(exc, SPARK_ERRORS):
+    elif not isinstance(exc, SPARK_ERRORS):
         return f"{type(exc).__name__}: {text}"
     if in_python := _PYTHON.findall(text):
         return str(in_python[-1])

@@ -417,6 +417,7 @@ class StreamRun:
                 if writer.failure is not None:
                     raise writer.failure
                 self._following.raise_failure()
+                is_lost = close_dead_callbacks(spark)
                 if self._stop.is_set():
                     if not writer.close(_STEP):
                         msg = (
@@ -425,7 +426,7 @@ class StreamRun:
                         raise _OverdueError(msg)
                     writer.settle()
                     return False
-                if close_dead_callbacks(spark):
+                if is_lost:
                     msg = "Spark's call of this process for a step was lost: it had no descriptors or threads left"
                     raise WorkerLostError(msg)
             writer.settle()
