@@ -20,11 +20,12 @@ SOURCE = Path(windrow.__file__).parent
 # What a room may import beside itself and what is not windrow's. "" is `windrow/__init__.py`.
 ALLOWED: dict[str, set[str]] = {
     "hidden_values": set(),
+    "deadline": set(),
     "errors": {"hidden_values"},
     "model": {"errors", "hidden_values"},
     "expressions": {"errors", "model"},
     "declare": {"errors", "model"},
-    "engine": {"errors", "model", "expressions"},
+    "engine": {"deadline", "errors", "model", "expressions"},
     "connectors": {"errors", "model", "expressions", "declare", "engine"},
     "authoring": {"errors", "model", "expressions", "declare", "connectors"},
     "telemetry": {"errors", "model", "expressions", "engine", "connectors"},
@@ -32,6 +33,7 @@ ALLOWED: dict[str, set[str]] = {
     "terminal": {"errors", "model", "authoring", "telemetry", "runtime"},
     "testing": {"errors", "model", "expressions", "declare", "engine", "authoring", "runtime"},
     "tools": {
+        "deadline",
         "errors",
         "model",
         "expressions",
@@ -76,7 +78,7 @@ ALLOWED: dict[str, set[str]] = {
 }
 
 FOR_TOOLS = (
-    *("errors", "model", "expressions", "telemetry", "declare", "authoring", "terminal", "tools"),
+    *("deadline", "errors", "model", "expressions", "telemetry", "declare", "authoring", "terminal", "tools"),
     *("connectors.base", "connectors.registry", "connectors.source", "connectors.open_sources"),
     *("connectors.database", "connectors.open_sinks", "connectors.tables"),
     *("engine.schema", "engine.columns", "engine.duckdb_sql", "engine.decode", "engine.state.inspect"),

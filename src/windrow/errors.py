@@ -220,7 +220,7 @@ class EngineError(RunError):
 
 
 class WorkerLostError(EngineError):
-    """Raised when a Python worker of Spark died, or did not start in time."""
+    """Raised when a Python worker of Spark died or did not start in time, or a process lacked file descriptors."""
 
     passes = True
 

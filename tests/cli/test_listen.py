@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -14,7 +16,8 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
-from tests.waiting import time_with
+from tests.servers.hostile import half_open, is_closed, sending_slowly
+from tests.waiting import time_with, wait_until
 
 from windrow.cli.listen import RunServer
 from windrow.errors import InputError
@@ -22,6 +25,8 @@ from windrow.telemetry.histogram import Histogram
 from windrow.telemetry.hot_keys import HotKeys
 from windrow.telemetry.reports import Fault, Lag, StepReport
 from windrow.telemetry.window_counts import WindowCounts
+from windrow.terminal import listening
+from windrow.terminal.listening import CONNECTIONS
 
 REPORT = StepReport(
     epoch=7,
@@ -130,8 +135,10 @@ def test_a_run_without_commits_is_stalled_only_where_records_wait(
     server.on_step(report)
     later = time.monotonic() + 11
     with mock.patch("windrow.cli.listen.time", time_with(monotonic=lambda: later)):
-        ready, said = server.state()
-    assert (said["state"], ready) == ("stalled" if is_stalled else "running", not is_stalled)
+        codes = [ask(path)[0] for path in ("/healthz", "/readyz")]
+        _, said = ask("/healthz")
+    assert (said["state"], codes) == (("stalled", [503, 503]) if is_stalled else ("running", [200, 200]))
+    assert ("no step has been committed for 11 s" in str(said["trouble"])) is is_stalled
     assert ask("/status")[0] == 404
 
 
@@ -142,7 +149,7 @@ def test_a_query_that_hangs_is_stalled_though_it_had_read_all(server: RunServer)
         with mock.patch("windrow.cli.listen.time", time_with(monotonic=lambda: began + seconds)):
             if behind is not None:
                 server.on_lag(Lag(1, {0: behind}))
-            _, said = server.state()
+            said = server.state()
         return said["state"], said["behind"]
 
     server.on_step(replace(REPORT, lag={0: 0}))
@@ -252,3 +259,36 @@ def test_a_scraper_gets_open_metrics_if_it_asks_for_them(server: RunServer) -> N
     with urlopen(request) as response:  # noqa: S310 - a server of ours
         assert response.headers["Content-Type"].startswith("application/openmetrics-text")
         assert response.read().decode().endswith("# EOF\n")
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - without a descriptor for each entry
+
+
+def test_clients_that_send_nothing_take_few_descriptors_and_no_answers(server: RunServer, ask: Ask) -> None:
+    before, threads = descriptors(), threading.active_count()
+    with half_open(server.port, 300) as clients:
+        for _ in range(5):
+            assert ask("/healthz")[0] == 200
+            assert descriptors() <= before + len(clients) + CONNECTIONS + 2
+            assert threading.active_count() <= threads + CONNECTIONS + 1
+        wait_until(lambda: sum(map(is_closed, clients)) >= 300 - CONNECTIONS, "clients that were shut down")
+        assert ask("/healthz")[0] == 200
+    wait_until(lambda: threading.active_count() <= threads, "the end of the threads")
+
+
+def test_a_client_that_sends_a_byte_now_and_then_is_shut_down(
+    server: RunServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listening, "SECONDS", 0.5)
+    with half_open(server.port, 1) as (client,):
+        wait_until(sending_slowly(client, b"GET /healthz HTTP/1.1\r\nX: "), "the end of the connection", seconds=10)
+
+
+def test_the_end_of_a_server_does_not_wait_for_its_clients() -> None:
+    with RunServer("127.0.0.1", 0, "user-spend", stalled_after=10.0) as running, half_open(running.port, 5) as clients:
+        wait_until(lambda: threading.active_count() > 5, "their threads")
+        began = time.monotonic()
+        running.__exit__(None, None, None)
+        wait_until(lambda: all(map(is_closed, clients)), "the end of the connections")
+        assert time.monotonic() - began < 5

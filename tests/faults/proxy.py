@@ -22,6 +22,7 @@ class Proxy(Listener):
         self._lock = threading.Lock()
         self._open: list[socket.socket] = []
         self._left: int | None = None
+        self._is_frozen = threading.Event()
         self.cuts = 0
 
     def __exit__(
@@ -34,6 +35,10 @@ class Proxy(Listener):
         """Cut all connections when their clients have sent so many bytes more."""
         with self._lock:
             self._left = count
+
+    def freeze(self) -> None:
+        """Accept further connections and bytes, and pass nothing on."""
+        self._is_frozen.set()
 
     @property
     def is_armed(self) -> bool:
@@ -63,6 +68,8 @@ class Proxy(Listener):
     def _pass(self, source: socket.socket, target: socket.socket, counted: bool) -> None:  # noqa: FBT001 - a thread's
         with suppress(OSError), source:
             while part := source.recv(4096):
+                if self._is_frozen.is_set():
+                    continue
                 with self._lock:
                     if counted and self._left is not None:
                         self._left -= len(part)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import sys
 from collections.abc import Callable
@@ -13,9 +14,17 @@ from pyspark.errors import PySparkException
 from tests.graphs import Runnable, as_graph
 
 import windrow as wr
-from windrow.errors import EngineError, PipelineError, RunError, SourceUnavailableError, WorkerLostError
+from windrow.errors import (
+    CheckpointError,
+    EngineError,
+    PipelineError,
+    RunError,
+    SinkError,
+    SourceUnavailableError,
+    WorkerLostError,
+)
 from windrow.model import LongType
-from windrow.runtime.spark.errors import translate_spark_error
+from windrow.runtime.spark.errors import fault_of, translate_spark_error
 from windrow.runtime.spark.transport import pickle_pipeline, unpickle_pipeline
 
 
@@ -174,3 +183,17 @@ def test_a_python_that_has_ended_is_told_with_what_may_have_ended_it() -> None:
     )
     assert type(error) is WorkerLostError
     assert "exited unexpectedly (crashed).; this happens if the machine runs out of memory, or" in str(error)
+
+
+def test_a_process_without_descriptors_is_a_fault_that_passes() -> None:
+    no_fork = 'java.io.IOException: Cannot run program "python3": error=24, Too many open files'
+    for exc in (PySparkException(f"Caused by: {no_fork}"), OSError(errno.EMFILE, "Too many open files")):
+        error = translate_spark_error(exc)
+        assert type(error) is WorkerLostError
+        assert "the driver has no file descriptors or threads left: raise its limits (ulimit -n" in str(error)
+    cut = CheckpointError("the checkpoint cannot be written")
+    cut.__cause__ = OSError(errno.EMFILE, "Too many open files")
+    assert isinstance(fault_of(cut), WorkerLostError)
+    assert fault_of(CheckpointError("it is damaged")) is None
+    failed = SinkError("the table was dropped")
+    assert fault_of(failed) is failed

@@ -18,6 +18,7 @@ from tests.graphs import as_graph
 from tests.runtime.runs import Runner
 from tests.runtime.spend import Files, events, spend
 from tests.runtime.test_chain import chain
+from tests.servers.hostile import HostileServer
 from tests.servers.receiver import Receiver
 
 from windrow.connectors.registry import sink_connector, source_connector
@@ -232,14 +233,15 @@ def test_a_transport_that_is_none_is_one_warning(
     assert said in warning
 
 
-@pytest.mark.parametrize("hangs", [True, False])
+@pytest.mark.parametrize("manner", ["hangs", "drips", "refuses"])
 def test_a_server_that_does_not_answer_is_one_warning_and_seconds(
-    hangs: bool,  # noqa: FBT001 - a parameter
+    manner: str,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    with Receiver(hangs=True) as receiver:
-        monkeypatch.setenv("OPENLINEAGE_URL", receiver.url if hangs else "http://127.0.0.1:1")
+    with Receiver(hangs=True) as receiver, HostileServer("dripping") as slow:
+        url = {"hangs": receiver.url, "drips": slow.url, "refuses": "http://127.0.0.1:1"}[manner]
+        monkeypatch.setenv("OPENLINEAGE_URL", url)
         warnings: list[str] = []
         since = time.monotonic()
         with lineage(KAFKA, is_bounded=True, on_warning=warnings.append) as observer:

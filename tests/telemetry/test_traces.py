@@ -20,6 +20,7 @@ from tests.contracts.stores import Store
 from tests.graphs import as_graph
 from tests.runtime.runs import Runner
 from tests.runtime.spend import Files, events, spend
+from tests.servers.hostile import HostileServer
 from tests.servers.receiver import Receiver
 
 from windrow.errors import RunError
@@ -207,14 +208,15 @@ def test_what_cannot_be_exported_to_is_a_warning(
     assert said in warning
 
 
-@pytest.mark.parametrize("hangs", [True, False])
+@pytest.mark.parametrize("manner", ["hangs", "drips", "refuses"])
 def test_a_collector_that_does_not_answer_is_one_warning_and_seconds(
-    hangs: bool,  # noqa: FBT001 - a parameter
+    manner: str,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    with Receiver(hangs=True) as receiver:
-        asked(monkeypatch, receiver.url if hangs else "http://127.0.0.1:1")
+    with Receiver(hangs=True) as receiver, HostileServer("dripping") as slow:
+        url = {"hangs": receiver.url, "drips": slow.url, "refuses": "http://127.0.0.1:1"}[manner]
+        asked(monkeypatch, url)
         warnings: list[str] = []
         since = time.monotonic()
         with tracing(GRAPH, "stream", warnings.append) as traces:

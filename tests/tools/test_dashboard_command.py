@@ -16,7 +16,7 @@ from tests.telemetry.test_history import STEP, written
 
 from windrow.cli import main
 from windrow.errors import InputError
-from windrow.tools.dashboard.app import listen
+from windrow.terminal.listening import listen
 from windrow.tools.dashboard.command import _is_loopback, _runs
 
 PIPELINE = """\
@@ -61,10 +61,12 @@ def test_loopback_is_known(host: str, expected: bool) -> None:  # noqa: FBT001
 
 
 def test_an_address_that_is_taken_or_wrong_is_said() -> None:
-    assert "--listen 127.0.0.1:99999 cannot be listened on" in refused("one.yaml", "--listen", "127.0.0.1:99999")
+    assert "cannot listen on --listen 127.0.0.1:99999: the highest port is 65535" in refused(
+        "one.yaml", "--listen", "127.0.0.1:99999"
+    )
     with listen("127.0.0.1", 0) as taken:
         port = taken.getsockname()[1]
-        assert f"--listen 127.0.0.1:{port} cannot be listened on: " in refused("one.yaml", "--listen", f":{port}")
+        assert f"cannot listen on --listen 127.0.0.1:{port}: " in refused("one.yaml", "--listen", f":{port}")
 
 
 def test_the_runs_are_those_that_are_named_or_in_the_folder() -> None:

@@ -26,6 +26,9 @@ from windrow.terminal import common
 _IS_COMMAND = getattr(signal.getsignal(signal.SIGINT), "__module__", None) == "windrow"
 """Whether this process runs the `windrow` command; `windrow/__init__.py` then lets Ctrl-C end it before `main`."""
 
+_LEAVE = 30.0
+"""Seconds in which the threads of a command that has ended must end."""
+
 
 @dataclass(frozen=True)
 class CommandEntry:
@@ -124,12 +127,16 @@ def _is_interruption(error: BaseException | None) -> bool:
 def _ending(code: int) -> int:
     """Return an exit code; if this process runs the `windrow` command, exit with it here instead.
 
-    Unless the command was interrupted, first wait for its threads. Any threads that remain belong to C++ libraries:
-    during a normal exit of the interpreter, they could abort the process, or a library could write its buffers.
+    Unless the command was interrupted, first wait for its threads, but no longer than `_LEAVE`, as one may wait for a
+    server that never answers. Any threads that remain belong to C++ libraries: during a normal exit of the interpreter,
+    they could abort the process, or a library could write its buffers.
     """
     if not _IS_COMMAND:
         return code
     signal.signal(signal.SIGINT, common.end_process)
+    last = threading.Timer(_LEAVE, os._exit, (code,))
+    last.daemon = True
+    last.start()
     if code != common.INTERRUPTED:
         threading._shutdown()  # type: ignore[attr-defined] # noqa: SLF001 - no other way
     atexit._run_exitfuncs()  # noqa: SLF001 - the same

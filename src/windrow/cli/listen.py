@@ -9,9 +9,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Self
 
-from windrow.errors import InputError
 from windrow.telemetry.metrics import RunMetrics
-from windrow.telemetry.reports import Fault, Lag, Observer, StepReport
+from windrow.telemetry.reports import Fault, Lag, Observer, StepReport, counted
+from windrow.terminal.listening import BoundedListener, listen
 
 _PATHS = ["/metrics", "/healthz", "/readyz"]
 
@@ -19,11 +19,11 @@ _PATHS = ["/metrics", "/healthz", "/readyz"]
 class RunServer:
     """Serves ``/metrics``, ``/healthz`` and ``/readyz`` over HTTP, in its own threads, until the block ends.
 
-    ``/metrics`` returns the metrics of the run of `pipeline` (`windrow.telemetry.metrics`). ``/healthz`` returns 200 as
-    long as the process responds. ``/readyz`` returns 200 once the run takes steps. It returns 503 before that, while
-    the run retries after a fault, and when records have waited for `stalled_after` seconds without a commit. The two
-    probes return JSON: the state, the last epoch, the seconds since its commit, the lag in offsets, and the last fault.
-    `every` is the time between the starts of two live steps, in microseconds.
+    ``/metrics`` returns the metrics of the run of `pipeline` (`windrow.telemetry.metrics`). ``/healthz`` returns 503 if
+    records have waited for `stalled_after` seconds without a commit, and else 200. ``/readyz`` returns 200 once the run
+    takes steps. It returns 503 before that, while the run retries after a fault, and where ``/healthz`` does. The two
+    probes return JSON: the state, the last epoch, the seconds since its commit, the lag in offsets, and the last fault
+    or why the run is stalled. `every` is the time between the starts of two live steps, in microseconds.
     """
 
     def __init__(self, host: str, port: int, pipeline: str, stalled_after: float, every: int | None = None) -> None:
@@ -35,11 +35,7 @@ class RunServer:
         self._last: StepReport | None = None
         self._behind: int | None = None
         self._trouble: str | None = None
-        try:
-            self._server = ThreadingHTTPServer((host, port), _handler(self))
-        except (OSError, OverflowError) as exc:
-            msg = f"cannot listen on --listen {host}:{port}: {getattr(exc, 'strerror', None) or exc}"
-            raise InputError(msg) from exc
+        self._server = _Server(listen(host, port), _handler(self))
         self._thread = threading.Thread(target=self._server.serve_forever, name="windrow-listen", daemon=True)
 
     def __enter__(self) -> Self:
@@ -89,8 +85,8 @@ class RunServer:
             self._waiting = (self._waiting or time.monotonic()) if lag.behind else None
         self.metrics.on_lag(lag)
 
-    def state(self) -> tuple[bool, dict[str, Any]]:
-        """Return whether the run is ready, and its status as JSON values."""
+    def state(self) -> dict[str, Any]:
+        """Return the status of the run as JSON values; it is ready in the state ``running``."""
         with self._lock:
             last, since, trouble, waiting = self._last, self._since, self._trouble, self._waiting
             behind = self._behind
@@ -102,16 +98,43 @@ class RunServer:
             state = "starting"
         elif trouble is not None:
             state = "retrying"
+        elif waiting is not None and now - waiting > self._stalled_after:
+            state = "stalled"
+            what = "records wait" if behind is None else f"{counted(behind, 'record')} wait"
+            trouble = f"no step has been committed for {now - waiting:.0f} s, although {what}"
         else:
-            state = "stalled" if waiting is not None and now - waiting > self._stalled_after else "running"
-        status = {
+            state = "running"
+        return {
             "state": state,
             "epoch": None if last is None else last.epoch,
             "seconds_since_commit": None if last is None or ago is None else round(ago, 3),
             "behind": behind,
             "trouble": trouble,
         }
-        return state == "running", status
+
+
+class _Server(ThreadingHTTPServer):
+    """Serves the connections of a listening socket, each in a thread that the end of the process does not wait for."""
+
+    daemon_threads = True
+    socket: BoundedListener
+
+    def __init__(self, listening: BoundedListener, handler: type[BaseHTTPRequestHandler]) -> None:
+        super().__init__(listening.getsockname()[:2], handler, bind_and_activate=False)
+        self.socket.close()
+        self.socket = listening
+
+    def service_actions(self) -> None:
+        """Shut down overdue connections."""
+        self.socket.close_overdue()
+
+    def server_close(self) -> None:
+        """Stop listening, and shut down all connections."""
+        super().server_close()
+        self.socket.end_all()
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Print nothing, because the client has left."""
 
 
 def _handler(run: RunServer) -> type[BaseHTTPRequestHandler]:
@@ -124,15 +147,15 @@ def _handler(run: RunServer) -> type[BaseHTTPRequestHandler]:
 
         def _begin(self) -> bytes:
             """Send the status and headers of the response, and return its body."""
-            is_ready, status = run.state()
+            status = run.state()
             code, kind, body = 200, "application/json", json.dumps(status).encode()
             match self.path.partition("?")[0]:
                 case "/metrics":
                     body, kind = run.metrics.page(self.headers.get("Accept", ""))
                 case "/readyz":
-                    code = 200 if is_ready else 503
+                    code = 200 if status["state"] == "running" else 503
                 case "/healthz":
-                    pass
+                    code = 503 if status["state"] == "stalled" else 200
                 case other:
                     code, body = 404, json.dumps({"error": f"{other} is not one of {_PATHS}"}).encode()
             self.send_response(code)

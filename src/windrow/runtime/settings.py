@@ -63,7 +63,7 @@ MACHINE = {
     "spark.ui.showConsoleProgress": "false",
     # over TCP each task of a Python stage waits some 40 ms longer
     "spark.python.unix.domain.socket.enabled": "true",
-    "spark.sql.streaming.stopTimeout": "60s",
+    "spark.sql.streaming.stopTimeout": "20s",
 }
 """Settings that suit most machines; the user can override them."""
 

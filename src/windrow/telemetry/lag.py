@@ -85,7 +85,7 @@ class LagWatch:
             try:
                 self._ends = self._source.ends()
                 self._on_lag(self._now(self._ends))
-            except WindrowError:
+            except (WindrowError, OSError):
                 self._ends = None  # a log that cannot be read ends the run with its error
             wait = max(_EVERY, (time.monotonic() - began) / _SHARE)
 

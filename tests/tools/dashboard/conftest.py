@@ -14,7 +14,8 @@ from windrow.authoring.load import open_pipeline
 from windrow.connectors.open_sinks import open_sinks
 from windrow.runtime.memory import MemoryRun
 from windrow.telemetry.history import HistoryWriter, RunRecord, history_of
-from windrow.tools.dashboard.app import address_of, create_app, listen, server
+from windrow.terminal.listening import listen
+from windrow.tools.dashboard.app import address_of, create_app, server
 from windrow.tools.dashboard.watch import WatchedRun
 from windrow.tools.generate import LogSpec, write_log
 
@@ -60,8 +61,8 @@ class Served:
 def serving(*runs: WatchedRun, token: str | None = None) -> Iterator[Served]:
     """Serve runs on a free port of loopback until the block ends."""
     with listen("127.0.0.1", 0) as socket:
-        serves = server(create_app(runs, token))
-        thread = threading.Thread(target=serves.run, kwargs={"sockets": [socket]})
+        serves = server(create_app(runs, token), socket)
+        thread = threading.Thread(target=serves.run)
         thread.start()
         try:
             wait_until(lambda: serves.started or not thread.is_alive(), "the dashboard")

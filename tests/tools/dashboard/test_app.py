@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import re
 import socket
 import threading
@@ -19,14 +20,18 @@ from unittest import mock
 from urllib.parse import urlencode, urlsplit
 
 import pytest
+from tests.servers.hostile import half_open, sending_slowly
 from tests.telemetry.test_history import STEP, T0
 from tests.tools.dashboard.conftest import EVENTS, Served, serving
+from tests.waiting import wait_until
 
 from windrow.authoring.load import open_pipeline
 from windrow.connectors.open_sinks import open_sinks
 from windrow.errors import SinkError, StoppedError
 from windrow.runtime.memory import MemoryRun
 from windrow.telemetry.history import HistoryWriter, RunRecord, history_of
+from windrow.terminal import listening
+from windrow.terminal.listening import CONNECTIONS
 from windrow.tools.dashboard.app import _VIEWS, STATIC, _name
 from windrow.tools.dashboard.tables import _EXPLAINING
 from windrow.tools.dashboard.views import HISTORY_VIEWS
@@ -469,3 +474,29 @@ def test_the_scripts_of_the_page_import_one_way() -> None:
     imports = {name: re.findall(r'from "\./([^"]+)"', text) for name, text in scripts.items()}
     assert imports["dashboard.js"]
     list(TopologicalSorter(imports).static_order())
+
+
+def test_clients_that_send_nothing_keep_nobody_from_the_page(recorded: WatchedRun) -> None:
+    with serving(recorded) as served:
+        port = urlsplit(served.address).port or 0
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        connection.request("GET", "/events")
+        events = connection.getresponse()
+        before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - quick
+        with half_open(port, 300) as clients:
+            for _ in range(3):
+                assert twin(served, "overview")["totals"]["events"] == EVENTS
+                assert len(os.listdir("/proc/self/fd")) <= before + len(clients) + CONNECTIONS + 2  # noqa: PTH208 - quick
+        assert events.readline().startswith(b"id: ")  # a stream that was admitted is not shut down
+        connection.close()
+
+
+@pytest.mark.parametrize(
+    "start", [b"", b"GET / HTTP/1.1\r\nX: ", b"POST /login HTTP/1.1\r\nContent-Length: 9000\r\n\r\n"]
+)
+def test_a_client_that_sends_a_byte_now_and_then_is_shut_down(
+    start: bytes, recorded: WatchedRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listening, "SECONDS", 0.5)
+    with serving(recorded, token=TOKEN) as served, half_open(urlsplit(served.address).port or 0, 1) as (client,):
+        wait_until(sending_slowly(client, start), "the end of the connection", seconds=10)

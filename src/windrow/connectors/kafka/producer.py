@@ -46,6 +46,7 @@ class TransactionalProducer:
         transient: Container[int] | None = None,
     ) -> None:
         self._what = what
+        self._servers = settings["bootstrap.servers"]
         self._ids = f"the transactional id {identity}" if ids is None else ids
         self._group = group
         self._fenced = fenced
@@ -139,7 +140,8 @@ class TransactionalProducer:
             return self._fenced()
         may_pass = self._transient is None or error.retriable() or error.code() in self._transient
         kind = self._unavailable if may_pass else self._refused
-        return kind(f"the transaction of {self._what} failed: {error.str()}")
+        where = f" at {self._servers}" if error.code() == KafkaError._TIMED_OUT else ""  # noqa: SLF001 - the same
+        return kind(f"the transaction of {self._what}{where} failed: {error.str()}")
 
 
 _GONE = "a topic that it writes does not exist: create it, or start the run again, which creates topics of its sinks"

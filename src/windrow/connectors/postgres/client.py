@@ -4,27 +4,70 @@ from __future__ import annotations
 
 import os
 import re
+import time
 import urllib.parse
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import psycopg
 from psycopg import conninfo, errors
-from psycopg.abc import ConnDict
+from psycopg.abc import ConnDict, PQGen
 
 from windrow.connectors.tables import quote
 from windrow.errors import InputError, RunError, SinkAddressError, SinkError, SinkUnavailableError
 from windrow.model.references import redact, resolve_references
 
-CONNECT_SECONDS = 10
-KEEPALIVES = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
-_TIMES = {**KEEPALIVES, "tcp_user_timeout": 60_000}
-"""Timeouts for a connection whose other end does not respond; the kernel's defaults are 15 minutes to two hours."""
+R = TypeVar("R")
 
-Connection = psycopg.Connection[tuple[Any, ...]]
+KEEPALIVES = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
+_TIMES = {**KEEPALIVES, "tcp_user_timeout": 60_000, "connect_timeout": 10}
+"""Timeouts for a connection whose other end does not respond; the kernel's defaults are 15 minutes to two hours."""
+SILENCE = 50.0
+"""Seconds that a statement may take before windrow checks whether the server still accepts connections."""
+
+
+class Connection(psycopg.Connection[tuple[Any, ...]]):
+    """A connection whose statements may take long, but do not wait for a server that has stopped answering.
+
+    The kernel of a server acknowledges what it receives even if PostgreSQL, or a proxy in front of it, never answers,
+    and no statement of windrow has a time limit. After each `SILENCE`, a second connection to the server is therefore
+    tried. If that is not complete within ``connect_timeout``, this connection is closed.
+    """
+
+    address = ""
+    """The url of the server, with its references resolved."""
+
+    def wait(self, gen: PQGen[R], *args: Any, **options: Any) -> R:  # noqa: ANN401 - psycopg's options
+        """Wait for a statement; raise OperationalError if the server does not answer."""
+        return super().wait(self._checking(gen), *args, **options)
+
+    def _checking(self, gen: PQGen[R]) -> PQGen[R]:
+        due = time.monotonic() + SILENCE
+        try:
+            waits = next(gen)
+            while True:
+                ready = yield waits
+                if time.monotonic() > due:
+                    self.require_answer()
+                    due = time.monotonic() + SILENCE
+                waits = gen.send(ready)
+        except StopIteration as ended:
+            found: R = ended.value
+            return found
+
+    def require_answer(self) -> None:
+        """Close the connection and raise OperationalError if its server does not accept another one."""
+        try:
+            psycopg.connect(conninfo.make_conninfo(self.address, host=self.info.host, port=self.info.port)).close()
+        except errors.ConnectionTimeout as exc:
+            self.close()
+            msg = "the server does not answer, and accepts no new connection"
+            raise psycopg.OperationalError(msg) from exc
+        except psycopg.Error:
+            pass  # that is an answer, such as that there are too many connections
 
 
 @dataclass(frozen=True)
@@ -87,19 +130,21 @@ class Server:
     def connect(self, **options: Any) -> Connection:  # noqa: ANN401 - psycopg's options
         """Connect with autocommit; raise psycopg.Error if that fails.
 
-        A connection that is lost without notice is detected within a minute. Parameters are written as ``$1``, so that
-        a percent sign in a name has no special meaning.
+        A connection that is lost without notice is detected within a minute, as is a server that accepts connections
+        and never answers. Parameters are written as ``$1``, so that a percent sign in a name has no special meaning.
         """
         given = self.parts
         times = {name: value for name, value in _TIMES.items() if name not in given}
-        return psycopg.connect(
-            conninfo.make_conninfo(self.address, **times, **options),
+        address = conninfo.make_conninfo(self.address, **times)
+        connection = Connection.connect(
+            conninfo.make_conninfo(address, **options),
             autocommit=True,
-            connect_timeout=CONNECT_SECONDS,
             cursor_factory=psycopg.RawCursor,
             prepare_threshold=None,  # queries differ too much to keep their plans
             fallback_application_name="windrow",
         )
+        connection.address = address
+        return connection
 
     def not_connected(self, error: psycopg.Error) -> tuple[str, bool]:
         """Return the message for a failed connection, and whether the problem may be transient."""
@@ -235,8 +280,7 @@ class Translation:
         A pooler gives its clients process ids of its own. One that keeps a session for each client cannot give another
         connection the same session.
         """
-        own = first_value(connection, _SESSION)
-        if own == connection.info.backend_pid or "replication" in options:
+        if "replication" in options or (own := first_value(connection, _SESSION)) == connection.info.backend_pid:
             return
         with closing(server.connect(**options)) as other, other.transaction():
             is_shared = first_value(other, _SESSION) == own or first_value(connection, _SESSION) != own

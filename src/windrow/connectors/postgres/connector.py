@@ -53,8 +53,9 @@ POSTGRES = Connector(
                     "[secret](../guides/security.md). Connect to the server itself or to a pooler that keeps "
                     "sessions; a run and `check --connect` refuse another. Time limits of the role are turned "
                     "off. If the server does not answer for a minute, the connection is closed and the step retried: "
-                    "`keepalives_idle=30`, `keepalives_interval=10`, `keepalives_count=3` and "
-                    "`tcp_user_timeout=60000` (milliseconds), unless the url sets them.",
+                    "`keepalives_idle=30`, `keepalives_interval=10`, `keepalives_count=3`, "
+                    "`tcp_user_timeout=60000` (milliseconds) and `connect_timeout=10`, unless the url sets them. A "
+                    "statement may take longer than that if the server accepts another connection meanwhile.",
                     required=True,
                     positional=True,
                     mask=mask_url,

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow import model as m
+from windrow.deadline import TimeLimit
 from windrow.engine.decode.cursors import Cursors, Rows
 from windrow.engine.decode.values import MalformedError
 from windrow.errors import SourceError, SourceUnavailableError, needs_extra
@@ -34,6 +35,7 @@ PREFIX: Final = 5
 """Number of bytes before the data: a zero byte, and the id in big-endian order."""
 _NUMBERS: Final = ("timeout", "max.retries", "retries.wait.ms", "retries.max.wait.ms", "cache.capacity")
 _DEFAULTS: Final = {"timeout": "10", "max.retries": "2", "retries.wait.ms": "200"}
+_REQUESTS: Final[TimeLimit[Any]] = TimeLimit(unfinished=8)
 _NOT_FOUND, _TOO_MANY, _SERVER = 404, 429, 500
 _DENIED: Final = (401, 403)
 
@@ -77,6 +79,7 @@ class Schemas(Generic[T]):
         self._parse = parse
         self._form = form
         self._client: SchemaRegistryClient | None = None
+        self._seconds = 0.0
         self._known: dict[int, T | MalformedError] = {
             id_: MalformedError(f"no schema: the pipeline says that the registry has none with the id {id_}")
             for id_ in registry.missing
@@ -135,14 +138,14 @@ class Schemas(Generic[T]):
 
     def _answer(self, ask: Any, at: str, id_: int) -> Any:  # noqa: ANN401 - any result of the client
         if self._client is None:
-            self._client = _client_of(self._registry)
+            self._client, self._seconds = _client_of(self._registry)
         client = self._client
         # the client chooses its HTTP library, whose errors it raises
         from confluent_kafka.schema_registry.common._httpx_compat import httpx  # noqa: PLC0415 - an extra
         from confluent_kafka.schema_registry.error import OAuthTokenError, SchemaRegistryError  # noqa: PLC0415 - the same
 
         try:
-            return ask(client)
+            return _REQUESTS.call(self._seconds, lambda: ask(client))
         except SchemaRegistryError as exc:
             status = exc.http_status_code
             if status == _NOT_FOUND:
@@ -164,14 +167,14 @@ class Schemas(Generic[T]):
             raise SourceUnavailableError(msg) from exc
 
 
-def _client_of(registry: m.Registry) -> SchemaRegistryClient:
-    """Return a client for the registry.
+def _client_of(registry: m.Registry) -> tuple[SchemaRegistryClient, float]:
+    """Return a client for the registry, and the seconds of a request in all: `timeout` for each attempt at each URL.
 
     Raise SetupError if its package is missing, and InputError or SourceError if an option is wrong.
     """
     with needs_extra("registry", "a schema registry"):
         from confluent_kafka.schema_registry import SchemaRegistryClient  # noqa: PLC0415 - an extra
-    options: dict[str, object] = {}
+    options: dict[str, Any] = {}
     url = resolve_references(registry.url, "the registry's url", str)
     if not all(map(_is_url, url.split(","))):
         msg = "the registry's url cannot be read: write http://HOST:PORT, and percent-encode special characters"
@@ -184,10 +187,11 @@ def _client_of(registry: m.Registry) -> SchemaRegistryClient:
             msg = f"the registry's option {name} is not a number"
             raise SourceError(msg) from exc
     try:
-        return SchemaRegistryClient({"url": url, **options})
+        client = SchemaRegistryClient({"url": url, **options})
     except (ValueError, TypeError, OSError) as exc:
         msg = f"the options of the schema registry are wrong: {redact(str(exc), map(str, options.values()))}"
         raise SourceError(msg) from None
+    return client, options["timeout"] * (int(options["max.retries"]) + 1) * len(url.split(","))
 
 
 def _is_url(text: str) -> bool:

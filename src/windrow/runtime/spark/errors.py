@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import re
 
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped] # it has no types
 from pyspark.errors import PySparkException
 
 from windrow import errors
-from windrow.errors import CheckpointError, EngineError, SetupError, WindrowError, WorkerLostError
+from windrow.errors import CheckpointError, EngineError, RunError, SetupError, WindrowError, WorkerLostError
 from windrow.runtime.stream.integrity import RESTORE
 
 SPARK_ERRORS = (PySparkException, Py4JError, ConnectionError)
@@ -21,6 +22,9 @@ _DAMAGED = re.compile(
 _LOST_WORKER = re.compile(
     r"Python worker (?:failed to connect back|exited unexpectedly)|Failed to connect to the state server"
 )
+_NO_DESCRIPTORS = re.compile("Too many open files|can't start new thread")
+_EXHAUSTED = "file descriptors or threads left: raise its limits (ulimit -n, ulimit -u), or find out what takes them"
+_CUT_CALL = re.compile(r"py4j\.Py4J(?:Network)?Exception: (?:Error while|Cannot obtain)")
 _NO_PYTHON = re.compile(r'Cannot run program "([^"]+)"')
 _NO_DAEMON = re.compile(r"reading the port number from windrow\.hosts\.worker_daemon's stdout")
 _HOST = re.compile(r"Lost task \S+ in stage \S+ \(TID \d+\) \((\S+) executor \w+\)")
@@ -48,6 +52,16 @@ _WHY_CRASHED = (
 _RAISED = re.compile(r"^(?:\w+\.)*(\w+(?:Error|Exception))(?:: (.+))?$", re.MULTILINE)
 
 
+def fault_of(exc: Exception) -> RunError | None:
+    """Return an error as a fault of the run, which passes if the process lacked descriptors; None if it is no fault."""
+    cause: BaseException | None = exc
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.errno in {errno.EMFILE, errno.ENFILE}:
+            return WorkerLostError(f"this process has no {_EXHAUSTED}{_GO_ON}")
+        cause = cause.__cause__
+    return exc if isinstance(exc, RunError) else None
+
+
 def translate_spark_error(
     exc: Exception, what: str = "the stream", then: str = _GO_ON, *, host: str | None = None
 ) -> WindrowError:
@@ -71,16 +85,20 @@ def translate_spark_error(
         host = match[1] if (match := _HOST.search(message)) else None
     # Spark plans Python sources in the driver
     where = "the driver" if host is None else f"the executor on {host}"
-    if missing := _NO_PYTHON.search(message):
+    lacks = _NO_DESCRIPTORS.search(message)
+    if (missing := _NO_PYTHON.search(message)) and not lacks:
         return SetupError(f"{where} has no Python {missing[1]}; {_GIVE_PYTHON}")
     if _NO_DAEMON.search(message):
         return SetupError(f"{where} has a Python without windrow or without its dependencies; {_GIVE_PYTHON}")
     if _STOPPED.search(message):
         return EngineError(f"{what} stopped: the cluster has ended the application, or the driver has lost it{then}")
     # a process that did not start within ten seconds, as on a busy machine, or was killed
-    kind = WorkerLostError if _LOST_WORKER.search(message) or _LOST_EXECUTOR.search(message) else EngineError
+    is_lost = any(pattern.search(message) for pattern in (_LOST_WORKER, _LOST_EXECUTOR, _CUT_CALL))
+    kind = WorkerLostError if is_lost else EngineError
     at = "" if host in {None, "localhost", "127.0.0.1"} else f" on {host}"
     why = _WHY_CRASHED if _CRASHED in message else ""
+    if lacks:
+        kind, why = WorkerLostError, f"; {where} has no {_EXHAUSTED}"
     return kind(f"{what} stopped{at}: {_message_of(exc, text)}{why}{then}")
 
 

@@ -246,6 +246,22 @@ def _drain(readable: int, log: BinaryIO) -> None:
                 file.write(line)
 
 
+def close_dead_callbacks(spark: SparkSession) -> bool:
+    """Return True if this process no longer accepts calls of Spark, and make the calls that wait for it fail.
+
+    py4j accepts calls in a thread that ends at the first error, such as when the process has no descriptors left. Its
+    socket stays open, so the kernel still takes connections, and Spark would wait for the answer to its call forever.
+    The next query starts another thread.
+    """
+    gateway: Any = spark.sparkContext._gateway  # noqa: SLF001 - no other way
+    server = vars(gateway).get("_callback_server")
+    if server is None or server.thread is None or server.thread.is_alive():
+        return False
+    gateway._callback_server = None  # noqa: SLF001 - the same
+    server.server_socket.close()
+    return True
+
+
 JOBS = "windrow-prestart"
 """The job group of the jobs that only start processes."""
 

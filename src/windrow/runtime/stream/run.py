@@ -34,15 +34,16 @@ from windrow.errors import (
     RunError,
     SourceUnavailableError,
     WindrowError,
+    WorkerLostError,
 )
 from windrow.runtime.batch.plan import MAX_RECORDS
 from windrow.runtime.batch.run import write_log
 from windrow.runtime.run import RunSettings
 from windrow.runtime.spark.cluster import SHUFFLE_PARTITIONS, partitions_of_state, preflight
-from windrow.runtime.spark.errors import SPARK_ERRORS, translate_spark_error
+from windrow.runtime.spark.errors import SPARK_ERRORS, fault_of, translate_spark_error
 from windrow.runtime.spark.key_groups import KeyGroupProcessor
 from windrow.runtime.spark.rows import OUTPUT_DDL, PACKET_DDL
-from windrow.runtime.spark.session import prestart, spark_session
+from windrow.runtime.spark.session import close_dead_callbacks, prestart, spark_session
 from windrow.runtime.spark.stages import LevelStep, balanced_key_groups, stream_ingest
 from windrow.runtime.spark.transport import TableTransport, carrying, is_one_process
 from windrow.runtime.stream.checkpoint import Checkpoint, locked
@@ -68,6 +69,10 @@ _STEP = 120.0
 
 _LEAVE = 1.0
 """Seconds in which a step must finish when the run has failed; writes after this time are not committed."""
+
+
+class _OverdueError(EngineError):
+    """Raised when a step has not finished in time although the run was asked to stop."""
 
 
 LIVE_MAX_RECORDS = 500_000
@@ -172,7 +177,7 @@ class StreamRun:
                         opened = True
                     ended = self._query(spark, checkpoint, ends, on_step)
                     return "asked" if self._stop.is_set() or not ended else "end"
-                except RunError as exc:
+                except (WindrowError, OSError) as exc:
                     failure = self._explain(exc, checkpoint)
                     pause = retries.after(self._last_reported) if failure.passes and not self._stop.is_set() else None
                     if pause is None:
@@ -269,11 +274,14 @@ class StreamRun:
     def _losses(self, checkpoint: Checkpoint) -> LossGuard:
         return LossGuard(self._source, checkpoint, self._settings.on_data_loss, self._settings.on_trouble)
 
-    def _explain(self, exc: RunError, checkpoint: Checkpoint) -> RunError:
+    def _explain(self, raised: Exception, checkpoint: Checkpoint) -> RunError:
         """Return the source's own error if it can no longer be read, else the error with the path of Spark's log.
 
-        Raise CheckpointError if the checkpoint is damaged.
+        Raise the error itself if it is no fault of the run, and CheckpointError if the checkpoint is damaged.
         """
+        exc = fault_of(raised)
+        if exc is None:
+            raise raised
         try:
             if isinstance(exc, RecordsLostError) and not self._losses(checkpoint).look(
                 self._begun(self._open(checkpoint))
@@ -288,7 +296,7 @@ class StreamRun:
                 refuse_damaged_tables(checkpoint.spark)
             self._source.partitions()
         except RunError as found:
-            return found
+            return fault_of(found) or found
         folder = checkpoint.folder
         if isinstance(folder, Path) and (left := shutil.disk_usage(folder).free) < _ROOM:
             # Spark's Python processes only report that they lost the state store
@@ -307,7 +315,9 @@ class StreamRun:
                 carrying(spark, drops=not self._sinks.needs_rows, shared=checkpoint.rows) as transport,
                 self._start_query(spark, checkpoint, transport, ends, writer) as query,
             ):
-                return self._wait(query, writer)
+                return self._wait(spark, query, writer)
+        except _OverdueError:
+            raise
         except WindrowError as exc:
             if not writer.close(_STEP):  # a retry needs the tables to itself
                 msg = f"a step is still being written after {_STEP:g} s; what was committed stays; start again"
@@ -348,9 +358,9 @@ class StreamRun:
         try:
             yield query
         finally:
-            for end in (query.stop, partial(close_stores, spark, query, checkpoint.spark)):
-                with suppress(*SPARK_ERRORS):  # the error that ended the run is the one to report
-                    end()
+            with suppress(*SPARK_ERRORS):  # the error that ended the run is the one to report
+                query.stop()
+                close_stores(spark, query, checkpoint.spark)
 
     def _outputs(
         self, spark: SparkSession, checkpoint: Checkpoint, transport: TableTransport, ends: int | None
@@ -401,15 +411,24 @@ class StreamRun:
             )
         return packets
 
-    def _wait(self, query: StreamingQuery, writer: SinkWriter) -> bool:
+    def _wait(self, spark: SparkSession, query: StreamingQuery, writer: SinkWriter) -> bool:
         try:
             while not query.awaitTermination(_POLL):
                 if writer.failure is not None:
                     raise writer.failure
                 self._following.raise_failure()
-                if self._stop.is_set() and writer.close(_STEP):
+                is_lost = close_dead_callbacks(spark)
+                if self._stop.is_set():
+                    if not writer.close(_STEP):
+                        msg = (
+                            f"the step did not end within {_STEP:g} s of the request to stop; start again to repeat it"
+                        )
+                        raise _OverdueError(msg)
                     writer.settle()
                     return False
+                if is_lost:
+                    msg = "Spark's call of this process for a step was lost: it had no descriptors or threads left"
+                    raise WorkerLostError(msg)
             writer.settle()
         except SPARK_ERRORS as exc:
             raise writer.failure or translate_spark_error(exc) from exc

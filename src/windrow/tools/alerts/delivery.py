@@ -20,6 +20,7 @@ from typing import Final, Self
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from windrow import model as m
+from windrow.deadline import TimeLimit
 from windrow.errors import InputError, WindrowError
 from windrow.model.references import (
     mask_arguments,
@@ -184,7 +185,11 @@ class _Sender(threading.Thread):
         found = []
         if alerts.webhook is not None:
             found.append(
-                _Sender(f"the webhook {mask_webhook(alerts.webhook)}", partial(_post, alerts.webhook), on_warning)
+                _Sender(
+                    f"the webhook {mask_webhook(alerts.webhook)}",
+                    partial(_post, TimeLimit(1), alerts.webhook),
+                    on_warning,
+                )
             )
         if alerts.command:
             called = f"the command {mask_arguments(alerts.command)[0]}"
@@ -244,8 +249,8 @@ def _unreachable(alerts: m.Alerts) -> Iterator[str]:
                 yield f"no alert will reach the command: the program {shown!r} was not found"
 
 
-def _post(url: str, body: bytes) -> None:
-    """Send a JSON body by POST; raise OSError, HTTPException, ValueError or InputError if that fails.
+def _post(limit: TimeLimit[None], url: str, body: bytes) -> None:
+    """Send a JSON body by POST; raise OSError, HTTPException, ValueError or InputError if that fails or takes too long.
 
     Error messages contain no part of the URL, because it may hold a secret.
     """
@@ -268,6 +273,11 @@ def _post(url: str, body: bytes) -> None:
         headers["Authorization"] = f"Basic {b64encode(login.encode()).decode()}"
         url = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
     request = urllib.request.Request(url, body, headers, method="POST")  # noqa: S310
+    limit.call(_TIMEOUT, partial(_send, request))
+
+
+def _send(request: urllib.request.Request) -> None:
+    url = request.full_url
     with urllib.request.urlopen(request, timeout=_TIMEOUT) as answer:  # noqa: S310 - the scheme was checked
         # a redirect is followed by GET, without the body
         if answer.geturl() != url:

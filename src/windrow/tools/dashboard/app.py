@@ -33,6 +33,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from windrow.errors import InputError, WindrowError
+from windrow.terminal.listening import BACKLOG, SECONDS, BoundedListener
 from windrow.tools.dashboard.views import HISTORY_VIEWS
 from windrow.tools.dashboard.watch import LongView, View, Watch, WatchedRun
 
@@ -42,9 +43,10 @@ _LOOK: Final = 1.0
 """Seconds between two reads of the history."""
 _STOPPING: Final = 3
 """Seconds that a stopping server waits for its open answers."""
+_SENDING: Final = 30
+"""Seconds in which the client must read what is sent to it."""
 _LARGEST: Final = 64 << 10
 """Greatest size of a request in bytes."""
-_LAST_PORT: Final = 65_535
 _HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
@@ -234,13 +236,23 @@ class _Guard:
             await self._app(scope, receive, send)
             return
 
+        response = self._refuse(Request(scope))
+        # others are shut down when they take long
+        is_admitted = response is None and not scope["path"].startswith(_OPEN)
+        limit = partial(scope["app"].state.listening.limit, scope["client"]) if is_admitted else lambda _: None
+
         async def answer(message: Message) -> None:
             if message["type"] == "http.response.start":
                 MutableHeaders(scope=message).update(_HEADERS)
+            limit(_SENDING)
             await send(message)
+            limit(None)
 
-        response = self._refuse(Request(scope))
-        await (self._app if response is None else response)(scope, receive, answer)
+        limit(None)
+        try:
+            await (response or self._app)(scope, receive, answer)
+        finally:
+            limit(SECONDS)
 
     def _refuse(self, request: Request) -> Response | None:
         """Return the response that refuses a request, or None if the request is allowed."""
@@ -299,13 +311,18 @@ def _same(given: str, expected: str) -> bool:
 
 
 async def _body(request: Request) -> bytes:
-    """Return the body of a request; raise InputError if it is too long."""
+    """Return the body of a request; raise InputError if it is too long or takes too long."""
     parts = bytearray()
-    async for part in request.stream():
-        parts += part
-        if len(parts) > _LARGEST:
-            msg = "the request is too long"
-            raise InputError(msg)
+    try:
+        async with asyncio.timeout(SECONDS):
+            async for part in request.stream():
+                parts += part
+                if len(parts) > _LARGEST:
+                    msg = "the request is too long"
+                    raise InputError(msg)
+    except TimeoutError:
+        msg = f"the request was not complete within {SECONDS:g} s"
+        raise InputError(msg) from None
     return bytes(parts)
 
 
@@ -328,25 +345,23 @@ async def _defect(request: Request, exc: Exception) -> Response:
     return _refusal(500, f"internal error of windrow: {type(exc).__name__}: {exc}")
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """Return a listening socket; raise InputError if the address cannot be used."""
-    if port > _LAST_PORT:
-        msg = f"--listen {host}:{port} cannot be listened on: the highest port is {_LAST_PORT}"
-        raise InputError(msg)
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        return socket.create_server((host, port), family=family)
-    except OSError as exc:
-        msg = f"--listen {host}:{port} cannot be listened on: {exc.strerror or exc}"
-        raise InputError(msg) from exc
-
-
 class _Server(uvicorn.Server):
-    """A server that ends open responses when it stops."""
+    """A server of a listening socket that ends open responses when it stops."""
 
-    def __init__(self, config: uvicorn.Config, stopping: asyncio.Event) -> None:
+    def __init__(self, config: uvicorn.Config, stopping: asyncio.Event, listening: BoundedListener) -> None:
         super().__init__(config)
         self._stopping = stopping
+        self._listening = listening
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        """Answer requests until the server is stopped."""
+        await super().serve(sockets or [self._listening])
+
+    async def on_tick(self, counter: int) -> bool:
+        """Shut down overdue connections, and do what uvicorn does every tenth of a second."""
+        if counter % 5 == 0:
+            self._listening.close_overdue()
+        return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End open event streams, close the sockets, and wait for the responses."""
@@ -354,13 +369,14 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def server(app: Starlette) -> uvicorn.Server:
-    """Return a server whose `run(sockets=...)` answers requests until Ctrl-C or SIGTERM."""
+def server(app: Starlette, listening: BoundedListener) -> uvicorn.Server:
+    """Return a server whose `run` answers requests on a listening socket until Ctrl-C or SIGTERM."""
+    app.state.listening = listening
     config = uvicorn.Config(
         app, log_level="warning", access_log=False, lifespan="off", ws="none", server_header=False,
-        timeout_graceful_shutdown=_STOPPING,
+        timeout_graceful_shutdown=_STOPPING, loop="asyncio", http="h11", backlog=BACKLOG,
     )  # fmt: skip
-    return _Server(config, app.state.stopping)
+    return _Server(config, app.state.stopping, listening)
 
 
 def address_of(listening: socket.socket) -> str:

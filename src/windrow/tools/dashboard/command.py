@@ -20,6 +20,7 @@ from windrow.errors import InputError, needs_extra
 from windrow.telemetry.folders import Folder, default_checkpoint
 from windrow.telemetry.history import FILES
 from windrow.terminal.common import OK, complete_files, json_option
+from windrow.terminal.listening import listen
 from windrow.terminal.options import ADDRESS, STATE_FOLDER
 from windrow.terminal.pipelines import only_option, open_pipelines, variable_options
 
@@ -39,7 +40,7 @@ _HELP = {
 @click.argument("pipelines", metavar="[PIPELINE]...", nargs=-1, shell_complete=complete_files)
 @only_option
 @variable_options
-@click.option("--listen", type=ADDRESS, default="127.0.0.1:8990", show_default=True, help=_HELP["listen"])
+@click.option("--listen", "listen_at", type=ADDRESS, default="127.0.0.1:8990", show_default=True, help=_HELP["listen"])
 @click.option("--checkpoint", type=STATE_FOLDER, metavar="DIR", help=_HELP["checkpoint"])
 @click.option("--token", envvar="WINDROW_DASHBOARD_TOKEN", show_envvar=True, metavar="TEXT", help=_HELP["token"])
 @click.option("--open", "open_", is_flag=True, help=_HELP["open"])
@@ -47,7 +48,7 @@ _HELP = {
 def command(
     *,
     pipelines: tuple[str, ...],
-    listen: tuple[str, int],
+    listen_at: tuple[str, int],
     checkpoint: Folder | None,
     token: str | None,
     open_: bool,
@@ -65,11 +66,11 @@ def command(
 
     Needs the packages of windrow[dashboard].
     """
-    host, port = listen
+    host, port = listen_at
     _check_token(token, host)
     dashboard = _dashboard()
     runs = _runs(pipelines, checkpoint)
-    with dashboard.listen(host, port) as socket:
+    with listen(host, port) as socket:
         app, address = dashboard.create_app(runs, token), dashboard.address_of(socket)
         names = [run.name for run in runs]
         if as_json:
@@ -78,7 +79,7 @@ def command(
             click.echo(f"{', '.join(names)}: {address} (stop with Ctrl-C)")
         if open_:
             webbrowser.open(address)
-        dashboard.server(app).run(sockets=[socket])
+        dashboard.server(app, socket).run()
     return OK
 
 
@@ -95,10 +96,10 @@ def dashboard_beside(graph: m.Graph, file: Path, checkpoint: Path) -> Iterator[s
     from windrow.tools.dashboard.watch import WatchedRun  # noqa: PLC0415 - as above
 
     dashboard = _dashboard()
-    with dashboard.listen("127.0.0.1", 0) as socket:
+    with listen("127.0.0.1", 0) as socket:
         run = WatchedRun(graph.name, checkpoint, graph, str(file))
-        server = dashboard.server(dashboard.create_app([run]))
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [socket]}, name="windrow-dashboard")
+        server = dashboard.server(dashboard.create_app([run]), socket)
+        thread = threading.Thread(target=server.run, name="windrow-dashboard")
         thread.start()
         try:
             yield dashboard.address_of(socket)

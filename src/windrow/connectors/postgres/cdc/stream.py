@@ -9,9 +9,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from threading import Event
 
-from psycopg import errors, pq
+from psycopg import errors, generators, pq
+from psycopg.pq.abc import PGresult
 from psycopg.sql import Identifier, Literal
 
+from windrow.connectors.postgres import client
 from windrow.connectors.postgres.cdc import server as db
 from windrow.connectors.postgres.cdc.pgoutput import Begin, Change, Commit, Relation, Truncate, parse_message
 from windrow.connectors.postgres.cdc.records import ChangeRecord, RecordWriter
@@ -75,9 +77,11 @@ class ChangeStream:
 
     def _run(self, stop: Event, until: int | None, on_lag: Callable[[SlotLag], None]) -> None:
         wrote = confirmed = 0.0
+        heard = time.monotonic()
         while not stop.is_set() and (until is None or self._received < until):
             message = self._next_message()
             if message is not None:
+                heard = time.monotonic()
                 self._take(message)
                 if len(self._records) < _BUFFER_RECORDS:
                     continue
@@ -96,6 +100,9 @@ class ChangeStream:
                 wait = _GATHER_SECONDS if self._records or until is not None else db.WAIT_SECONDS
                 select.select([self._replication.pgconn.socket], [], [], wait)
                 self._replication.pgconn.consume_input()
+                if time.monotonic() - heard > client.SILENCE:  # it was asked each second
+                    self._replication.require_answer()
+                    heard = time.monotonic()
         self._write()
         self._confirm()
 
@@ -107,10 +114,21 @@ class ChangeStream:
         command = (
             f"START_REPLICATION SLOT {slot} LOGICAL 0/0 (proto_version '1', publication_names {publication})"
         ).encode()
-        while (result := self._replication.pgconn.exec_(command)).status != pq.ExecStatus.COPY_BOTH:
+        while (result := self._result_of(command)).status != pq.ExecStatus.COPY_BOTH:
             error = errors.error_from_result(result)
             if not isinstance(error, errors.ObjectInUse) or time.monotonic() > deadline or stop.wait(db.WAIT_SECONDS):
                 raise error
+
+    def _result_of(self, command: bytes) -> PGresult:
+        """Execute a replication command, for whose answer psycopg has no cursor."""
+        pgconn = self._replication.pgconn
+        results: list[PGresult] = []
+        pgconn.send_query(command)
+        while (result := self._replication.wait(generators.fetch(pgconn))) is not None:
+            results.append(result)
+            if result.status == pq.ExecStatus.COPY_BOTH:
+                break
+        return results[-1]
 
     def _next_message(self) -> bytes | None:
         """Return the next message that has arrived, or None."""
