@@ -32,10 +32,10 @@ def nothing() -> None:
 
 @dataclass(frozen=True)
 class Fault:
-    """What strikes, what keeps it up meanwhile, and what ends it after at most `lasts` seconds.
+    """What strikes, what keeps it up meanwhile, and what ends it after `lasts` seconds.
 
-    A run `may_end` of it, and is then started again, as a supervisor does. If the run `goes_on`, it has to commit a
-    step before the fault ends, otherwise after.
+    A run `may_end` of it, and is then started again, as a supervisor does. If the run `goes_on`, it has to commit steps
+    while the fault lasts, which is longer then if need be; otherwise after it.
     """
 
     strike: Callable[[], None]
@@ -70,7 +70,6 @@ class Disk:
     @contextmanager
     def mounted(self) -> Iterator[None]:
         """Mount it in the block; raise RuntimeError if that is not possible."""
-        self.folder.mkdir()
         ran = subprocess.run(
             [_program("mount"), "-t", "tmpfs", "-o", f"size={DISK}", "tmpfs", self.folder],
             capture_output=True,
@@ -107,16 +106,16 @@ def _program(name: str) -> str:
 
 
 def kinds(scene: Scene, longest: float) -> dict[str, Fault]:
-    """Return the faults by name; those that last end after `longest` seconds, servers that are away after a third."""
-    away = longest / 3
+    """Return the faults by name; those that last end after `longest` seconds, servers that are away after a sixth.
 
-    def back() -> None:
-        if scene.clock is not None:
-            scene.clock.set(-_BACK)
+    A run gives up after a minute without a step, and the feed after a minute without a broker, which takes its time to
+    start.
+    """
+    away = longest / 6
 
-    def right() -> None:
+    def set_clock(seconds: int) -> None:
         if scene.clock is not None:
-            scene.clock.set(0)
+            scene.clock.set(seconds)
 
     return {
         "worker": Fault(lambda: _kill([scene.chance.choice(_workers(scene))]), goes_on=True),
@@ -127,7 +126,7 @@ def kinds(scene: Scene, longest: float) -> dict[str, Fault]:
         "database": Fault(scene.postgres.kill, scene.postgres.start, lasts=away),
         "connections": Fault(lambda: _end_connections(scene.url), goes_on=True),
         "disk": Fault(scene.disk.fill, scene.disk.empty, scene.disk.fill, longest, may_end=True),
-        "clock": Fault(back, right, lasts=longest, goes_on=True),
+        "clock": Fault(lambda: set_clock(-_BACK), lambda: set_clock(0), lasts=longest, goes_on=True),
         "poison": Fault(lambda: _poison(scene), goes_on=True),
     }
 

@@ -246,6 +246,7 @@ def run(options: argparse.Namespace) -> tuple[Soak, list[Criterion]]:
     with ExitStack() as held:
         folder = Path(held.enter_context(tempfile.TemporaryDirectory(prefix="windrow-soak-")))
         disk = Disk(folder / "disk")
+        disk.folder.mkdir()
         if "disk" not in options.skip:
             held.enter_context(disk.mounted())
         clock = None if "clock" in options.skip else Clock(folder)
