@@ -14,7 +14,9 @@ from typing import Self
 
 MIB = 1 << 20
 _PAGE, _TICK = os.sysconf("SC_PAGE_SIZE"), os.sysconf("SC_CLK_TCK")
-_SESSION, _TICKS, _RESIDENT = 3, slice(11, 15), 21
+_WORKER = 3
+"""How far below the run's leader a Python worker is: below the fork server (or Java), and Spark's daemon."""
+_PARENT, _SESSION, _TICKS, _THREADS, _RESIDENT = 1, 3, slice(11, 15), 17, 21
 """Where they stand in what the kernel says of a process after its name: proc(5)."""
 GROWTH = 1.10
 """Memory is flat if its level in the last third is at most so many times that in the second; the first warms up."""
@@ -89,14 +91,69 @@ def members(leader: int) -> list[int]:
     return [pid for pid, _, _ in _session(leader)]
 
 
+@dataclass(frozen=True)
+class Family:
+    """The processes of a run: its JVMs, the Python workers that Spark's daemon has forked, and all of them."""
+
+    java: list[int]
+    workers: list[int]
+    members: list[int]
+
+
+def family(leader: int) -> Family:
+    """Return the processes of the run that a session's leader is."""
+    found = {pid: (name, int(status[_PARENT])) for pid, name, status in _session(leader)}
+    java = [pid for pid, (name, _) in found.items() if name == "java"]
+
+    def depth(pid: int) -> int:
+        return 0 if pid == leader or pid not in found else 1 + depth(found[pid][1])
+
+    workers = [pid for pid, (name, _) in found.items() if name != "java" and depth(pid) == _WORKER]
+    return Family(java, workers, list(found))
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """What a run takes: MiB of the driver, the JVM and the other processes, open descriptors, and threads.
+
+    Of a page that several processes share, each has its part.
+    """
+
+    driver: float
+    jvm: float
+    workers: float
+    descriptors: int
+    threads: int
+
+
+def footprint(leader: int) -> Footprint:
+    """Return the footprint of a session."""
+    driver = jvm = workers = 0.0
+    descriptors = threads = 0
+    for pid, name, status in _session(leader):
+        share = _share(pid)
+        if pid == leader:
+            driver += share
+        elif name == "java":
+            jvm += share
+        else:
+            workers += share
+        threads += int(status[_THREADS])
+        with suppress(OSError):  # it ended meanwhile
+            descriptors += sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())
+    return Footprint(driver, jvm, workers, descriptors, threads)
+
+
 def shares(leader: int) -> float:
     """Return the MiB of a session's processes, where a page that so many share counts as so much less in each."""
-    total = 0
-    for pid in members(leader):
-        with suppress(OSError, StopIteration):  # it ended meanwhile
-            lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-            total += int(next(line for line in lines if line.startswith("Pss:")).split()[1])
-    return total / 1024
+    return sum(map(_share, members(leader)))
+
+
+def _share(pid: int) -> float:
+    with suppress(OSError, StopIteration):  # it ended meanwhile
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+        return int(next(line for line in lines if line.startswith("Pss:")).split()[1]) / 1024
+    return 0.0
 
 
 def _session(leader: int) -> Iterator[tuple[int, str, list[str]]]:

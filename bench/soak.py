@@ -1,155 +1,211 @@
-"""A live run under faults, held to the oracle at its end: ``python bench/soak.py``, for half an hour.
+"""A long live run under faults: ``python bench/soak.py --hours 2 --rate 1500 --fault-every 180``.
 
-5,000 events a second go to a Kafka topic, and ``windrow run`` takes them to PostgreSQL. Each minute brings a fault, in
-turn: the run is killed with all its processes and started again, the broker is restarted, PostgreSQL is restarted, the
-run's connections to it are ended. Then the input ends, the run is asked to stop, another one fires what is open, and
-each row is compared: the table, its changelog, the late output and the dead letters, with what the definition in plain
-Python says of the topic (one partition after the other, as a user's events are all in one). Memory, state, step times
-and lag are printed for each minute, and added to ``--out``.
+Purchases go to a topic of four partitions, and ``windrow run`` takes them to PostgreSQL: without their copies, by user
+and window, with late output and dead letters (`bench/verdict.py` has the pipeline). Each interval brings a fault of
+`bench/faults.py`, in a random order that `--seed` chooses, each kind before any is repeated: a Python worker is killed,
+all of them, the JVM, or the whole run; the broker or the database is killed and started; the database's connections are
+ended; the checkpoint's disk is full; the clock is set back an hour; a record of each kind that is known to break
+readers arrives. A run that ends of these is started again, as a supervisor does.
 
-Exit code 0, and WELL in the last line: every row is right, no run ended by itself, and memory is flat (which is judged
-in a soak of twelve minutes or more: in a shorter one Spark's JVM still warms up).
+Then the input ends, the run is asked to stop, another one fires what is open, and every row is compared with what the
+definition says of the topic. What the run takes is sampled each 15 s: memory, descriptors, threads, the checkpoint and
+the history. The figures are written to ``bench/results/soak-DATE.json``, and as a table beside it. Exit code 0 if every
+criterion is met. Full disks need root, and the clock a C compiler; ``--skip`` leaves a kind out.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import re
+import os
 import signal
-import statistics
+import sqlite3
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
-from itertools import pairwise
 from pathlib import Path
+from random import Random
 
 import psycopg
-from bench.pipelines import from_kafka, into_postgres, main_job
-from bench.processes import Sampler, flatness
-from bench.verdict import verdict
-from tests.faults.windrow_process import COMMAND, WindrowProcess
+from bench.compare import machine, today, versions
+from bench.faults import Disk, Fault, Scene, kinds, order
+from bench.processes import MIB, family, footprint
+from bench.soak_report import Criterion, End, Sample, Struck, judge, markdown
+from bench.verdict import pipeline, truth
+from tests.faults.clock import Clock
+from tests.faults.windrow_process import COMMAND, ROOT, WindrowProcess
 
+from windrow.telemetry.history import FILES
 from windrow.testing.servers.kafka import Kafka
 from windrow.testing.servers.postgres import Postgres
 
-TOPIC = "spend"
-RUN = ("run", "pipeline.yaml", "--checkpoint", "checkpoint")
-_BEHIND = re.compile(r"([\d,]+) behind")
-_MIB = 1 << 20
-_CATCH_UP = 600.0
-_FIRE = 1800.0
-_JUDGED = 12.0
-"""Minutes from which on memory is judged."""
-
-
-def pipeline(servers: str, topic: str, url: str) -> str:
-    """Return the text of what runs."""
-    return main_job(
-        from_kafka(servers, topic),
-        into_postgres(url, "user_spend"),
-        time="delay: 10s, future: 1h",
-        window="{tumbling: 10s}",
-        emit="lateness: 1m",
-    )
+TOPIC = "purchases"
+_SAMPLED = 15.0
+_PAUSE = 2.0
+"""Seconds until a run that has ended is started again."""
+_POLL = 0.5
+_STALLED = 300.0
+_STOP, _FIRE = 300.0, 3600.0
+_STEPS = 2
+"""A step that was under way when a fault struck may still be committed."""
 
 
 @dataclass
 class Soak:
-    """What runs, and what was seen of it."""
+    """What runs, what was done to it, and what was seen."""
 
     folder: Path
-    kafka: Kafka
-    postgres: Postgres
+    disk: Disk
     url: str
+    environment: dict[str, str]
+    began: float = field(default_factory=time.monotonic)
     process: WindrowProcess | None = None
-    gave_up: list[str] = field(default_factory=list)
-    faults: list[str] = field(default_factory=list)
+    struck: list[Struck] = field(default_factory=list)
+    ends: list[End] = field(default_factory=list)
+    samples: list[Sample] = field(default_factory=list)
 
-    def start(self) -> None:
-        """Start `windrow run`."""
-        self.process = WindrowProcess(RUN, self.folder)
+    @property
+    def checkpoint(self) -> Path:
+        """The folder of the checkpoint, on a disk of its own."""
+        return self.disk.folder / "checkpoint"
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the beginning."""
+        return time.monotonic() - self.began
 
     @property
     def running(self) -> WindrowProcess:
-        """The process, which is started again if it ended by itself; that is counted."""
-        if self.process is None or self.process.ended:
-            if self.process is not None:
-                self.gave_up.append(self.process.errors[-500:])
-            self.start()
+        """The process of the run."""
         if self.process is None:
             msg = "nothing runs"
             raise RuntimeError(msg)
         return self.process
 
-    def kill(self) -> None:
-        """Kill the run with all its processes, and start it again."""
-        self.running.kill()
-        self.start()
+    def start(self, *options: str) -> None:
+        """Start `windrow run`."""
+        command = ("run", "pipeline.yaml", "--checkpoint", str(self.checkpoint), *options)
+        self.process = WindrowProcess(command, self.folder, **self.environment)
 
-    def restart_broker(self) -> None:
-        """Kill the broker, and start it again."""
-        self.kafka.kill()
-        self.kafka.start()
+    def supervise(self, kind: str | None = None, fault: Fault | None = None) -> None:
+        """Wait a little; start the run again if it has ended, and note why."""
+        self.running.linger(_POLL)
+        if self.running.ended:
+            said = " ".join(self.running.errors.split())[-500:]
+            end = End(round(self.seconds, 1), kind, fault is not None and fault.may_end, said)
+            self.ends.append(end)
+            by_itself = "" if end.is_fair else " BY ITSELF"
+            print(f"{self.seconds:7.0f} s  the run ended{by_itself}: {said[-160:]}", flush=True)
+            self.running.kill()  # what it has left behind
+            time.sleep(_PAUSE)
+            self.start()
 
-    def restart_postgres(self) -> None:
-        """Restart PostgreSQL; connections are cut."""
-        self.postgres.stop()
-        self.postgres.start()
+    def strike(self, kind: str, fault: Fault) -> None:
+        """Let a fault strike and end, and wait until the run goes on."""
+        at, before, committed = self.seconds, self.epoch(), None
+        fault.strike()
+        while self.seconds < at + fault.lasts or (
+            fault.goes_on and committed is None and self.seconds < at + max(fault.lasts, _STALLED)
+        ):
+            fault.keep()
+            self.supervise(kind, fault)
+            if fault.goes_on and committed is None and self.epoch() >= before + _STEPS:
+                committed = self.seconds - at
+        fault.end()
+        if not fault.goes_on:
+            over, before = self.seconds, self.epoch()
+            while committed is None and self.seconds < over + _STALLED:
+                self.supervise(kind, fault)
+                if self.epoch() >= before + _STEPS:
+                    committed = self.seconds - over
+        self.struck.append(Struck(round(at, 1), kind, None if committed is None else round(committed, 1)))
+        after = "IT DOES NOT GO ON" if committed is None else f"two steps {committed:.1f} s later"
+        print(f"{at:7.0f} s  {kind}: {after}", flush=True)
 
-    def end_connections(self) -> None:
-        """End the run's connections."""
-        with psycopg.connect(self.url, autocommit=True) as connection:
-            connection.execute(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() "
-                "AND pid <> pg_backend_pid()"
+    def epoch(self) -> int:
+        """Return the last committed epoch, -1 if there is none or the database is away."""
+        found = self._ask("SELECT max(epoch) FROM windrow_epochs")
+        return -1 if found is None else found
+
+    def _ask(self, query: str) -> int | None:
+        with suppress(psycopg.OperationalError, psycopg.errors.UndefinedTable):
+            with psycopg.connect(self.url, connect_timeout=2) as connection:
+                [(found,)] = connection.execute(query.encode()).fetchall()
+            return None if found is None else int(found)
+        return None
+
+    def sample(self) -> None:
+        """Note what the run takes, unless it is just being started."""
+        pid = self.running.pid
+        if not family(pid).workers:
+            return
+        seen = footprint(pid)
+        sizes = list(_sizes(self.checkpoint))
+        self.samples.append(
+            Sample(
+                seconds=round(self.seconds, 1),
+                driver=round(seen.driver, 1),
+                jvm=round(seen.jvm, 1),
+                workers=round(seen.workers, 1),
+                descriptors=seen.descriptors,
+                threads=seen.threads,
+                checkpoint=round(sum(sizes) / MIB, 2),
+                files=len(sizes),
+                history=_history(self.checkpoint / FILES[0]),
+                epochs=self._ask("SELECT count(*) FROM windrow_epochs"),
             )
+        )
 
-    def behind(self) -> int | None:
-        """Return the lag that the run told of last, None if it told of none since it was started."""
-        lines = self.running.errors.splitlines()
-        if not lines or " events, " not in lines[-1]:
-            return None
-        found = _BEHIND.search(lines[-1])
-        return int(found[1].replace(",", "")) if found else 0
+    @contextmanager
+    def sampled(self) -> Iterator[None]:
+        """Sample in a thread meanwhile."""
+        over = threading.Event()
 
-    def state(self) -> float:
-        """Return the MiB of the checkpoint's state, with the older versions that Spark keeps."""
-        return _size(self.folder / "checkpoint" / "spark" / "state") / _MIB
+        def run() -> None:
+            while not over.wait(_SAMPLED):
+                self.sample()
 
-    def epochs(self) -> list[float]:
-        """Return when each step was committed, in seconds."""
-        with psycopg.connect(self.url) as connection:
-            try:
-                rows = connection.execute("SELECT committed_at FROM windrow_epochs ORDER BY epoch").fetchall()
-            except psycopg.errors.UndefinedTable:  # before the first step
-                return []
-        return [row[0].timestamp() for row in rows]
-
-
-def _size(folder: Path) -> int:
-    total = 0
-    for path in folder.rglob("*"):
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
         try:
-            total += path.stat().st_size if path.is_file() else 0
-        except FileNotFoundError:  # Spark cleans up meanwhile
-            continue
-    return total
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+
+def _sizes(folder: Path) -> Iterator[int]:
+    """Yield the bytes of each file of a checkpoint but its history, which has a limit of its own."""
+    for place, _, names in os.walk(folder):
+        for name in set(names).difference(FILES):
+            with suppress(FileNotFoundError):  # Spark cleans up meanwhile
+                yield (Path(place) / name).stat().st_size
+
+
+def _history(file: Path) -> int | None:
+    """Return the rows of a history, None if it cannot be read just now."""
+    with suppress(sqlite3.Error), closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True)) as history:
+        tables = [name for (name,) in history.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        return sum(int(history.execute(f"SELECT count(*) FROM {name}").fetchone()[0]) for name in tables)
+    return None
 
 
 @contextmanager
-def events(servers: str, rate: int, users: int, partitions: int, folder: Path) -> Iterator[None]:
+def purchases(servers: str, options: argparse.Namespace, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
     """Give the topic so many events a second meanwhile; raise if that failed."""
-    command = [*COMMAND, "generate", f"kafka://{servers}/{TOPIC}", "--rate", str(rate), "--users", str(users)]
-    command += ["--partitions", str(partitions), "--late-share", "0.01", "--malformed-share", "0.001"]
+    shares = ("--late-share", "0.01", "--malformed-share", "0.001", "--duplicate-share", "0.01")
+    numbers = {name: str(getattr(options, name)) for name in ("rate", "users", "partitions", "seed")}
+    command = [*COMMAND, "generate", f"kafka://{servers}/{TOPIC}", *shares]
+    command += [part for name, value in numbers.items() for part in (f"--{name}", value)]
     with (folder / "generate.err").open("wb") as errors:
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors, start_new_session=True)
     try:
-        yield
+        yield process
     finally:
         process.send_signal(signal.SIGINT)
         code = process.wait(120)
@@ -158,121 +214,103 @@ def events(servers: str, rate: int, users: int, partitions: int, folder: Path) -
         raise RuntimeError(msg)
 
 
-def go_on(soak: Soak, minutes: float, every: float) -> list[dict[str, float | str | None]]:
-    """Let the run go on, with a fault now and then; return what was seen each minute."""
-    kinds: tuple[Callable[[], None], ...] = (
-        soak.kill,
-        soak.restart_broker,
-        soak.restart_postgres,
-        soak.end_connections,
-    )
-    rows: list[dict[str, float | str | None]] = []
-    began = time.time()
-    told, faulted = began, began
-    print("minute  state MiB  steps  step s: median   worst      behind  fault", flush=True)
-    while time.time() < began + 60 * minutes:
-        soak.running.linger(0.5)
-        now = time.time()
-        is_due = faulted + every <= now < began + 60 * minutes - every / 2
-        kind = kinds[len(soak.faults) % len(kinds)]
-        fault = kind.__name__ if is_due else None
-        if now >= told + 60 or fault:
-            times = [at for at in soak.epochs() if at >= told - 60]
-            steps = [b - a for a, b in pairwise(times) if b >= told]
-            behind = soak.behind()
-            row: dict[str, float | str | None] = {
-                "minute": round((now - began) / 60, 1),
-                "state": round(soak.state(), 1),
-                "steps": len(steps),
-                "median": round(statistics.median(steps), 2) if steps else None,
-                "worst": round(max(steps), 2) if steps else None,
-                "behind": behind,
-                "fault": fault,
-            }
-            rows.append(row)
-            shown = ["-" if row[name] is None else f"{row[name]:,}" for name in list(row)[:-1]]
-            print("{:>6} {:>10} {:>6} {:>15} {:>7} {:>11}  ".format(*shown) + (fault or ""), flush=True)
-            told = now
-        if fault:
-            kind()
-            soak.faults.append(fault)
-            faulted = now
-    return rows
+def play(soak: Soak, faults: dict[str, Fault], feed: subprocess.Popen[bytes], options: argparse.Namespace) -> None:
+    """Let the run go on with a fault each interval, until its time is over and each kind has struck."""
+    length = 3600 * options.hours if options.minutes is None else 60 * options.minutes
+    names, left = order(list(faults), Random(options.seed)), set(faults)
+    due = options.fault_every
+    while feed.poll() is None and (left or soak.seconds < length):
+        soak.supervise()
+        # there are workers to kill from the first steps on, and the last fault has its interval too
+        is_due = due <= soak.seconds and (left or soak.seconds < length - options.fault_every / 2)
+        if is_due and soak.epoch() >= _STEPS:
+            kind = next(names)
+            soak.strike(kind, faults[kind])
+            left.discard(kind)
+            due = max(due + options.fault_every, soak.seconds)
 
 
 def finish(soak: Soak) -> None:
-    """Let the run catch up, ask it to stop, and fire what is open; raise if it will not."""
-    deadline = time.monotonic() + _CATCH_UP
-    while soak.behind() != 0 and time.monotonic() < deadline:
-        soak.running.linger(0.5)
+    """Ask the run to stop, and let another one read the rest and fire what is open; raise if one does not end well."""
     soak.running.send(signal.SIGINT)
-    code = soak.running.wait(300)
+    code = soak.running.wait(_STOP)
     if code == 0:
-        with WindrowProcess((*RUN, "--until-end"), soak.folder) as last:
-            code = last.wait(_FIRE)
-            soak.process = last
-    if code != 0 and soak.process is not None:
-        msg = f"the run ended with {code}: {soak.process.errors[-2000:]}"
+        soak.start("--until-end")
+        code = soak.running.wait(_FIRE)
+    if code != 0:
+        msg = f"the run ended with {code}: {soak.running.errors[-2000:]}"
         raise RuntimeError(msg)
 
 
-def main() -> int:
-    """Run, print what was seen, and return the exit code."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--minutes", type=float, default=30)
-    parser.add_argument("--rate", type=int, default=5000, help="events a second")
-    parser.add_argument("--users", type=int, default=10_000)
-    parser.add_argument("--partitions", type=int, default=8)
-    parser.add_argument("--fault-every", type=float, default=60, metavar="SECONDS")
-    parser.add_argument("--out", help="a file that a line of JSON is added to")
-    arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="windrow-soak-") as name:
-        folder = Path(name)
+def run(options: argparse.Namespace) -> tuple[Soak, list[Criterion]]:
+    """Run a soak; return what was seen of it, and what that says."""
+    with ExitStack() as held:
+        folder = Path(held.enter_context(tempfile.TemporaryDirectory(prefix="windrow-soak-")))
+        disk = Disk(folder / "disk")
+        disk.folder.mkdir()
+        if "disk" not in options.skip:
+            held.enter_context(disk.mounted())
+        clock = None if "clock" in options.skip else Clock(folder)
         kafka, postgres = Kafka(folder / "kafka"), Postgres()
+        held.callback(kafka.stop)
+        held.callback(postgres.remove)
         kafka.start()
         postgres.start()
-        soak = Soak(folder, kafka, postgres, postgres.create_database("spend"))
-        try:
-            kafka.create_topic(TOPIC, arguments.partitions)
-            (folder / "pipeline.yaml").write_text(pipeline(kafka.servers, TOPIC, soak.url))
-            soak.start()
-            with (
-                Sampler(lambda: None if soak.process is None else soak.process.pid) as sampler,
-                events(kafka.servers, arguments.rate, arguments.users, arguments.partitions, folder),
-            ):
-                rows = go_on(soak, arguments.minutes, arguments.fault_every)
-            finish(soak)
-            # each kill begins anew: what counts is how high it comes
-            flat, memory = flatness(sampler.samples, percentile=90)
-            print(f"{len(soak.faults)} faults: {', '.join(soak.faults)}\n{memory}")
-            began = time.monotonic()
-            found = verdict(folder / "pipeline.yaml", soak.url)
-            print(f"{found.said} ({time.monotonic() - began:.0f} s)")
-            for error in soak.gave_up:
-                print(f"A RUN ENDED BY ITSELF: {error}")
-        finally:
-            if soak.process is not None:
-                soak.process.kill()
-            kafka.stop()
-            postgres.remove()
-    found_wrong = {
-        "rows": not found.is_right,
-        "memory": not flat and arguments.minutes >= _JUDGED,
-        "a run that ended by itself": bool(soak.gave_up),
+        kafka.create_topic(TOPIC, options.partitions)
+        url = postgres.create_database("soak")
+        (folder / "pipeline.yaml").write_text(pipeline(kafka.servers, TOPIC, url))
+        soak = Soak(folder, disk, url, {} if clock is None else clock.environment)
+        held.callback(lambda: None if soak.process is None else soak.process.kill())
+        scene = Scene(
+            lambda: soak.running.pid, kafka, postgres, TOPIC, options.partitions, url, disk, clock, Random(options.seed)
+        )
+        found = kinds(scene, min(60.0, options.fault_every / 3))
+        faults = {kind: fault for kind, fault in found.items() if kind not in options.skip}
+        soak.start()
+        with soak.sampled(), purchases(kafka.servers, options, folder) as feed:
+            play(soak, faults, feed, options)
+        print(f"{soak.seconds:7.0f} s  the input ends; {len(soak.struck)} faults", flush=True)
+        finish(soak)
+        print(f"{soak.seconds:7.0f} s  all is read; comparing", flush=True)
+        with truth(folder / "pipeline.yaml") as right:
+            said = right.verdict(url)
+        return soak, judge(soak.samples, soak.struck, soak.ends, list(faults), said)
+
+
+def main() -> int:
+    """Run, print and write what was seen, and return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    length = parser.add_mutually_exclusive_group()
+    length.add_argument("--hours", type=float, default=0.5)
+    length.add_argument("--minutes", type=float)
+    parser.add_argument("--rate", type=int, default=1500, help="events a second")
+    parser.add_argument("--users", type=int, default=2000)
+    parser.add_argument("--partitions", type=int, default=4)
+    parser.add_argument("--fault-every", type=float, default=180, metavar="SECONDS")
+    parser.add_argument("--seed", type=int, default=1, help="of the order of the faults, and of the events")
+    parser.add_argument("--skip", action="append", default=[], metavar="KIND", help="a kind of fault that is left out")
+    parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results" / f"soak-{today()}.json")
+    options = parser.parse_args()
+    soak, criteria = run(options)
+    given = {name: str(value) for name, value in vars(options).items()}
+    seen = {
+        name: list(map(asdict, values))
+        for name, values in (
+            ("criteria", criteria),
+            ("faults", soak.struck),
+            ("ends", soak.ends),
+            ("samples", soak.samples),
+        )
     }
-    wrong = [what for what, is_wrong in found_wrong.items() if is_wrong]
-    if arguments.out is not None:
-        told = {
-            "arguments": vars(arguments),
-            "wrong": wrong,
-            "verdict": found.said,
-            "rows": rows,
-            "memory": list(map(asdict, sampler.samples)),
-        }
-        with Path(arguments.out).open("a") as file:
-            file.write(json.dumps(told) + "\n")
-    print(f"NOT WELL: {', '.join(wrong)}" if wrong else "WELL", flush=True)
-    return 1 if wrong else 0
+    found = {"date": today(), "machine": machine(), "versions": versions(), "options": given, **seen}
+    options.out.write_text(json.dumps(found, indent=1) + "\n")
+    title = f"A soak of {soak.seconds / 60:.0f} minutes at {options.rate:,} events a second, {today()}"
+    text = markdown(title, criteria, soak.struck, soak.samples)
+    options.out.with_suffix(".md").write_text(text)
+    print(text, flush=True)
+    missed = [one.name for one in criteria if one.is_met is False]
+    print(f"NOT MET: {', '.join(missed)}" if missed else "ALL CRITERIA ARE MET", flush=True)
+    return 1 if missed else 0
 
 
 if __name__ == "__main__":

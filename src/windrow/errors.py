@@ -20,7 +20,8 @@
         │   └── SinkUnavailableError     it does not respond, or another session holds a lock
         ├── LimitError           more dead letters or expired records than allowed     exit code 3
         ├── EngineError          Spark
-        │   └── WorkerLostError          a Python worker of Spark has died
+        │   ├── WorkerLostError          a Python worker of Spark has died
+        │   └── ClockSetBackError        the machine's clock was set back
         └── StoppedError         an explanation whose request was closed
 
 The exit code is 2 if the user's input (options, files, paths, URLs, a checkpoint) is wrong and this was found before
@@ -221,6 +222,12 @@ class EngineError(RunError):
 
 class WorkerLostError(EngineError):
     """Raised when a Python worker of Spark died or did not start in time, or a process lacked file descriptors."""
+
+    passes = True
+
+
+class ClockSetBackError(EngineError):
+    """Raised when the machine's clock was set back: Spark would wait until it shows the old time again."""
 
     passes = True
 

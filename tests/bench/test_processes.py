@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 
-from bench.processes import GROWTH, Sample, cpu, flatness, memory
+from bench.processes import GROWTH, Sample, cpu, family, flatness, footprint, memory
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -56,6 +56,33 @@ def test_the_processes_of_a_session_are_told_apart() -> None:
         assert workers > 1
         assert jvm == 0
         assert 0 < cpu(leader.pid) < 60
+        seen, found = footprint(leader.pid), family(leader.pid)
+        assert 1 < seen.driver < driver + 1
+        assert 1 < seen.workers < workers + 1
+        assert seen.jvm == 0
+        assert seen.descriptors >= 6
+        assert seen.threads == 2
+        assert leader.pid in found.members
+        assert len(found.members) == 2
+        assert not found.workers
+        assert not found.java
         leader.communicate("\n")
     assert memory(leader.pid) == (0, 0, 0)
     assert memory(os.getsid(0)) != (0, 0, 0)
+
+
+def test_workers_are_what_the_daemon_below_the_fork_server_has_forked() -> None:
+    nested = "import os, sys\nfor _ in range(3):\n    if os.fork(): os.wait(); sys.exit()\n"
+    nested += "print(os.getpid(), flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", nested],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as leader:
+        assert leader.stdout is not None
+        worker = int(leader.stdout.readline())
+        assert family(leader.pid).workers == [worker]
+        assert len(family(leader.pid).members) == 4
+        leader.communicate("\n")

@@ -9,8 +9,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from tests.runtime.test_end import Counter
 
 from windrow.connectors.source import Loss
+from windrow.errors import ClockSetBackError
 from windrow.runtime.stream.control import ControlReader
-from windrow.runtime.stream.steps import WORTH, StepOffsets, Trigger
+from windrow.runtime.stream.steps import WORTH, ClockGuard, StepOffsets, Trigger
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.datasource import ReadLimit
@@ -84,3 +85,14 @@ def test_steps_follow_on_each_other_as_the_rate_says(
 ) -> None:
     trigger = Trigger(every)
     assert (trigger.poll, trigger.intervals(rate)) == (poll, intervals)
+
+
+def test_a_clock_that_is_set_back_is_noticed_whatever_it_has_shown_before() -> None:
+    clock, steady = 1_000_000.0, 50.0
+    guard = ClockGuard(lambda: clock, lambda: steady)
+    for passed, ahead in ((1, 0), (1, -5), (100, 0), (1, 86_400), (1, -2), (7, 0), (1, -3)):
+        clock, steady = clock + passed + ahead, steady + passed
+        guard.check()
+    clock -= 1
+    with pytest.raises(ClockSetBackError, match=r"the clock of this machine was set back by 6 s"):
+        guard.check()

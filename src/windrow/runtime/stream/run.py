@@ -53,7 +53,7 @@ from windrow.runtime.stream.integrity import checksum, refuse_damaged, refuse_da
 from windrow.runtime.stream.offsets import LossGuard, OffsetLog, agree, begin_from, note_beginning
 from windrow.runtime.stream.query import BUSY, SinkWriter, close_stores
 from windrow.runtime.stream.step_size import StepSizeController, StepSizeFile
-from windrow.runtime.stream.steps import Trigger
+from windrow.runtime.stream.steps import ClockGuard, Trigger
 from windrow.telemetry.folders import Folder
 from windrow.telemetry.lag import LagWatch
 from windrow.telemetry.reports import Fault, OnStep, StepReport, counted
@@ -412,10 +412,13 @@ class StreamRun:
         return packets
 
     def _wait(self, spark: SparkSession, query: StreamingQuery, writer: SinkWriter) -> bool:
+        clock = ClockGuard()
         try:
             while not query.awaitTermination(_POLL):
                 if writer.failure is not None:
                     raise writer.failure
+                if not self._settings.until_end:  # a bounded run does not wait for a time
+                    clock.check()
                 self._following.raise_failure()
                 is_lost = close_dead_callbacks(spark)
                 if self._stop.is_set():

@@ -17,12 +17,15 @@ from typing import Any, Final
 
 from windrow.connectors.cuts import Offset
 from windrow.connectors.source import Loss
+from windrow.errors import ClockSetBackError
 
 WORTH: Final = 8_000
 """Number of records that are worth a step of their own."""
 _POLLS: Final = 4
 _LEAST, _MOST = 100_000, 1_000_000
 """Minimum and maximum microseconds between two polls."""
+_SET_BACK = 5.0
+"""Seconds by which the clock may be set back before the query is restarted: a shorter wait is not worth it."""
 
 
 @dataclass(frozen=True)
@@ -73,3 +76,23 @@ class Trigger:
         polls, most = WORTH * 1_000_000 / max(rate, 1.0) // max(self.poll, 1) + 1, self.every // max(self.poll, 1)
         shorter = range(int(min(polls, most)), most)
         return [number * self.poll / 1_000_000 for number in shorter] + [self.every / 1_000_000]
+
+
+class ClockGuard:
+    """Notices that the machine's clock was set back.
+
+    Spark begins the next poll when the clock reaches a time. If the clock is set back by an hour before that, the
+    query sleeps for an hour; a new query does not. `clock` and `steady` return seconds; only `clock` can be set.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.time, steady: Callable[[], float] = time.monotonic) -> None:
+        self._clock, self._steady = clock, steady
+        self._lead = clock() - steady()
+
+    def check(self) -> None:
+        """Raise ClockSetBackError if the clock is more than `_SET_BACK` behind the latest time that it has shown."""
+        lead = self._clock() - self._steady()
+        self._lead = max(self._lead, lead)
+        if self._lead - lead > _SET_BACK:
+            msg = f"the clock of this machine was set back by {self._lead - lead:,.0f} s"
+            raise ClockSetBackError(msg)
