@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sqlite3
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +19,21 @@ from hypothesis import strategies as st
 from tests.connectors.streaming import records
 from tests.examples import examples
 from tests.graphs import as_graph
-from tests.runtime.spend import spend
+from tests.runtime.spend import Files, events, spend
+from tests.short_forms import windowed
 
 from windrow.authoring.checks.connectors import record_format
 from windrow.connectors.cuts import StreamPlan
 from windrow.connectors.files.names import natural_order
 from windrow.connectors.open_sources import open_source, open_sources
 from windrow.connectors.registry import source_connector
-from windrow.connectors.source import Source
+from windrow.connectors.source import Source as Log
 from windrow.engine.decode.decoder import SMALL_BATCH, DecodedBatch, Decoder
 from windrow.engine.schema import RAW
 from windrow.model import (
+    Aggregate,
     BooleanType,
+    Count,
     CsvFormat,
     Decode,
     Delay,
@@ -36,12 +42,18 @@ from windrow.model import (
     FilesFormat,
     FilesSource,
     LongType,
+    Source,
     SourceNode,
     SqliteSink,
     StringType,
+    Sum,
     TimestampType,
 )
 from windrow.runtime.batch.plan import BatchSettings, batch_plan
+from windrow.runtime.launch import launch
+from windrow.runtime.run import RunSettings
+from windrow.testing.oracle.answer import LogRecord
+from windrow.testing.oracle.reading import DeadLetterError, read
 from windrow.tools.scaffold.sample import read_sample
 
 
@@ -51,7 +63,7 @@ def write(path: Path, *lines: str) -> Path:
     return path
 
 
-def values(source: Source) -> list[str]:
+def values(source: Log) -> list[str]:
     found = records(source.read_all()).get(0, [])
     assert [offset for offset, _ in found] == list(range(len(found)))
     return [(value or b"").decode() for _, value in found]
@@ -225,6 +237,51 @@ def test_a_field_of_csv_can_be_a_folder(tmp_path: Path) -> None:
     source = FilesSource((str(tmp_path / "**/*.csv"), str(tmp_path / "year=*/*.csv")), CsvFormat(("at",)))
     node = SourceNode("x", source, Decode((Field("at", LongType()), *names)), EventTime("at", Delay(0)))
     assert [finding.message.partition(",")[0] for finding in record_format(node)] == ["there is no column 'day'"]
+
+
+@given(
+    st.sampled_from(FOLDERS),
+    st.sampled_from([*LINES, '{"at": 1, "city": "a", "paid": false}', '{"at": 1, "paid": "true"}']),
+)
+def test_the_oracle_reads_a_record_with_the_fields_of_its_folder(folder: str, line: str) -> None:
+    source = FilesSource((f"{folder.partition('/')[0]}/*/*.jsonl",))
+    pipeline = replace(spend(source, SqliteSink("x.db", "x")), decode=Decode(FIELDS), time=EventTime("at", Delay(0)))
+    pipeline = replace(pipeline, key=("month",), aggregates=(Aggregate("events", Count()),))
+    key = f"{folder.partition('/')[2]}/1.jsonl:1".encode()
+    raw = pa.table([[0], [7], pa.nulls(1, RAW.field("log_time").type), [key], [line.encode()]], schema=RAW)
+    found = decode(source, raw)
+    try:
+        fields, reason = read(windowed(pipeline), LogRecord(7, None, line.encode(), key)).fields, None
+    except DeadLetterError as exc:
+        fields, reason = None, str(exc)
+    assert [text.partition(":")[0] for text in found.dead.column("reason").to_pylist()] == [reason] * (fields is None)
+    rows = found.good.select([field.name for field in FIELDS[1:]]).to_pylist()
+    assert rows == ([] if fields is None else [{name: fields[name] for name in rows[0]}])
+
+
+def test_files_in_folders_have_the_results_of_a_log_with_their_fields(tmp_path: Path) -> None:
+    values = [value for _, value in events(240, partitions=1, malformed_share=0.0) if value is not None]
+    whole = Files(tmp_path / "log", 1)
+    for hour in range(12):
+        part = values[hour * 20 : hour * 20 + 20]
+        write(tmp_path / "files" / "day=1" / f"hour={hour}" / "_x=1.jsonl", *(value.decode() for value in part))
+        write(tmp_path / "files" / "_temporary" / "day=1" / f"hour={hour}" / "1.jsonl", "not finished")
+        whole.append((0, value[:-1] + b', "hour": "%d"}' % hour) for value in part)
+
+    def result(name: str, source: Source, max_records: int) -> list[tuple[Any, ...]]:
+        pipeline = spend(source, SqliteSink(str(tmp_path / f"{name}.db"), "spend"))
+        decode = Decode((*pipeline.decode.fields, Field("hour", LongType())))
+        pipeline = replace(pipeline, decode=decode, aggregates=(Aggregate("hours", Sum("hour")),))
+        settings = RunSettings(tmp_path / name, "memory", until_end=True, max_records=max_records)
+        assert launch(as_graph(pipeline), settings, lambda _: None, lambda _: None) == "end"
+        with closing(sqlite3.connect(tmp_path / f"{name}.db")) as db:
+            late = db.execute("SELECT partition, offset, event_time FROM spend_late ORDER BY 1, 2, 3").fetchall()
+            return [*db.execute("SELECT * FROM spend ORDER BY 1, 3").fetchall(), *late]
+
+    files = FilesSource((str(tmp_path / "files" / "**" / "*.jsonl"),))
+    of_log = result("log", whole.source, 240)
+    assert len(of_log) > 100
+    assert result("a", files, 240) == result("b", files, 37) == of_log
 
 
 CSV = CsvFormat(("at", "city"))
