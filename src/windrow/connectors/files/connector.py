@@ -15,6 +15,9 @@ from windrow.declare.findings import Finding, error, warning
 from windrow.declare.formats import FILES_FORMAT
 from windrow.declare.spec import FLAG, NAMES, Key, Section
 
+_EXAMINED = 1_000
+"""Number of files that a check examines; a run examines each file that it reads."""
+
 
 def _findings(source: m.FilesSource) -> Iterator[Finding]:
     where = "path"
@@ -32,7 +35,7 @@ def _findings(source: m.FilesSource) -> Iterator[Finding]:
         elif not (files := files_matching(path)):
             yield warning(at, f"no file matches {path} now")
         else:
-            texts = (Path(file) for file in files if not file.endswith(".parquet"))
+            texts = (Path(file) for file in files[:_EXAMINED] if not file.endswith(".parquet"))
             yield from (error(at, message) for message in islice(filter(None, map(refusal_of, texts)), 1))
     if not source.header and not isinstance(source.format, m.CsvFormat):
         yield error("header", "is for CSV; leave it out, or give format: {csv: {columns: [...]}}")

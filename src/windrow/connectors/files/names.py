@@ -41,7 +41,7 @@ def text_order(name: str) -> Order:
 
 
 def matching(folder: str, within: str, *, data: bool = True) -> Iterator[str]:
-    """Yield the names in a folder that match a pattern, unless they are no data; with data=False, yield all of them."""
+    """Yield the names in a folder that match a pattern; with `data`, only names of data."""
     spelled = [part for part in within.split("/") if part.startswith("_")]
     # Path.glob has hidden files, too
     for name in glob.iglob(within, root_dir=folder, recursive=True):  # noqa: PTH207
