@@ -129,13 +129,17 @@ def test_rows_of_one_key_are_compared_as_bags(
     found = compare(bag(here, sizes[0]), bag(there, sizes[1]), ("here", "user"), 100)
     seen = Counter((*row[:2], f"{row[2]}.5" if row[3] else row[2]) for row in here)
     others = Counter((*row[:2], f"{row[2]}.5" if row[3] else row[2]) for row in there)
-    assert found.is_same == (seen == others)
+    is_repeated = any(side.repeated for side in (found.here, found.there))
+    assert found.is_same == (seen == others and not is_repeated)
     assert (found.here.rows, found.there.rows) == (len(here), len(there))
     assert found.only_here + found.different == (seen - others).total()
     assert found.only_there + found.different == (others - seen).total()
     for side, bags in ((found.here, seen), (found.there, others)):
         keys = Counter(row[:2] for row in bags.elements() if None not in row[:2])
         assert side.repeated == sum(count - 1 for count in keys.values())
+        repeats = min((key for key, count in keys.items() if count > 1), default=None)
+        assert [(row["here"], row["user"]) for row in side.first_repeated] == [repeats] * (2 if repeats else 0)
+        assert all((row["here"], row["user"], row["n"]) in bags for row in side.first_repeated)
     told: Counter[Any] = Counter()
     for one in found.first:
         for row, sign in ((one.here, 1), (one.there, -1)):

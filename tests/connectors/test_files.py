@@ -80,7 +80,7 @@ def test_files_are_read_in_the_order_of_their_names_folder_by_folder(tmp_path: P
     for name in [*names, "b/.hidden.jsonl", ".hidden/1.jsonl", "a/x.json"]:
         write(tmp_path / name, name)
     (tmp_path / "b" / "folder.jsonl").mkdir()
-    expected = ["a/10.jsonl", "a/9.jsonl", "a/c/d.jsonl.gz", "a-b/1.jsonl", "a.jsonl", "b/1.jsonl"]
+    expected = ["a/9.jsonl", "a/10.jsonl", "a/c/d.jsonl.gz", "a-b/1.jsonl", "a.jsonl", "b/1.jsonl"]
     source = FilesSource((str(tmp_path / "**/*.jsonl*"),))
     assert read(source) == list(enumerate(expected))
     assert source.label == tmp_path.name

@@ -250,7 +250,7 @@ def test_a_time_with_a_zone_is_a_difference_without_a_warning(
 
 
 @pytest.mark.parametrize("written", ["sqlite"], indirect=True)
-def test_rows_doubled_in_both_tables_are_the_same_and_named(
+def test_rows_doubled_in_both_tables_are_named_and_not_the_same(
     written: tuple[str, Path, Pipeline], tmp_path: Path
 ) -> None:
     double = [
@@ -264,6 +264,15 @@ def test_rows_doubled_in_both_tables_are_the_same_and_named(
         )
     ]
     _, found = tampered(written, tmp_path, *double)
-    assert found.same
-    assert found.plain()["here"]["repeated"] == found.plain()["there"]["repeated"] == 6
-    assert "x has more than one row of a key, first [2026-01-01 10:00:00, 2026-01-01 10:05:00) u0\n" in str(found)
+    plain = found.plain()
+    assert not found.same
+    assert (plain["same"], plain["here"]["only"], plain["there"]["only"], plain["different"]) == (False, 0, 0, 0)
+    assert plain["here"]["repeated"] == plain["there"]["repeated"] == 6
+    for table in ("x", "x_shadow"):
+        said = next(line for line in str(found).splitlines() if line.startswith(f"{table} has more than one row of a"))
+        key, values = said.split(" key, first ")[1].split(" u0: ")
+        assert key == "[2026-01-01 10:00:00, 2026-01-01 10:05:00)"
+        one, other = values.split(" and ")
+        assert one == other
+        assert one.startswith("total ") or ", total " in one
+    assert str(found).endswith("not the same")

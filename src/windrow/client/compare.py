@@ -75,8 +75,12 @@ class TableDiff:
             if columns:
                 yield f"only {name} has the columns {', '.join(columns)}"
         for name, side in zip(self.names, (found.here, found.there), strict=True):
-            if side.first_repeated is not None:
-                yield f"{name} has more than one row of a key, first {_where(side.first_repeated)}"
+            if side.first_repeated:
+                key = {column: side.first_repeated[0][column] for column in self.compared.key}
+                rows = " and ".join(
+                    _values({column: row[column] for column in self.compared.columns}) for row in side.first_repeated
+                )
+                yield f"{name} has more than one row of a key, first {_where(key)}{rows and f': {rows}'}"
         for difference in found.first:
             yield _line(difference, self.compared, self.names)
         more = found.only_here + found.only_there + found.different - len(found.first)

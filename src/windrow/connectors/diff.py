@@ -50,7 +50,7 @@ class Compared:
 
     @property
     def is_same(self) -> bool:
-        """Whether the tables have equal rows and the same columns."""
+        """Whether the tables have equal rows, each key only once, and the same columns."""
         return self.found.is_same and not self.only_here and not self.only_there
 
 
@@ -136,13 +136,13 @@ _WIDE = 76
 class Side:
     """One side of a comparison: its number of rows, and the sum of each numeric column.
 
-    Sums of integers and decimals are exact. `repeated` is the number of rows with the same key as an earlier row, and
-    `first_repeated` is the first such key.
+    Sums of integers and decimals are exact. `repeated` is the number of rows with the same key as an earlier row;
+    `first_repeated` has the first two rows of the first such key, with values as in `RowDifference`.
     """
 
     rows: int = 0
     repeated: int = 0
-    first_repeated: dict[str, Any] | None = None
+    first_repeated: tuple[dict[str, Any], ...] = ()
     sums: dict[str, Number] = field(default_factory=dict)
 
 
@@ -175,8 +175,10 @@ class Comparison:
 
     @property
     def is_same(self) -> bool:
-        """Whether the rows are equal."""
-        return not (self.only_here or self.only_there or self.different)
+        """Whether the rows are equal, and each key has only one."""
+        is_repeated = self.here.repeated or self.there.repeated
+        has_differences = self.only_here or self.only_there or self.different
+        return self.here.rows == self.there.rows and not has_differences and not is_repeated
 
 
 def compare(here: Iterator[pa.Table], there: Iterator[pa.Table], key: Sequence[str], limit: int) -> Comparison:
@@ -308,8 +310,8 @@ class _Comparer:
         repeats = _repeats(rows, self._key)
         if len(repeats):
             side.repeated += len(repeats)
-            if side.first_repeated is None:
-                side.first_repeated = next(iter(_shown(rows.select(list(self._key)).slice(int(repeats[0]), 1))))
+            if not side.first_repeated:
+                side.first_repeated = tuple(_with_misfits(row) for row in _shown(rows.slice(int(repeats[0]) - 1, 2)))
         for column in rows.schema:
             values = rows.column(column.name)
             if column.name in self._key:
@@ -397,6 +399,12 @@ def _row_difference(
         for name, text in json.loads((side or {}).pop(MISFITS.name, None) or "{}").items():
             (key if name in key else side or {})[name] = text
     return RowDifference(kind, key, here, there)
+
+
+def _with_misfits(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row in which misfits, kept as text, replace the nulls of their columns."""
+    misfits: dict[str, str] = json.loads(row.pop(MISFITS.name, None) or "{}")
+    return row | misfits
 
 
 def _alike(left: pa.Table, right: pa.Table) -> tuple[pa.Table, pa.Table]:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from windrow import model as m
 from windrow.connectors.base import load
+from windrow.connectors.cuts import Offset
 from windrow.connectors.registry import source_connector
 from windrow.connectors.source import Appender, Follower, Source
 from windrow.engine.lists import with_entries
@@ -29,14 +30,16 @@ def open_appender(source: m.Source, identity: str, prefix: bytes) -> Appender:
     return found
 
 
-def open_sources(graph: m.Graph) -> Source:
-    """Return a single log that combines all sources of a pipeline."""
+def open_sources(graph: m.Graph, read_as: Offset | None = None) -> Source:
+    """Return a single log that combines all sources of a pipeline, as a run reads it whose position is `read_as`."""
     first, *others = graph.sources
     if not others:
-        return open_source(first.source)
-    from windrow.connectors.several import SeveralLogs  # noqa: PLC0415 - Arrow only when a source is opened
+        found = open_source(first.source)
+    else:
+        from windrow.connectors.several import SeveralLogs  # noqa: PLC0415 - Arrow only when a source is opened
 
-    return SeveralLogs({other.name: open_source(other.source) for other in (first, *others)})
+        found = SeveralLogs({other.name: open_source(other.source) for other in (first, *others)})
+    return found if read_as is None else found.read_as(read_as)
 
 
 def with_lists(graph: m.Graph, on_warning: Callable[[str], None]) -> m.Graph:

@@ -36,6 +36,12 @@ class SeveralLogs(Source):
     def name(self) -> str:
         return ", ".join(source.name for source in self._sources)
 
+    def read_as(self, at: Offset) -> SeveralLogs:
+        # the run may have had other sources than the pipeline has now
+        known = dict(enumerate(at.get("sources", ())))
+        sources = enumerate(zip(self._names, self._sources, strict=True))
+        return SeveralLogs({name: source.read_as(known.get(number, {})) for number, (name, source) in sources})
+
     def partitions(self) -> list[int]:
         return list(self._by_partition(lambda source: dict.fromkeys(source.partitions())))
 

@@ -40,6 +40,13 @@ class Source(Protocol):
         """
         ...
 
+    def read_as(self, at: Offset) -> Source:  # noqa: ARG002 - for logs without an order of their own
+        """Return the log with its records in the order in which a run has read them up to a position.
+
+        The order of files differs in runs that older versions began.
+        """
+        return self
+
     def ends(self) -> dict[int, tuple[int, int]]:
         """Return the first existing offset and the current end (the next offset) of each partition.
 

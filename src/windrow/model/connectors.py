@@ -6,6 +6,7 @@ import glob
 from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from urllib.parse import unquote
 
 from windrow.model.formats import FilesFormat, RecordFormat, TextFormat
 
@@ -130,6 +131,30 @@ class FilesSource(Source):
     def root(self) -> str:
         """The folder that contains all files of the first partition."""
         return split_pattern(self.path[0])[0] if self.path else ""
+
+    def folder_fields(self, partition: int, name: str) -> dict[str, str | None]:
+        """Return the fields that the records of a file have from its folders; `name` is relative to its pattern's root.
+
+        A folder ``key=value`` is a field with a text, as Spark and Hive write it: percent-encoded, and with a word of
+        its own for null.
+        """
+        root = split_pattern(self.path[partition])[0] if partition < len(self.path) else ""
+        found: dict[str, str | None] = {}
+        for part in (*PurePath(root).parts, *name.split("/")[:-1]):
+            key, is_field, value = part.partition("=")
+            if is_field and key:
+                found[_decoded(key)] = None if value in {"", _HIVE_NULL} else _decoded(value)
+        return found
+
+
+_HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
+
+
+def _decoded(text: str) -> str:
+    try:
+        return unquote(text, errors="strict")
+    except UnicodeDecodeError:
+        return text
 
 
 def split_pattern(path: str) -> tuple[str, str]:

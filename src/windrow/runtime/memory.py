@@ -193,7 +193,7 @@ class MemoryRun:
 
     def run(self, on_step: OnStep) -> Ended:
         """Run, and return why the run ended. Raise a WindrowError if it fails; steps already committed remain."""
-        source = open_sources(self._pipeline)
+        source = open_sources(self._pipeline, None if self._batch is None else self._batch.read_as)
         if self._batch is None:
             host = self._host(source.partitions())
             self._sinks.open(Run.new(self._pipeline.name))

@@ -142,6 +142,7 @@ def plan_replay(graph: m.Graph, options: ReplayOptions) -> Replay:
         savepoint=options.savepoint,
         log=log_of(options.checkpoint),
         run=Run.new(graph.name),
+        read_as=None if checkpoint is None else _at(checkpoint),
     )
     notes = (*warnings, *_notes(graph, options, checkpoint, replayed, first=first, epoch=epoch))
     shadowed = _into_shadows(graph, tables, checkpoint, options)
@@ -175,8 +176,8 @@ def require_as_far(graph: m.Graph, tables: Mapping[str, str], folder: Folder) ->
         _require_rows(graph, tables, node.sink, checkpoint, folder)
         if checkpoint is None or checkpoint.run != stands[0]:
             _require_as_early(graph, node.sink, shadow)
-        elif checkpoint.place(checkpoint.batch)[0].is_file():
-            _require_log(graph, f"{live!r} was written from", checkpoint.note(checkpoint.batch).at, checkpoint.identity)
+        elif (at := _at(checkpoint)) is not None:
+            _require_log(graph, f"{live!r} was written from", at, checkpoint.identity)
 
 
 def _require_rows(
@@ -288,7 +289,8 @@ def run_replay(replay: Replay, options: ReplayOptions, on_step: OnStep, on_start
 
 
 def _run_replay(replay: Replay, options: ReplayOptions, on_step: OnStep, on_start: OnStart) -> Ended:
-    sinks, settings, source = open_sinks(replay.pipeline), replay.settings, open_sources(replay.pipeline)
+    sinks, settings = open_sinks(replay.pipeline), replay.settings
+    source = open_sources(replay.pipeline, settings.read_as)
     if settings.run is None:
         msg = "a replay needs a run for its rows"
         raise ValueError(msg)
@@ -371,6 +373,11 @@ def _epoch(graph: m.Graph, checkpoint: Checkpoint) -> int | None:
         )
         raise CheckpointError(msg)
     return next(iter(epochs.values()))
+
+
+def _at(checkpoint: Checkpoint) -> Offset | None:
+    """Return the position of a run in the source's own form, or None if it has none yet."""
+    return checkpoint.note(checkpoint.batch).at if checkpoint.place(checkpoint.batch)[0].is_file() else None
 
 
 def _epoch_of(sink: m.Sink, checkpoint: Checkpoint) -> int | None:

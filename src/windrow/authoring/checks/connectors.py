@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, assert_never
 
@@ -227,7 +227,14 @@ def _csv(node: m.SourceNode, given: m.CsvFormat, where: str) -> Iterator[Finding
         yield error(f"decode.{field.name}.path", message)
     if nested:
         return
-    yield from _lacking(node, lambda path: path[0] in columns, columns, f"{where}.columns", "there is no column")
+    folders: Collection[str] = ()
+    if isinstance(node.source, m.FilesSource):
+        from windrow.connectors.files.names import fields_of_folders  # noqa: PLC0415 - only where there are files
+
+        folders = fields_of_folders(node.source)
+    yield from _lacking(
+        node, lambda path: path[0] in columns or path[0] in folders, columns, f"{where}.columns", "there is no column"
+    )
 
 
 def _lacking(

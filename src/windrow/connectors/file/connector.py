@@ -7,6 +7,7 @@ from pathlib import Path
 
 from windrow import model as m
 from windrow.connectors.base import Connector, SourceConnector
+from windrow.connectors.not_text import refusal_of
 from windrow.connectors.settings import log_dataset
 from windrow.declare.findings import Finding, error, warning
 from windrow.declare.spec import NAMES, TEXT, Key, Section
@@ -19,6 +20,8 @@ def _findings(source: m.FileSource) -> Iterator[Finding]:
         yield error("path", f"{source.path!r} must be CSV (its name ends in .csv) or JSON lines (.jsonl, .ndjson)")
     elif not Path(source.path).is_file():
         yield warning("path", f"there is no file {source.path}, and a run needs it when it starts")
+    elif (message := refusal_of(Path(source.path))) is not None:
+        yield error("path", message)
     if not source.log:
         yield error("log", "is empty; name the folder in which changes to the file are kept")
 

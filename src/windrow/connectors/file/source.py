@@ -33,6 +33,7 @@ from windrow import model as m
 from windrow.connectors.log.append import write_lines
 from windrow.connectors.log.folder import LogFolder
 from windrow.connectors.log.segments import START
+from windrow.connectors.not_text import HEAD, refusal
 from windrow.connectors.source import Follower
 from windrow.engine.decode.exact import KEY, VALUE, parse_object
 from windrow.engine.decode.values import BadValueError, MalformedError, Value, convert
@@ -156,6 +157,8 @@ class FollowedFile(Follower):
         if self._signature() != before:
             msg = f"the file {self._path} changed while it was read; write it elsewhere, then move it into place"
             raise InputError(msg)
+        if (message := refusal(self._path, content[:HEAD])) is not None:
+            raise InputError(message)
         try:
             text = content.decode("utf-8-sig")
         except UnicodeDecodeError as exc:

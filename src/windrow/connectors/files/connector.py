@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-import glob
-import os
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 from windrow import model as m
 from windrow.connectors.base import Connector, SourceConnector
+from windrow.connectors.files.names import files_matching
+from windrow.connectors.not_text import refusal_of
 from windrow.connectors.settings import FORMAT_DOC, format_words
 from windrow.declare.findings import Finding, error, warning
 from windrow.declare.formats import FILES_FORMAT
 from windrow.declare.spec import FLAG, NAMES, Key, Section
+
+_EXAMINED = 1_000
+"""Number of files that a check examines; a run examines each file that it reads."""
 
 
 def _findings(source: m.FilesSource) -> Iterator[Finding]:
@@ -28,8 +32,11 @@ def _findings(source: m.FilesSource) -> Iterator[Finding]:
             yield error("format", f"is CSV, and {path} is Parquet, whose rows are JSON; leave it out")
         elif path in source.path[:index]:
             yield error(at, f"{path} is listed twice, so each record would count twice; keep one of them")
-        elif not any(map(os.path.isfile, glob.iglob(path, recursive=True))):  # noqa: PTH207 - as they are read
+        elif not (files := files_matching(path)):
             yield warning(at, f"no file matches {path} now")
+        else:
+            texts = (Path(file) for file in files[:_EXAMINED] if not file.endswith(".parquet"))
+            yield from (error(at, message) for message in islice(filter(None, map(refusal_of, texts)), 1))
     if not source.header and not isinstance(source.format, m.CsvFormat):
         yield error("header", "is for CSV; leave it out, or give format: {csv: {columns: [...]}}")
 

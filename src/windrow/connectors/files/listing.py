@@ -1,9 +1,12 @@
 """The ordered files of a partition, and the offsets of their records.
 
 A partition consists of all files that match a pattern. They are read one after the other in the order of their paths,
-which are compared folder by folder, each name as text. The offset of a record is its position in this sequence. It is
-the same in every run as long as files do not change and new files sort after all files already read.
+which are compared folder by folder, with numbers in names by value. The offset of a record is its position in this
+sequence. It is the same in every run as long as files do not change and new files sort after all files already read.
 `FileSequence.verify` detects violations.
+
+Older versions compared names as text, and read names that begin with an underscore. A run that they began continues in
+their order, because its offsets and its checksum are those of that order; its positions lack the member `names`.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ import stat
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -24,11 +27,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow import model as m
+from windrow.connectors.files.names import Order, matching, natural_order, text_order
 from windrow.connectors.files.rows import Rows, rows_of
 from windrow.connectors.log.folder import raw_batch
 from windrow.errors import InputError, RecordsLostError, SourceError
 from windrow.model.connectors import split_pattern
 
+_NATURAL = "natural"
+"""Recorded with a position if the run compares numbers in names by value."""
 MARK = 256
 """Number of bytes at each end of a file that, together with its name and size, identify it."""
 
@@ -106,11 +112,12 @@ class Span:
 class FileSequence:
     """The files that match a pattern, with cached row counts of unchanged files.
 
-    A sequence can be sent to another process.
+    `is_natural` is False for a run that an older version began. A sequence can be sent to another process.
     """
 
     pattern: str
     header: m.CsvFormat | None
+    is_natural: bool = True
     _counts: dict[DataFile, int] = field(default_factory=dict)
     _marks: dict[DataFile, int] = field(default_factory=dict)
     _names: set[str] = field(default_factory=set)
@@ -122,6 +129,15 @@ class FileSequence:
         header = source.format if source.header and isinstance(source.format, m.CsvFormat) else None
         here = glob.escape(str(Path.cwd()))
         return [FileSequence(str(Path(here, path)), header) for path in source.path]
+
+    def read_as(self, noted: Mapping[str, Any] | None) -> FileSequence:
+        """Return the files in the order in which a run has read them up to a recorded position, if it has one."""
+        is_natural = noted is None or "file" not in noted or noted.get("names") == _NATURAL
+        return self if is_natural == self.is_natural else replace(self, is_natural=is_natural, _names=set())
+
+    def order(self, name: str) -> Order:
+        """Return the sort key of a name."""
+        return natural_order(name) if self.is_natural else text_order(name)
 
     def files(self) -> list[DataFile]:
         """Return the existing files in order.
@@ -141,7 +157,7 @@ class FileSequence:
         if not found and not glob.has_magic(within):
             msg = f"there is no file {self.pattern}; correct the path"
             raise InputError(msg)
-        return sorted(found, key=lambda file: _order(file.name))
+        return sorted(found, key=lambda file: self.order(file.name))
 
     def _list(self, folder: str, within: str) -> set[str]:
         """Return the matching names; if a name is included, so are all files that were created before it.
@@ -149,13 +165,24 @@ class FileSequence:
         A listing takes a while. If two files are created meanwhile, it may contain only the later one. A second listing
         contains every file that was created before a file of the first listing.
         """
-        names = _matching(folder, within)
+        names = set(self._matching(folder, within))  # a name can match ``**`` in several ways
         if names != self._names:
-            last = max(map(_order, names), default=[])
-            names = {name for name in _matching(folder, within) if _order(name) <= last}
-            _require_readable(folder, within)
+            last = max(map(self.order, names), default=())
+            names = {name for name in self._matching(folder, within) if self.order(name) <= last}
+            self._require_readable(folder, within)
             self._names = names
         return self._names
+
+    def _matching(self, folder: str, within: str) -> Iterator[str]:
+        return matching(folder, within, data=self.is_natural)
+
+    def _require_readable(self, folder: str, within: str) -> None:
+        """Raise OSError if a folder cannot be listed. Without this check, glob would skip the folder silently."""
+        parts = within.split("/")
+        for upto in range(1, len(parts) + (parts[-1] == "**")):
+            for name in self._matching(folder, "/".join([*parts[:upto], ""])):
+                with suppress(FileNotFoundError, NotADirectoryError):
+                    os.scandir(Path(folder, name)).close()
 
     def end(self, files: Iterable[DataFile]) -> int:
         """Return the number of records in the partition."""
@@ -164,7 +191,7 @@ class FileSequence:
     def bytes_left(self, files: Sequence[DataFile], at: Position) -> int:
         """Estimate how many bytes follow a position; 0 if no record follows."""
         left = 0
-        for file, row in _rest(files, at):
+        for file, row in self._rest(files, at):
             if not row:
                 left += file.size
             elif there := self._count(file):
@@ -180,13 +207,13 @@ class FileSequence:
         left = self.bytes_left(files, at)
         if not left:
             return 0
-        counted = [file for file in files if file in self._counts] or [next(iter(_rest(files, at)))[0]]
+        counted = [file for file in files if file in self._counts] or [next(iter(self._rest(files, at)))[0]]
         size = sum(file.size for file in counted)
         return max(1, left * self.end(counted) // max(1, size))
 
     def advance(self, files: Sequence[DataFile], at: Position, rows: int | None = None) -> Position:
         """Return the position that is a number of rows further on, or the end of the partition."""
-        for file, row in _rest(files, at):
+        for file, row in self._rest(files, at):
             there = self._count(file) - row
             if there <= 0:
                 continue
@@ -215,7 +242,7 @@ class FileSequence:
     def spans(self, files: Sequence[DataFile], start: Position, end: int | None = None) -> list[Span]:
         """Return the spans from a position to an offset or the end; raise SourceError if the partition ends before."""
         found, offset = [], start.line
-        for file, row in _rest(files, start):
+        for file, row in self._rest(files, start):
             if end is not None and offset >= end:
                 break
             rows = self._count(file) - row
@@ -230,7 +257,7 @@ class FileSequence:
     def noted(self, files: Sequence[DataFile], at: Position) -> dict[str, Any]:
         """Return a position as Spark records it, together with a checksum of the files up to it."""
         self._known = self._marks_up_to(files, at)
-        return {**vars(at), "mark": _chain(self._known)}
+        return {**vars(at), "mark": _chain(self._known), **({"names": _NATURAL} if self.is_natural else {})}
 
     def verify(self, files: Sequence[DataFile], at: Position, mark: int) -> None:
         """Raise RecordsLostError if files up to a position have changed since it was recorded with checksum `mark`."""
@@ -263,7 +290,7 @@ class FileSequence:
 
     def beyond(self, files: Sequence[DataFile], at: Position) -> Position:
         """Return the position after all existing files up to `at`, so that changed files are not read again."""
-        before = [file for file in files if _order(file.name) < _order(at.file)]
+        before = [file for file in files if self.order(file.name) < self.order(at.file)]
         same = next((file for file in files if file.name == at.file), None)
         if same is not None:
             row = min(at.row, self._count(same))
@@ -271,19 +298,27 @@ class FileSequence:
         return Position(self.end(before), before[-1].name, self._count(before[-1])) if before else START
 
     def _marks_up_to(self, files: Sequence[DataFile], at: Position) -> dict[str, int]:
-        last = _order(at.file)
-        return {file.name: _cached(self._marks, file, _mark) for file in files if at.file and _order(file.name) <= last}
+        read = self.up_to(files, at.file) if at.file else ()
+        return {file.name: _cached(self._marks, file, _mark) for file in read}
+
+    def up_to(self, files: Sequence[DataFile], name: str) -> Sequence[DataFile]:
+        """Return the files that sort up to a name, whether or not that file exists."""
+        return files[: bisect_right(files, self.order(name), key=lambda file: self.order(file.name))]
+
+    def _rest(self, files: Iterable[DataFile], at: Position) -> Iterator[tuple[DataFile, int]]:
+        """Yield the files from a position on, each with the number of its rows that are before the position."""
+        last = self.order(at.file)
+        for file in files:
+            if file.name == at.file:
+                yield file, at.row
+            elif self.order(file.name) > last:
+                yield file, 0
 
     def _count(self, file: DataFile) -> int:
         return _cached(self._counts, file, lambda file: self._rows(file).count())
 
     def _rows(self, file: DataFile) -> Rows:
         return rows_of(file.path, self.header)
-
-
-def up_to(files: Sequence[DataFile], name: str) -> Sequence[DataFile]:
-    """Return the files that sort up to a name, whether or not that file exists."""
-    return files[: bisect_right(files, _order(name), key=lambda file: _order(file.name))]
 
 
 def list_partitions(sequences: Sequence[FileSequence]) -> list[list[DataFile]]:
@@ -303,34 +338,6 @@ def list_partitions(sequences: Sequence[FileSequence]) -> list[list[DataFile]]:
             )
             raise InputError(msg)
     return listed
-
-
-def _matching(folder: str, within: str) -> set[str]:
-    # a name can match ``**`` in several ways; Path.glob has hidden files, too
-    return set(glob.iglob(within, root_dir=folder, recursive=True))  # noqa: PTH207
-
-
-def _require_readable(folder: str, within: str) -> None:
-    """Raise OSError if a folder cannot be listed. Without this check, glob would skip the folder silently."""
-    parts = within.split("/")
-    for upto in range(1, len(parts) + (parts[-1] == "**")):
-        for name in glob.iglob("/".join([*parts[:upto], ""]), root_dir=folder, recursive=True):  # noqa: PTH207 - as above
-            with suppress(FileNotFoundError, NotADirectoryError):
-                os.scandir(Path(folder, name)).close()
-
-
-def _rest(files: Iterable[DataFile], at: Position) -> Iterator[tuple[DataFile, int]]:
-    """Yield the files from a position on, each with the number of its rows that are before the position."""
-    for file in files:
-        if file.name == at.file:
-            yield file, at.row
-        elif _order(file.name) > _order(at.file):
-            yield file, 0
-
-
-def _order(name: str) -> list[str]:
-    """Return the sort key of a file name: its path components."""
-    return name.split("/") if name else []
 
 
 def _stat_file(folder: str, name: str) -> DataFile | None:

@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
 
@@ -20,6 +21,7 @@ import pyarrow as pa
 from windrow import model as m
 from windrow.connectors.files.parquet import ParquetRows
 from windrow.connectors.log.folder import BLOCK, line_blocks, lines_of
+from windrow.connectors.not_text import HEAD, refusal
 from windrow.errors import InputError, Place, SourceError
 
 _BOM = b"\xef\xbb\xbf"
@@ -81,9 +83,14 @@ class TextRows:
 
     def _whole_lines(self, byte: int) -> Iterator[tuple[int, bytes]]:
         with self._open() as file:
+            head = b""
             if byte:
                 file.seek(byte)
-            for block in line_blocks(iter(lambda: file.read(BLOCK), b""), self.path):
+            else:
+                head = file.read(HEAD)
+                if (message := refusal(self.path, head)) is not None:
+                    raise SourceError(message)
+            for block in line_blocks(chain([head], iter(lambda: file.read(BLOCK), b"")), self.path):
                 yield byte, block
                 byte += len(block)
 

@@ -29,6 +29,11 @@ class OrderedFiles(Source):
     def name(self) -> str:
         return self._source.place
 
+    def read_as(self, at: Offset) -> OrderedFiles:
+        found = OrderedFiles(self._source)
+        found._sequences = self._sequences_at(at)
+        return found
+
     def partitions(self) -> list[int]:
         return list(range(len(self._list())))
 
@@ -87,7 +92,8 @@ class OrderedFiles(Source):
 
     def find_losses(self, offset: Offset, identity: str | None) -> FoundLosses:  # noqa: ARG002 - see `Source`
         """Report files that have changed since they were read; reading continues after them."""
-        listed, moved, losses = self._list(), dict(offset), []
+        sequences, moved, losses = self._sequences_at(offset), dict(offset), []
+        listed = list_partitions(sequences)
         for name, at in offset.items():
             partition, position = int(name), Position.of(at)
             read = f"read up to offset {position.line}"
@@ -98,13 +104,16 @@ class OrderedFiles(Source):
                 )
                 del moved[name]
                 continue
-            sequence, files = self._sequences[partition], listed[partition]
+            sequence, files = sequences[partition], listed[partition]
             if (change := sequence.change(files, position, at["mark"])) is not None:
                 beyond = sequence.beyond(files, position)
                 restore = "restore the files as they were"
                 losses.append(Loss(partition, position.line, beyond.line, f"{read}, and {change}", restore=restore))
                 moved[name] = sequence.noted(files, beyond)
         return FoundLosses(tuple(losses), moved)
+
+    def _sequences_at(self, at: Offset) -> list[FileSequence]:
+        return [sequence.read_as(at.get(str(partition))) for partition, sequence in enumerate(self._sequences)]
 
     def _list(self) -> list[list[DataFile]]:
         return list_partitions(self._sequences)

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from windrow.connectors.cuts import Cut, Offset, StreamPlan, limited_ends
-from windrow.connectors.files.listing import START, DataFile, FileSequence, Position, Span, list_partitions, up_to
+from windrow.connectors.files.listing import START, DataFile, FileSequence, Position, Span, list_partitions
 from windrow.connectors.stream_reader import CutReader, share_partitions
 from windrow.errors import InputError, SourceError
 
@@ -30,16 +30,18 @@ class FilesStreamReader(CutReader[Part]):
     def __init__(self, sequences: list[FileSequence], plan: StreamPlan) -> None:
         super().__init__(plan)
         self._sequences = sequences
+        self._is_bounded = False
         self._last: list[str] | None = None
         self._seen: Listed | None = None
         self._there: Listed | None = None
         self._stale = 0.0
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Set the reader to stop after the files that exist now."""
-        self._last = [files[-1].name if files else "" for files in self._list()]
+        """Set the reader to stop after the files that exist at its first step, which determines their order."""
+        self._is_bounded = True
 
     def step_to(self, start: dict[str, Any], cut: Cut | None, max_records: int | None = None) -> dict[str, Any]:
+        self._read_as(start)
         there = self._list()
         if cut is None and there == self._seen:  # unchanged since the last poll, which found nothing
             return start
@@ -75,6 +77,7 @@ class FilesStreamReader(CutReader[Part]):
 
     def waiting(self, start: Offset) -> int:
         """Estimate how many records follow a position, based on the files that were already counted."""
+        self._read_as(start)
         begin, listed = _positions(start), self._offered(self._list())
         return sum(
             sequence.about_left(files, begin.get(partition, START))
@@ -82,6 +85,7 @@ class FilesStreamReader(CutReader[Part]):
         )
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        self._read_as(end)
         there, begin = self._list(), _positions(start)
         self._verify(there, end)  # a step that was planned before has the same records
         parts = {
@@ -100,9 +104,21 @@ class FilesStreamReader(CutReader[Part]):
         These are the first of the current files, even if files were added or changed since, so their order stays the
         same.
         """
-        if self._last is None:
+        if not self._is_bounded:
             return there
-        return [up_to(files, last) for files, last in zip(there, self._last, strict=True)]
+        if self._last is None:
+            self._last = [files[-1].name if files else "" for files in there]
+        listed = zip(self._sequences, there, self._last, strict=True)
+        return [sequence.up_to(files, last) for sequence, files, last in listed]
+
+    def _read_as(self, at: Offset) -> None:
+        """Read the files in the order in which the run has read them up to a position."""
+        sequences = [
+            sequence if (noted := at.get(str(partition))) is None else sequence.read_as(noted)
+            for partition, sequence in enumerate(self._sequences)
+        ]
+        if any(new is not old for new, old in zip(sequences, self._sequences, strict=True)):
+            self._sequences, self._there = sequences, None
 
     def _list(self) -> Listed:
         """Return the current files. If listing takes long, the result of a recent listing is used."""

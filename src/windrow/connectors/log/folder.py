@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.connectors.log.segments import MARK, START, Position, Retained, Segment, head
+from windrow.connectors.not_text import PREFIX, refusal
 from windrow.engine.schema import MICROS, RAW
 from windrow.errors import InputError, RecordsLostError, SourceError
 
@@ -303,6 +304,10 @@ class LogFolder:
                     file.seek(start.byte - 1)
                     if file.read(1) != b"\n":
                         raise self._lost(partition, start, f"no line ends at byte {start.byte} now")
+                else:
+                    if (message := refusal(path, file.read(PREFIX))) is not None:
+                        raise SourceError(message)
+                    file.seek(0)
                 yield file
         except FileNotFoundError:
             raise self._lost(partition, start, "it is gone") from None

@@ -10,6 +10,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import repeat
 from typing import NamedTuple, NoReturn, assert_never
 
 import numpy as np
@@ -20,7 +21,8 @@ from windrow.engine import schema
 from windrow.engine.decode import debezium
 from windrow.engine.decode.avro import AvroReader, registered_type
 from windrow.engine.decode.csv_lines import CsvReader
-from windrow.engine.decode.field_columns import DeadRows, GoodRows, MarkRows, RecordReader, Rows
+from windrow.engine.decode.field_columns import DeadRows, GoodRows, MarkRows, RecordReader, Rows, array_of
+from windrow.engine.decode.folders import FolderFields
 from windrow.engine.decode.registry import Schemas
 from windrow.engine.decode.values import (
     MAX_DEPTH,
@@ -95,7 +97,8 @@ class ExactDecoder:
     `tombstones` is the field that gets the key of a tombstone. If `log_time_inside` is true, a record has its log
     timestamp in `_log_time`. If `is_debezium` is true, a record is Debezium's envelope of a row's change
     (`windrow.engine.decode.debezium`); if the last of the `fields` is `schema.DELETED`, it tells whether the row was
-    deleted. `table_keys` are the names of the fields in the keys of tables. Formats other than JSON have a `reader`.
+    deleted. `table_keys` are the names of the fields in the keys of tables. Formats other than JSON have a `reader`,
+    and files may have fields of their `folders`.
     """
 
     fields: tuple[m.Field, ...]
@@ -108,6 +111,7 @@ class ExactDecoder:
     is_debezium: bool = False
     reader: RecordReader | None = None
     table_keys: frozenset[str] = frozenset()
+    folders: FolderFields | None = None
 
     @cached_property
     def declared(self) -> tuple[m.Field, ...]:
@@ -154,12 +158,20 @@ class ExactDecoder:
             reader=open_reader(spec.source.format),
             table_keys=frozenset(table_keys)
             & {field.name for field in spec.decode.fields if not field.path} - {spec.time.field, spec.time.sent},
+            folders=FolderFields.of(spec.source),
         )
 
     def decode(  # noqa: PLR0911 - a case for each kind of record
-        self, raw: bytes | None, log_time: int | None, key: bytes | None = None
+        self,
+        raw: bytes | None,
+        log_time: int | None,
+        key: bytes | None = None,
+        folder: Mapping[str, object] | None = None,
     ) -> Outcome:
-        """Decode the value and key of a record; `log_time` is the log's own timestamp in microseconds, or None."""
+        """Decode the value and key of a record; `log_time` is the log's own timestamp in microseconds, or None.
+
+        `folder` has the fields that the record has unless they are in its value.
+        """
         try:
             if raw is None and key is not None and self.is_debezium:
                 return self._tombstone_of_row(key, log_time)
@@ -168,6 +180,8 @@ class ExactDecoder:
             if raw is None:
                 return Bad(_NO_VALUE, log_time)
             record = parse_object(raw) if self.reader is None else self.reader.parse(raw)
+            if folder:
+                record = {**folder, **record}
             if self.log_time_inside and record.get(m.LOG_TIME) is not None:
                 log_time = _micros(convert(m.LOG_TIME, LOG_TIME_TYPE, record[m.LOG_TIME]))
             if self.is_debezium:
@@ -499,8 +513,11 @@ def decode_exactly(decoder: ExactDecoder, raw: pa.RecordBatch, rows: Rows) -> tu
     good: list[tuple[int, Good]] = []
     marks: list[tuple[int, PureMark]] = []
     dead: list[tuple[int, Bad]] = []
-    for row, value, log_time, key in zip(rows.tolist(), values, log_times, keys, strict=True):
-        outcome = decoder.decode(value, log_time, key)
+    of_folders = None if decoder.folders is None else decoder.folders.of_rows(given)
+    for row, value, log_time, key, folder in zip(
+        rows.tolist(), values, log_times, keys, of_folders or repeat(None, len(rows)), strict=True
+    ):
+        outcome = decoder.decode(value, log_time, key, folder)
         match outcome:
             case Good():
                 good.append((row, outcome))
@@ -529,7 +546,7 @@ def _good_rows(decoder: ExactDecoder, good: Sequence[tuple[int, Good]]) -> GoodR
         rows=_rows([row for row, _ in good]),
         times=pa.array([record.time for _, record in good], pa.int64()),
         columns=[
-            _column([record.values[i] for _, record in good], field.type) for i, field in enumerate(decoder.fields)
+            array_of([record.values[i] for _, record in good], field.type) for i, field in enumerate(decoder.fields)
         ],
         marks=pa.array([record.mark for _, record in good], pa.int64()),
     )
@@ -537,9 +554,3 @@ def _good_rows(decoder: ExactDecoder, good: Sequence[tuple[int, Good]]) -> GoodR
 
 def _rows(rows: Sequence[int]) -> Rows:
     return np.array(rows, dtype=np.int64)
-
-
-def _column(values: Sequence[object], type_: m.DataType) -> pa.Array:
-    if isinstance(type_, m.TimestampType):
-        return pa.array(values, pa.int64()).cast(schema.MICROS)
-    return pa.array(values, schema.arrow_type(type_))

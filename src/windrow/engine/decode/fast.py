@@ -118,7 +118,11 @@ class FastDecoder:
         ).combine_chunks()
         rows: Rows = found.column("row").to_numpy()
         read = found.column("fields").combine_chunks()
-        at = {field.path: self._column(field, _values_at(read, paths[field.path])) for field in self._reads}
+        at: Mapping[tuple[str, ...], FieldColumn] = {
+            field.path: self._column(field, _values_at(read, paths[field.path])) for field in self._reads
+        }
+        if self._exact.folders is not None:
+            at = self._exact.folders.fill(raw, rows, at, {field.path: field.type for field in self._reads})
         if not self._exact.is_debezium:
             return self._acceptance.judge(raw, rows, at, self._acceptance.columns(at))
         return self._acceptance.judge(raw, rows, at, *self._columns_of_rows(at, read, within))
@@ -249,8 +253,10 @@ class FastReader:
         """Decode the clearly good rows of a batch in `schema.RAW`; all other rows need the exact decoder."""
         good = [decode_exactly(self._exact, raw, np.zeros(0, dtype=np.int64))[0]]
         for read in self._reader.read(raw.column("value"), self._types, self._texts):
-            columns = self._acceptance.columns(read.columns)
-            good.append(self._acceptance.judge(raw, read.rows, read.columns, columns, read.is_record))
+            at = read.columns
+            if self._exact.folders is not None:
+                at = self._exact.folders.fill(raw, read.rows, at, self._types)
+            good.append(self._acceptance.judge(raw, read.rows, at, self._acceptance.columns(at), read.is_record))
         if self._exact.tombstones is not None:
             good.append(self._acceptance.tombstones(raw, self._exact.tombstones))
         return reduce(GoodRows.merge, good)

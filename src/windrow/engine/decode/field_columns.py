@@ -265,6 +265,13 @@ def times_column(values: pa.Array, factor: int) -> FieldColumn:
     return FieldColumn(pa.array(micros).cast(schema.MICROS), trusted)
 
 
+def array_of(values: Sequence[object], type_: m.DataType) -> pa.Array:
+    """Return decoded values of a type as an Arrow array; times are in microseconds."""
+    if isinstance(type_, m.TimestampType):
+        return pa.array(values, pa.int64()).cast(schema.MICROS)
+    return pa.array(values, schema.arrow_type(type_))
+
+
 def valid_mask(values: pa.Array) -> Mask:
     """Return the mask of values that are not null."""
     return to_mask(values.is_valid()) if values.null_count else np.ones(len(values), dtype=bool)

@@ -179,7 +179,8 @@ class BatchSettings:
     (microseconds) are written.
 
     A step reads at most `max_records` offsets. The final state of the key groups is written to the folder `savepoint`,
-    Spark's log to the file `log` (default: stderr). Rows are written as rows of `run` (default: a new run).
+    Spark's log to the file `log` (default: stderr). Rows are written as rows of `run` (default: a new run). The records
+    are in the order in which a run has read them up to the position `read_as`.
     """
 
     begin: Cut | None = None
@@ -195,6 +196,7 @@ class BatchSettings:
     savepoint: Folder | None = None
     log: Path | None = None
     run: Run | None = None
+    read_as: Offset | None = None
 
 
 def first_outputs(nothing: Mapping[str, StepOutput], journal: pa.Table | None) -> dict[str, StepOutput]:

@@ -57,7 +57,7 @@ class BatchRun:
         self._pipeline = graph
         self._sinks = SinkGroup.of(sink)
         self._settings = settings
-        self._source = open_sources(graph)
+        self._source = open_sources(graph, settings.read_as)
         self._stop = threading.Event()
 
     def stop(self) -> None:

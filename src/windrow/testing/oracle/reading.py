@@ -48,7 +48,7 @@ def read(pipeline: WindowedSource, record: LogRecord) -> Reading:
     if pipeline.source.source.format == "debezium":
         return _change(pipeline, record)
     is_bare = record.value is None and record.key is not None and _tombstone_field(pipeline) is not None
-    content = {} if is_bare else _json_object(record.value)
+    content = {} if is_bare else _of_folders(pipeline, record) | _json_object(record.value)
     log_time = _log_time(pipeline, record, content)
     if is_bare or (
         not isinstance(pipeline.source.source.records, m.KafkaSource)
@@ -69,6 +69,20 @@ def read(pipeline: WindowedSource, record: LogRecord) -> Reading:
     if latest is not None and time > latest:
         raise DeadLetterError(FUTURE)
     return _reading(pipeline, fields, time, mark)
+
+
+class _FolderText(str):
+    """A text without a type, as the name of a folder has it."""
+
+    __slots__ = ()
+
+
+def _of_folders(pipeline: WindowedSource, record: LogRecord) -> dict[str, object]:
+    """Return the fields of the folders of a record's file, which come after those in the record."""
+    if not isinstance(pipeline.source.source, m.FilesSource):
+        return {}
+    fields = pipeline.source.source.folder_fields(0, _utf8(record.key).rpartition(":")[0])
+    return {name: None if text is None else _FolderText(text) for name, text in fields.items() if name != m.LOG_TIME}
 
 
 def _change(pipeline: WindowedSource, record: LogRecord) -> Reading:
@@ -419,6 +433,8 @@ def _text(json_value: object) -> str:
 
 
 def _boolean(json_value: object) -> bool:
+    if isinstance(json_value, _FolderText) and json_value in {"true", "false"}:
+        return json_value == "true"
     if isinstance(json_value, bool):
         return json_value
     raise DeadLetterError(WRONG_TYPE)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from windrow import model as m
+from windrow.connectors.not_text import refusal_of
 from windrow.connectors.open_sources import open_source
 from windrow.engine.schema import RAW
 from windrow.errors import InputError
@@ -91,10 +92,15 @@ def _files(folder: Path) -> m.FilesSource | None:
 
 
 _KIND = re.compile(r"\.(jsonl|ndjson|json|csv)(\.gz)?$|\.parquet$")
-_HIDDEN = re.compile(r"/\.")
+_HIDDEN = re.compile(r"/(\.|_[^/=]*(/|$))")
 
 
 def _of_file(path: Path, records: int) -> Sample:
+    if path.suffix == ".parquet" and path.is_file():
+        msg = f"{path} is a Parquet file: give the folder that it is in"
+        raise InputError(msg)
+    if (message := refusal_of(path)) is not None:
+        raise InputError(message)
     try:
         with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
             whole = (line.strip() for line in chain([file.readline().removeprefix(BOM_UTF8)], file))

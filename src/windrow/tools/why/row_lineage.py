@@ -199,7 +199,7 @@ def replay_row(  # noqa: PLR0917 - of one caller
     is_stopped: Callable[[], bool],
 ) -> RowHost:
     """Read the log through the operators behind a row and find its records; raise StoppedError if it is stopped."""
-    source = open_sources(graph)
+    source = open_sources(graph, settings.read_as)
     plan = batch_plan(graph, source, replace(settings, max_records=STEP))
     arguments: dict[str, Any] = {"target": target, "row": row, "most": most, "is_stopped": is_stopped}
     if target.is_direct:
