@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -119,16 +120,21 @@ class ControlReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return StepOffsets(at, ends, tick=note.tick)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Return the input partitions of a step: those of the source, and one for control messages if there are any."""
+        """Return the input partitions of a step: those of the source, the first with the control messages if any."""
         begins, ends = StepOffsets.of(start), StepOffsets.of(end)
         parts = self._reader.partitions(dict(begins.at), dict(ends.at))
         tick = None if ends.tick == begins.tick else ends.tick
-        control = ControlSource(begins.lost, tick, is_end=ends.ends > begins.ends)
-        return [*parts, control] if control.has_messages else parts
+        # no task of their own, which would cost more than the messages
+        share, others = (parts[0], parts[1:]) if parts else (None, ())
+        control = ControlSource(begins.lost, tick, share, is_end=ends.ends > begins.ends)
+        return [control, *others] if control.has_messages else parts
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read a task's share of a step, or the control messages of the step as a packet for each key group."""
-        return self._control(partition) if isinstance(partition, ControlSource) else self._reader.read(partition)
+        """Read a task's share of a step, and the control messages of the step as a packet for each key group."""
+        if not isinstance(partition, ControlSource):
+            return self._reader.read(partition)
+        share = iter(()) if partition.share is None else self._reader.read(partition.share)
+        return chain(self._control(partition), share)
 
     def _control(self, control: ControlSource) -> Iterator[pa.RecordBatch]:
         from windrow.engine.messages import EndOfInput, Packet, RecordsLost  # noqa: PLC0415
@@ -145,17 +151,18 @@ class ControlReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class ControlSource(InputPartition):
-    """The control messages of a step."""
+    """The control messages of a step, and the share of its records that the same task reads."""
 
-    def __init__(self, lost: tuple[Loss, ...], tick: int | None, *, is_end: bool) -> None:
+    def __init__(self, lost: tuple[Loss, ...], tick: int | None, share: InputPartition | None, *, is_end: bool) -> None:
         super().__init__(None)
         self.lost = lost
         self.tick = tick
+        self.share = share
         self.is_end = is_end
 
     @property
     def has_messages(self) -> bool:
-        """True if there are any."""
+        """True if there are any control messages."""
         return bool(self.lost) or self.tick is not None or self.is_end
 
 
