@@ -70,6 +70,9 @@ _LEAVE = 1.0
 """Seconds in which a step must finish when the run has failed; writes after this time are not committed."""
 
 
+_INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+"""Settings of a query: few rows pass through Java, so generating code in each step takes longer than it saves."""
+
 LIVE_MAX_RECORDS = 500_000
 """Default number of records in a step of a live run."""
 
@@ -352,10 +355,11 @@ class StreamRun:
             if all(other.name != self._pipeline.name for other in spark.streams.active):
                 stream = stream.queryName(self._pipeline.name)
             if self._settings.until_end:
-                query = stream.trigger(availableNow=True).start()
+                stream = stream.trigger(availableNow=True)
             else:
-                poll = Trigger(self._settings.every).poll
-                query = stream.trigger(processingTime=f"{poll} microseconds").start()
+                stream = stream.trigger(processingTime=f"{Trigger(self._settings.every).poll} microseconds")
+            with _interpreting(spark):
+                query = stream.start()
         except SPARK_ERRORS as exc:
             raise translate_spark_error(exc) from exc
         self._settings.on_ready()
@@ -422,6 +426,25 @@ class StreamRun:
         except SPARK_ERRORS as exc:
             raise writer.failure or translate_spark_error(exc) from exc
         return True
+
+
+@contextmanager
+def _interpreting(spark: SparkSession) -> Iterator[None]:
+    """Make a query that starts in the block interpret expressions; other queries of the session still compile them.
+
+    A query has its own copy of the session's settings.
+    """
+    before = {name: spark.conf.get(name, None) for name in _INTERPRETED}
+    for name, value in _INTERPRETED.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, kept in before.items():
+            if kept is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, kept)
 
 
 def play(
