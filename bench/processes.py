@@ -69,21 +69,45 @@ class Sampler:
 
 def memory(leader: int) -> tuple[float, float, float]:
     """Return the MiB of a session's leader, its JVM, and all others."""
-    driver = jvm = workers = 0.0
-    for pid, name, status in _session(leader):
-        resident = int(status[_RESIDENT]) * _PAGE / MIB
-        if pid == leader:
-            driver += resident
-        elif name == "java":
-            jvm += resident
-        else:
-            workers += resident
-    return driver, jvm, workers
+    return _by_kind(leader, lambda _, status: int(status[_RESIDENT]) * _PAGE / MIB)
 
 
 def cpu(leader: int) -> float:
     """Return the seconds of CPU time that a session's processes have taken, with those of its that have ended."""
     return sum(int(ticks) for _, _, status in _session(leader) for ticks in status[_TICKS]) / _TICK
+
+
+class CpuMeter:
+    """Adds up the seconds of CPU time of a session's leader, its JVM, and all others, if `look` is called now and then.
+
+    What a process took after the last look before its end is lost.
+    """
+
+    def __init__(self, leader: int) -> None:
+        self.seconds = [0.0, 0.0, 0.0]
+        self._leader = leader
+        self._seen: dict[int, int] = {pid: own for pid, _, own in self._own()}
+
+    def look(self) -> None:
+        """Add what was taken since the last look."""
+        for pid, name, own in self._own():
+            kind = 0 if pid == self._leader else 1 if name == "java" else 2
+            self.seconds[kind] += (own - self._seen.get(pid, 0)) / _TICK
+            self._seen[pid] = own
+
+    def _own(self) -> Iterator[tuple[int, str, int]]:
+        for pid, name, status in _session(self._leader):
+            yield pid, name, sum(map(int, status[_TICKS][:2]))
+
+
+def shares(leader: int) -> float:
+    """Return the MiB of a session's processes, where a page that so many share counts as so much less in each."""
+    return sum(shares_by_kind(leader))
+
+
+def shares_by_kind(leader: int) -> tuple[float, float, float]:
+    """Return the MiB, as those of `shares`, of a session's leader, its JVM, and all others."""
+    return _by_kind(leader, lambda pid, _: _proportional(pid))
 
 
 def members(leader: int) -> list[int]:
@@ -128,28 +152,28 @@ class Footprint:
 
 def footprint(leader: int) -> Footprint:
     """Return the footprint of a session."""
-    driver = jvm = workers = 0.0
     descriptors = threads = 0
-    for pid, name, status in _session(leader):
-        share = _share(pid)
-        if pid == leader:
-            driver += share
-        elif name == "java":
-            jvm += share
-        else:
-            workers += share
+    for pid, _, status in _session(leader):
         threads += int(status[_THREADS])
         with suppress(OSError):  # it ended meanwhile
             descriptors += sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())
-    return Footprint(driver, jvm, workers, descriptors, threads)
+    return Footprint(*shares_by_kind(leader), descriptors, threads)
 
 
-def shares(leader: int) -> float:
-    """Return the MiB of a session's processes, where a page that so many share counts as so much less in each."""
-    return sum(map(_share, members(leader)))
+def _by_kind(leader: int, of: Callable[[int, list[str]], float]) -> tuple[float, float, float]:
+    driver = jvm = workers = 0.0
+    for pid, name, status in _session(leader):
+        value = of(pid, status)
+        if pid == leader:
+            driver += value
+        elif name == "java":
+            jvm += value
+        else:
+            workers += value
+    return driver, jvm, workers
 
 
-def _share(pid: int) -> float:
+def _proportional(pid: int) -> float:
     with suppress(OSError, StopIteration):  # it ended meanwhile
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
         return int(next(line for line in lines if line.startswith("Pss:")).split()[1]) / 1024

@@ -66,7 +66,11 @@ def steps(reader: ControlReader, start: StepOffsets) -> list[tuple[StepOffsets, 
     while (end := reader.latestOffset(at, ReadAllAvailable())) != at:
         assert reader.latestOffset(at, ReadAllAvailable()) == end  # Spark may ask again
         told = [part for part in reader.partitions(at, end) if isinstance(part, ControlSource)]
-        batches = [batch.to_pandas() for part in told for batch in reader.read(part)]
+        read = [batch for part in told for batch in reader.read(part)]
+        if told:  # the same task reads the records
+            counts = [sum(batch.column("read").to_pylist()) for batch in read if "read" in batch.schema.names]
+            assert sum(counts) == end["at"]["n"] - at["at"]["n"]
+        batches = [batch.to_pandas() for batch in read if "read" not in batch.schema.names]
         done.append(
             (StepOffsets.of(end), [type(packet.message) for packet in read_packets(batches) if packet.key_group == 0])
         )

@@ -21,6 +21,7 @@ from windrow.errors import CheckpointError, SourceError
 from windrow.model import LogSource, SqliteSink
 from windrow.runtime.settings import SparkOptions
 from windrow.runtime.stream.checkpoint import Checkpoint
+from windrow.runtime.stream.integrity import is_whole
 from windrow.runtime.stream.offsets import LossGuard, OffsetLog
 from windrow.runtime.stream.steps import StepOffsets
 from windrow.runtime.stream.take_savepoint import take_savepoint
@@ -77,6 +78,30 @@ def test_a_step_that_is_taken_with_other_records_leaves_nothing_of_the_one_befor
     assert OffsetLog(checkpoint).read() == StepOffsets({"0": {"line": 7}}, ends=3, lost=(GONE,))
     lines = (checkpoint.spark / "offsets" / "1").read_text().splitlines()
     assert lines == ["v1", "{}", written({"0": {"line": 7}}, GONE)]
+
+
+def test_ticks_that_an_earlier_version_noted_as_a_second_source_become_a_part_of_the_offsets(
+    checkpoint: Checkpoint,
+) -> None:
+    notes = [checkpoint.note(batch) for batch in range(3)]
+    for batch, tick in enumerate((0, 8_000_000, 9_000_000)):
+        path = checkpoint.spark / "offsets" / str(batch)
+        content = path.read_bytes() + f'{{"tick": {tick}}}'.encode()
+        path.write_bytes(content)
+        path.with_name(f".{batch}.crc").write_bytes(b"crc\0\0\0\x02\0" + zlib.crc32(content).to_bytes(4, "big"))
+    before = there(checkpoint)
+    for _ in range(2):
+        OffsetLog(checkpoint).join_ticks()
+        # one before the first tick is none
+        for batch, end in enumerate([notes[0], replace(notes[1], tick=8_000_000), replace(notes[2], tick=9_000_000)]):
+            path = checkpoint.spark / "offsets" / str(batch)
+            assert path.read_text().splitlines() == ["v1", "{}", json.dumps(end.to_json())]
+            assert is_whole(path)
+    assert there(checkpoint) == before
+    # and so in a plan that was kept
+    begins, ends = ([note.to_json(), {"tick": tick}] for note, tick in zip(notes, (0, 5), strict=False))
+    (checkpoint.folder / "planned.json").write_text(json.dumps([begins, ends]))
+    assert checkpoint.kept_plan == [(notes[0].to_json(), replace(notes[1], tick=5).to_json())]
 
 
 def test_a_step_that_is_taken_back_is_taken_as_it_was_planned(checkpoint: Checkpoint) -> None:

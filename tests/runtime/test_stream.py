@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from tests.contracts.stores import SqliteStore, Store
 from tests.runtime.answers import assert_epochs, assert_same, assert_same_values, expected_of, micros
@@ -20,6 +20,28 @@ from windrow.runtime.stream.control import REST
 from windrow.tools.generate.spec import START
 
 pytestmark = pytest.mark.usefixtures("spark")
+
+
+def test_a_query_interprets_its_expressions_and_the_session_goes_on_compiling(
+    files: Files, store: Store, runner: Runner, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("spark.sql.codegen.wholeStage", "spark.sql.codegen.factoryMode")
+    found: list[list[str | None]] = []
+
+    class Watched(query_module.SinkWriter):
+        def __call__(self, frame: DataFrame, batch: int) -> None:
+            found.append([frame.sparkSession.conf.get(name) for name in names])
+            super().__call__(frame, batch)
+
+    monkeypatch.setattr(stream_run, "SinkWriter", Watched)
+    spark.conf.set(names[1], "FALLBACK")
+    files.append(events(30))
+    try:
+        runner.bounded(spend(files.source, store.settings()))
+        assert [spark.conf.get(name, None) for name in names] == [None, "FALLBACK"]
+    finally:
+        spark.conf.unset(names[1])
+    assert set(map(tuple, found)) == {("false", "NO_CODEGEN")}
 
 
 @pytest.mark.parametrize(

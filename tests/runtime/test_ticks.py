@@ -8,30 +8,34 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 from tests.engine.outputs import only, unchanging
 from tests.graphs import as_graph, sink_spec_of
 from tests.runtime.conftest import MakeLog
 from tests.runtime.runs import Runner, Scene, read
 from tests.runtime.spend import HOUR, Files, event, spend
+from tests.runtime.test_end import Counter
 from tests.runtime.test_play import PIPELINE, record, rows
+from tests.runtime.test_trigger import Clock
 from tests.short_forms import Pipeline
 
 from windrow.connectors.memory import CollectSink
 from windrow.connectors.open_sources import open_source
 from windrow.engine.changelog import StepOutput
+from windrow.engine.columns import MAX_TIME, MIN_TIME
 from windrow.engine.messages import Packet
 from windrow.engine.tick import PlayStep, Tick
 from windrow.engine.watermarks.journal import WatermarkBounds
 from windrow.errors import SinkError
-from windrow.model import SqliteSink
+from windrow.model import Every, SqliteSink
 from windrow.runtime import memory
 from windrow.runtime.memory import MemoryHost
 from windrow.runtime.run import RunSettings
 from windrow.runtime.spark.rows import read_packets
 from windrow.runtime.stream import run as stream
-from windrow.runtime.stream.control import TickStreamReader
+from windrow.runtime.stream.control import ControlReader, Planned, Ticks
 from windrow.runtime.stream.run import StreamRun
-from windrow.runtime.stream.steps import Trigger
+from windrow.runtime.stream.steps import StepOffsets, Trigger
 from windrow.telemetry.reports import StepReport
 
 pytestmark = pytest.mark.usefixtures("spark")
@@ -69,31 +73,74 @@ def test_a_story_with_ticks_is_the_same_on_both_hosts() -> None:
     assert told[5].changes.num_rows == 2, "the tick at which partition 1 is idle fires both windows"
 
 
-def test_a_clock_that_goes_back_gives_no_new_tick_and_a_bounded_run_none() -> None:
-    reader = TickStreamReader(2)
-    limit = reader.getDefaultReadLimit()
-    first = reader.latestOffset(reader.initialOffset(), limit)
-    assert first["tick"] > NOON
-    assert first["tick"] % SECOND == 0
-    assert reader.latestOffset({"tick": first["tick"] + 10**12}, limit) == {"tick": first["tick"] + 10**12}
-    [partition] = reader.partitions(reader.initialOffset(), first)
-    frames = (batch.to_pandas() for batch in reader.read(partition))
-    assert list(read_packets(frames)) == [Packet(group, Tick(first["tick"])) for group in range(2)]
-    reader.prepareForTriggerAvailableNow()
-    assert reader.latestOffset({"tick": 5}, limit) == {"tick": 5}
-    planned = TickStreamReader(2, ({"tick": 5}, {"tick": 9}))
-    assert planned.latestOffset({"tick": 5}, limit) == {"tick": 9}
-    assert planned.latestOffset({"tick": 9}, limit)["tick"] > NOON
-    # Spark asks so for the first step of a bounded run
-    start = reader.initialOffset()
-    assert reader.partitions(start, reader.latestOffset(start, limit)) == []
+class Planner:
+    """Plans steps as Spark does, at a time that a test sets, over a log of so many records."""
+
+    def __init__(self, due: Path, every: int = SECOND, planned: Planned = None) -> None:
+        self.due, self.clock, self.log = due, Clock(NOON / SECOND), Counter(0, 100)
+        self.due.write_text(f"{MIN_TIME}")
+        trigger = Trigger(every, self.clock)
+        at = StepOffsets({"n": 0})
+        self.reader = ControlReader(self.log, at, 2, trigger=trigger, ticks=Ticks(trigger, due), planned=planned)
+        self.at = at.to_json()
+
+    def step(self, seconds: float) -> int | None:
+        """Plan a step so many seconds after noon; return the records that it reads, or None if there is none."""
+        self.clock.seconds = NOON / SECOND + seconds
+        before, self.at = self.at, self.reader.latestOffset(self.at, ReadAllAvailable())
+        return None if self.at == before else self.at["at"]["n"] - before["at"]["n"]
+
+    @property
+    def tick(self) -> float:
+        """The last tick, in seconds after noon."""
+        return (int(self.at["tick"]) - NOON) / SECOND
 
 
-def test_a_live_run_has_one_tick_a_turn() -> None:
-    turns = iter([0, 9_999_999, 10_000_000, 12_500_000])
-    reader = TickStreamReader(2, trigger=Trigger(10 * SECOND, lambda: next(turns) * 1000))
-    limit = reader.getDefaultReadLimit()
-    assert [reader.latestOffset({"tick": 5}, limit)["tick"] > NOON for _ in range(4)] == [True, False, True, False]
+def test_a_tick_is_a_whole_second_and_a_clock_that_goes_back_gives_no_new_one(tmp_path: Path) -> None:
+    planner = Planner(tmp_path / "due")
+    assert planner.step(0.9) == 0
+    assert planner.tick == 0
+    assert planner.step(-5) is None
+    start = StepOffsets({"n": 0}).to_json()
+    [partition] = planner.reader.partitions(start, planner.at)
+    frames = (batch.to_pandas() for batch in planner.reader.read(partition))
+    assert list(read_packets(frames)) == [Packet(group, Tick(NOON)) for group in range(2)]
+    # a step that was planned before has the tick that it had
+    begin, end = (StepOffsets({"n": 0}, tick=tick).to_json() for tick in (5, 9))
+    again = Planner(tmp_path / "again", planned=(begin, end))
+    again.at = begin
+    assert again.step(0) == 0
+    assert again.at == end
+    # a bounded run has no ticks
+    planner.reader.prepareForTriggerAvailableNow()
+    planner.log.last = 3
+    assert planner.step(9) == 3
+    assert planner.tick == 0
+
+
+def test_a_live_run_has_one_tick_a_turn(tmp_path: Path) -> None:
+    planner = Planner(tmp_path / "due", every=10 * SECOND)
+    assert [planner.step(at) for at in (0, 9.9, 10, 12.5)] == [0, None, 0, None]
+    assert planner.tick == 10
+
+
+def test_a_step_without_records_is_taken_only_if_its_tick_is_due(tmp_path: Path) -> None:
+    planner = Planner(tmp_path / "due")
+    assert planner.step(0) == 0
+    planner.due.write_text(f"{NOON + 3 * SECOND + 1}")
+    assert [planner.step(at) for at in (0.5, 1, 2, 3, 3.9)] == [None] * 5
+    assert planner.step(4.1) == 0
+    assert planner.tick == 4
+    planner.due.write_text(f"{MAX_TIME}")
+    assert [planner.step(at) for at in (5, 60, 3600)] == [None] * 3
+    # records come with the tick of their step, and do not wait for the next turn
+    planner.log.last = 2
+    assert planner.step(3600.4) == 2
+    assert planner.tick == 3600
+    planner.log.last = 3
+    assert planner.step(3600.6) is None
+    assert planner.step(3601) == 1
+    assert planner.tick == 3601
 
 
 def test_the_first_tick_of_a_story_is_the_first_that_is_known() -> None:
@@ -116,9 +163,8 @@ def test_a_silent_partition_does_not_hold_the_others_back(
     def scene() -> Scene:
         before = yield read(3)
         assert before.idle == []
-        # nothing is written any more: there are steps all the same; when all are silent, time stands still
-        alive = yield lambda report: report.epoch >= before.epoch + 4
-        assert alive.idle == []
+        # when all are silent, time stands still
+        log.append([(0, event(61))])
 
         def is_left_out(report: StepReport) -> bool:
             if report.idle == [1]:
@@ -134,6 +180,23 @@ def test_a_silent_partition_does_not_hold_the_others_back(
         back = yield lambda report: report.offsets[1] == 2
         # partition 0 may be silent by now
         assert 1 not in back.idle
+
+    assert runner.live(pipeline, scene()) == "asked"
+
+
+def test_a_quiet_run_takes_the_step_of_an_early_pane_and_none_before_it(
+    files: Files, tmp_path: Path, runner: Runner
+) -> None:
+    pipeline = spend(files.source, SqliteSink(str(tmp_path / "spend.db"), "spend"), early=Every(3 * SECOND))
+    files.append([(0, event(0))])
+
+    def scene() -> Scene:
+        for number in range(2):
+            came = yield read(number + 1)
+            assert came.inserts == came.revisions == 0
+            shown = yield lambda report: report.inserts + report.revisions > 0
+            assert shown.epoch == came.epoch + 1
+            files.append([(0, event(1))])
 
     assert runner.live(pipeline, scene()) == "asked"
 

@@ -6,7 +6,7 @@ import pickle
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import pyarrow as pa
 from pyspark import cloudpickle
@@ -182,13 +182,20 @@ class SeveralReader(StreamReader[Mapping[int, Any]]):
         )
 
 
-def share_partitions(parts: Mapping[int, T], size: Callable[[T], int], tasks: int) -> list[Share[T]]:
-    """Distribute the partitions of a step among at most `tasks` tasks.
+WORTH_RECORDS: Final = 8_000
+"""Number of records that are worth a task of their own."""
+WORTH_BYTES: Final = 1 << 20
+"""Bytes of records that are worth a task of their own."""
+
+
+def share_partitions(parts: Mapping[int, T], size: Callable[[T], int], tasks: int, worth: int = 1) -> list[Share[T]]:
+    """Distribute the partitions of a step among at most `tasks` tasks, no more than one for each `worth` of size.
 
     Partitions are assigned in order of decreasing size, each to the task with the smallest share so far. A task costs
-    more than the records of a small step, so one task per core is enough.
+    more than the records of a small step, so a small step has one task, and a large step one task per core.
     """
-    shares: list[dict[int, T]] = [{} for _ in range(min(tasks, len(parts)))]
+    most = -(-sum(map(size, parts.values())) // worth)
+    shares: list[dict[int, T]] = [{} for _ in range(min(tasks, len(parts), max(1, most)))]
     for number in sorted(parts, key=lambda number: (-size(parts[number]), number)):
         least = min(shares, key=lambda share: sum(map(size, share.values())))
         least[number] = parts[number]

@@ -21,9 +21,9 @@ import pyarrow.compute as pc
 from windrow import model as m
 from windrow.engine import duckdb_sql, schema
 from windrow.engine.changelog import StepOutput, empty_by_sink, late_output, source_numbers, with_labels
-from windrow.engine.columns import concat, pack, to_micros, unpack
+from windrow.engine.columns import MAX_TIME, concat, pack, to_micros, unpack
 from windrow.engine.keys import place_groups
-from windrow.engine.messages import Message, Observation, Packet, PartialPanes, Records, Results, TimersEnded
+from windrow.engine.messages import Message, Observation, Packet, PartialPanes, Records, Results, TickDue, TimersEnded
 from windrow.engine.operators import base
 from windrow.engine.operators.base import Judged, OperatorOutput, StepInput
 from windrow.engine.operators.dead_letters import ResultDeadLetters
@@ -341,7 +341,10 @@ class LevelRunner:
             own_data = (Packet(group, message) for message in taken if not self.takes(message))
             if (seen := probe.blob()) is not None:
                 packets.append(Packet(group, Observation(seen)))
-            stats = _count_step(group, outputs.values(), given, advance.clocks)
+            stats = _count_step(group, outputs.values(), given, advance)
+            due = min((output.due for output in outputs.values()), default=MAX_TIME)
+            if due < MAX_TIME:
+                packets.append(Packet(group, TickDue(due)))
             return base.GroupOutput(self._nothing, stats, (*own_data, *packets))
         given = given.with_dead(packet.message for packet in packets)
         # clocks are identical in every key group, so only group 0 writes the journal
@@ -351,7 +354,7 @@ class LevelRunner:
         observed = [bytes(message.blob) for message in taken if isinstance(message, Observation)]
         if (seen := probe.blob()) is not None:
             observed.append(seen)
-        stats = _count_step(group, outputs.values(), given, advance.clocks)
+        stats = _count_step(group, outputs.values(), given, advance)
         return base.GroupOutput(rows, stats, observed=tuple(observed))
 
     def _output(
@@ -402,14 +405,14 @@ def _all_above(graph: m.Graph, sink: m.SinkNode) -> tuple[str, ...]:
 
 
 def _count_step(
-    group: int, outputs: Iterable[OperatorOutput], given: StepInput, clocks: PartitionClocks
+    group: int, outputs: Iterable[OperatorOutput], given: StepInput, advance: ClockAdvance
 ) -> base.GroupStats:
     """Count a step of a key group.
 
     Records are counted only in group 0, because every key group receives the messages about partitions that have the
     counts.
     """
-    own = list(outputs)
+    own, clocks = list(outputs), advance.clocks
     sent = [result for results in given.results.values() for result in results]
     counted: list[OperatorOutput | Results] = [*own, *sent]
     changes = [*(output.changes for output in own), *_tables("changes", sent)]
@@ -427,6 +430,7 @@ def _count_step(
         idle=[] if group else sorted(clocks.idle),
         rejected=sum(table.num_rows for name, table in given.dead.items() if name is not None),
         duplicates=sum(output.duplicates for output in counted),
+        due=min(given.due, *(output.due for output in own), MAX_TIME if group else clocks.due(advance.sources)),
     )
 
 

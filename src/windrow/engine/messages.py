@@ -143,6 +143,13 @@ class TimersEnded:
 
 
 @dataclass(frozen=True)
+class TickDue:
+    """The operators of an earlier level do nothing at ticks before this processing time, unless records come."""
+
+    micros: int
+
+
+@dataclass(frozen=True)
 class LevelState:
     """The packed state of a key group at an earlier level of a batch run after the last step, for a savepoint."""
 
@@ -166,6 +173,7 @@ Message = (
     | PartitionIdle
     | Tick
     | TimersEnded
+    | TickDue
     | LevelState
     | EndOfInput
 )

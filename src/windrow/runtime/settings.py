@@ -61,6 +61,11 @@ MACHINE = {
     "spark.sql.streaming.stateStore.rocksdb.blockSizeKB": "64",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
+    # what Spark notes of its jobs for that page, even if there is none, takes 0.2 MB a step
+    "spark.ui.retainedJobs": "50",
+    "spark.ui.retainedStages": "100",
+    "spark.ui.retainedTasks": "1000",
+    "spark.sql.ui.retainedExecutions": "20",
     # over TCP each task of a Python stage waits some 40 ms longer
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.sql.streaming.stopTimeout": "20s",

@@ -12,7 +12,7 @@ from pyspark.sql.datasource import InputPartition
 
 from windrow.connectors.cuts import Cut, Offset, StreamPlan, limited_ends
 from windrow.connectors.files.listing import START, DataFile, FileSequence, Position, Span, list_partitions
-from windrow.connectors.stream_reader import CutReader, share_partitions
+from windrow.connectors.stream_reader import WORTH_RECORDS, CutReader, share_partitions
 from windrow.errors import InputError, SourceError
 
 Part = list[Span]
@@ -93,7 +93,7 @@ class FilesStreamReader(CutReader[Part]):
             for partition, position in _positions(end).items()
         }
         parts = {partition: part for partition, part in parts.items() if part}
-        return share_partitions(parts, lambda spans: sum(span.rows for span in spans), self._tasks)
+        return share_partitions(parts, lambda spans: sum(span.rows for span in spans), self._tasks, WORTH_RECORDS)
 
     def read_parts(self, parts: Mapping[int, Part]) -> Iterable[pa.RecordBatch]:
         return chain.from_iterable(span.read(number) for number, spans in sorted(parts.items()) for span in spans)

@@ -16,7 +16,7 @@ from windrow.connectors.cuts import Cut, Offset, StreamPlan, portions
 from windrow.connectors.kafka.client import Admin
 from windrow.connectors.kafka.options import TIMEOUT
 from windrow.connectors.kafka.read import Range, reader
-from windrow.connectors.stream_reader import StreamReader, share_partitions
+from windrow.connectors.stream_reader import WORTH_RECORDS, StreamReader, share_partitions
 from windrow.errors import RecordsLostError
 
 
@@ -63,7 +63,7 @@ class KafkaStreamReader(StreamReader[Range]):
                 msg = f"the topic lost records: partition {partition} of {self._topic} ends at {last}, before {first}"
                 raise RecordsLostError(msg)
         ranges = {partition: pair for partition, pair in ranges.items() if pair[0] < pair[1]}
-        return share_partitions(ranges, lambda pair: pair[1] - pair[0], self._tasks)
+        return share_partitions(ranges, lambda pair: pair[1] - pair[0], self._tasks, WORTH_RECORDS)
 
     def read_parts(self, parts: Mapping[int, Range]) -> Iterable[pa.RecordBatch]:
         return reader(self._topic, self._settings).read(parts)

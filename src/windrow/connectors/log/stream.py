@@ -12,7 +12,7 @@ from pyspark.sql.datasource import InputPartition
 from windrow.connectors.cuts import Cut, Offset, StreamPlan, limited_ends
 from windrow.connectors.log.folder import LogFolder
 from windrow.connectors.log.segments import START, Position
-from windrow.connectors.stream_reader import CutReader, share_partitions
+from windrow.connectors.stream_reader import WORTH_BYTES, CutReader, share_partitions
 from windrow.errors import InputError, SourceError
 
 Part = tuple[Position, Position]
@@ -73,7 +73,7 @@ class LogStreamReader(CutReader[Part]):
         begin = _positions(start)
         parts = {partition: (begin.get(partition, START), position) for partition, position in _positions(end).items()}
         parts = {partition: part for partition, part in parts.items() if part[0] != part[1]}
-        return share_partitions(parts, lambda part: part[1].byte - part[0].byte, self._tasks)
+        return share_partitions(parts, lambda part: part[1].byte - part[0].byte, self._tasks, WORTH_BYTES)
 
     def read_parts(self, parts: Mapping[int, Part]) -> Iterable[pa.RecordBatch]:
         return chain.from_iterable(self._folder.read(number, *part) for number, part in sorted(parts.items()))

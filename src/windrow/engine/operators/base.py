@@ -14,7 +14,7 @@ import pyarrow as pa
 from windrow import model as m
 from windrow.engine import schema
 from windrow.engine.changelog import StepOutput
-from windrow.engine.columns import MIN_TIME, Blob, Micros, are_before, concat, to_micros, unpack
+from windrow.engine.columns import MAX_TIME, MIN_TIME, Blob, Micros, are_before, concat, to_micros, unpack
 from windrow.engine.merged_order import in_log_order
 from windrow.engine.messages import (
     DeadLetters,
@@ -29,6 +29,7 @@ from windrow.engine.messages import (
     Records,
     RecordsLost,
     Results,
+    TickDue,
     TimersEnded,
     unpack_progress,
 )
@@ -76,7 +77,7 @@ class StepInput:
     node's records that other key groups aggregated, if keys are salted), `dead` letters (under None if they belong to
     no node), and `results` of earlier levels. `times` remain packed, ordered by partition and offset. `tick` is the
     processing time at the end of the step, or None if there was no tick. `timers` maps each process node to the time of
-    the last row that a timer emitted at the end of the input.
+    the last row that a timer emitted at the end of the input. At ticks before `due`, earlier levels have nothing to do.
     """
 
     records: dict[str, pa.Table]
@@ -91,6 +92,7 @@ class StepInput:
     idle: tuple[PartitionIdle, ...] = ()
     lost: tuple[RecordsLost, ...] = ()
     timers: Mapping[str, int] = field(default_factory=dict)
+    due: int = MAX_TIME
 
     @staticmethod
     def of(nodes: Mapping[str, NodeInput], messages: Iterable[Message]) -> StepInput:
@@ -126,6 +128,7 @@ class StepInput:
             idle=tuple(all_of(PartitionIdle)),
             lost=tuple(sorted(all_of(RecordsLost), key=lambda lost: (lost.partition, lost.first))),
             timers=dict(sorted((timers.of, timers.time) for timers in all_of(TimersEnded))),
+            due=min((due.micros for due in all_of(TickDue)), default=MAX_TIME),
         )
 
     def with_dead(self, messages: Iterable[Message]) -> StepInput:
@@ -188,7 +191,7 @@ class GroupStats:
 
     `watermarks` and `offsets` (the next offset to read) are by partition, and `idle` lists the partitions that no
     longer hold back the low watermark `low`. These clocks are set in key group 0 only, because they are identical in
-    all groups.
+    all groups. If no records come, ticks before the processing time `due` have no effect.
     """
 
     records: int
@@ -203,6 +206,7 @@ class GroupStats:
     idle: list[int]
     rejected: int = 0
     duplicates: int = 0
+    due: int = MAX_TIME
 
 
 @dataclass(frozen=True)
@@ -278,7 +282,8 @@ class OperatorOutput:
     `records` holds one table for each stream of the operator, in the order of `windrow.model.operator_outputs`, if
     other nodes read the streams. `late_records` and `duplicates` count records with these verdicts. `open_windows` is
     the number of open windows after the step; `fired_windows` and `closed_windows` count windows that fired and closed
-    in the step. `judged` holds the operator's records if it judges records by their time.
+    in the step. `judged` holds the operator's records if it judges records by their time. If no records come, the
+    operator does nothing at ticks before the processing time `due`.
     """
 
     changes: pa.Table = field(default_factory=lambda: schema.NO_CHANGES)
@@ -291,6 +296,7 @@ class OperatorOutput:
     records: tuple[pa.Table, ...] = ()
     packets: tuple[Packet, ...] = ()
     judged: tuple[Judged, ...] = ()
+    due: int = MAX_TIME
 
 
 class Operator(Protocol):

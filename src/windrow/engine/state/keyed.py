@@ -59,6 +59,11 @@ class BucketIndex:
         """The total number of keys."""
         return sum(bucket.keys for bucket in self.buckets.values())
 
+    @property
+    def tick(self) -> int:
+        """The earliest processing time at which a key is due."""
+        return min(bucket.tick for bucket in self.buckets.values())
+
     def find(self, key: str) -> int:
         """Return the number of the bucket that a key belongs to, even if the key is not stored."""
         hashed = zlib.crc32(key.encode())

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from windrow import model as m
-from windrow.engine.columns import MIN_TIME, Blob, Micros, to_micros
+from windrow.engine.columns import MAX_TIME, MIN_TIME, Blob, Micros, to_micros
 from windrow.engine.messages import EventTimes, PartitionIdle, PartitionProgress, RecordsLost
 from windrow.engine.schema import LAST_PARTITION, OFFSET, TIME, WATERMARK
 from windrow.engine.watermarks.adaptive import AdaptiveProgress, Lateness, PartitionSlice, advance_adaptive
@@ -249,6 +249,38 @@ class PartitionClocks:
             self.idle = (self.idle - times.keys()) | idle_now
         self._advance_lows(sources)
         return sorted(fallen)
+
+    def due(self, sources: SourceTimes) -> int:
+        """Return the processing time before which ticks change nothing (`mark_idle`) if no records come.
+
+        The result is `MAX_TIME` if no tick changes anything, such as when all partitions are idle and their low
+        watermarks stop.
+        """
+        return min(self._due(sources, group) for group in sources.connected)
+
+    def _due(self, sources: SourceTimes, group: Collection[int]) -> int:
+        """Return the processing time at which a partition of connected sources becomes idle, or time advances."""
+        times = {
+            partition: sources.time(partition) for partition in self.watermarks if sources.source(partition) in group
+        }
+        if all(time.idle is None for time in times.values()):
+            return MAX_TIME
+        if self.now is None:
+            return MIN_TIME
+        idle_at = {
+            partition: MAX_TIME if time.idle is None else self.active[partition] + time.idle
+            for partition, time in times.items()
+        }
+        last = max(idle_at.values())
+        # as long as another partition is active
+        first = min((at for partition, at in idle_at.items() if partition not in self.idle), default=last)
+        if first < last and self.now < last:
+            return first
+        if any(time.all_idle == "hold" for time in times.values()):
+            return MAX_TIME
+        if self.now < last:
+            return last
+        return self.now + 1 if any(self.lows.get(source, MIN_TIME) != MIN_TIME for source in group) else MAX_TIME
 
     def replay_idle(self, sources: SourceTimes, idle: Iterable[PartitionIdle]) -> None:
         """Mark partitions as idle that were idle in the replayed run, whose processing time is unknown."""

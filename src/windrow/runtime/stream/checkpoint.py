@@ -189,6 +189,11 @@ class Checkpoint:
         return on_this_machine(self.folder) / "step_size"
 
     @property
+    def tick_due(self) -> Path:
+        """The file with the processing time before which ticks have no effect, if no records come."""
+        return on_this_machine(self.folder) / "tick_due"
+
+    @property
     def rows(self) -> Folder:
         """The folder in which the executors of a cluster write the rows of a step for the driver."""
         return self.folder / "rows"
@@ -259,6 +264,11 @@ class Checkpoint:
         with writing(self.folder):
             write_whole(self.step_size, f"{records}\n")
 
+    def note_tick_due(self, micros: int) -> None:
+        """Record the processing time before which ticks have no effect; raise CheckpointError if that fails."""
+        with writing(self.folder):
+            write_whole(self.tick_due, f"{micros}\n")
+
     def place(self, batch: int | None) -> tuple[Folder, int]:
         """Return the file, and the line in it, with the offsets of a batch or of the beginning of the run."""
         if batch is None or batch < 0:
@@ -291,20 +301,20 @@ class Checkpoint:
 
     @property
     def kept_plan(self) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-        """The start and end of the recorded step in each source of the query; empty if no step is recorded."""
+        """The start and end of the recorded step in the source of the query; empty if no step is recorded."""
         path = self.folder / _PLANNED
         if not path.exists():
             return []
         try:
             begins, ends = json.loads(path.read_text(encoding="utf-8"))
-            return list(zip(begins, ends, strict=True))
+            return list(zip(_with_tick(begins), _with_tick(ends), strict=True))
         except (OSError, ValueError, TypeError) as exc:
             raise _unreadable(path, exc) from exc
 
     def ends_of(self, batch: int) -> list[Any]:
-        """Return the end of a batch in each source of the query, as Spark recorded it."""
+        """Return the end of a batch in the source of the query, as Spark recorded it."""
         lines = self.place(batch)[0].read_text(encoding="utf-8").splitlines()
-        return [json.loads(line) for line in lines[_SOURCE_LINE:]]
+        return _with_tick([json.loads(line) for line in lines[_SOURCE_LINE:]])
 
     def offsets(self, batch: int | None = None) -> dict[int, int]:
         """Return the next offset of each partition after a batch (default: the last that Spark recorded as done).
@@ -403,6 +413,12 @@ def last_noted(log: Folder) -> int | None:
     """Return the last batch in one of Spark's logs, or None if the log is empty."""
     batches = [int(path.name) for path in log.iterdir() if path.name.isdigit()] if log.is_dir() else []
     return max(batches, default=None)
+
+
+def _with_tick(ends: list[Any]) -> list[Any]:
+    """Return the end of a step with the tick that earlier versions recorded as the end of a second source."""
+    first, *others = ends
+    return [{**first, "tick": other["tick"]} for other in others if other["tick"]] or [first]
 
 
 def _is_unused(folder: Folder) -> bool:

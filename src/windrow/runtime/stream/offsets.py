@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from windrow import model as m
 from windrow.connectors.cuts import Offset
@@ -116,15 +117,27 @@ class OffsetLog:
         losses = {str(loss): loss for loss in (*before.lost, *lost)}
         self._forget_states(self._done)
         self.checkpoint.forget_plan()
-        path, line = self.checkpoint.place(self.checkpoint.batch)
-        lines = path.read_text(encoding="utf-8").splitlines()
-        lines[line] = json.dumps(StepOffsets(offset, before.ends, tuple(losses.values())).to_json())
-        checksum(path).unlink(missing_ok=True)
-        write_whole(path, "\n".join(lines), drafts=self.checkpoint.folder)  # Spark reads every file of its folders
-        if self.checkpoint.batch is not None:  # the beginning has no checksums
-            write_checksum(path)
+        self._write(self.checkpoint.batch, replace(before, at=offset, lost=tuple(losses.values())).to_json())
         self.checkpoint.sync()
         _forget(self.checkpoint.spark.glob("offsets/*"), self._done)
+
+    def join_ticks(self) -> None:
+        """Record the last ticks in the offsets of the source; earlier versions recorded them as a second source."""
+        last = last_noted(self.checkpoint.spark / "offsets")
+        for batch in () if last is None else range(max(0, last - 2), last + 1):
+            path, line = self.checkpoint.place(batch)
+            if path.is_file() and len(path.read_text(encoding="utf-8").splitlines()) > line + 1:
+                self._write(batch, *self.checkpoint.ends_of(batch))
+
+    def _write(self, batch: int | None, end: Any) -> None:  # noqa: ANN401 - plain JSON
+        """Replace the end of a batch, or the beginning of the run."""
+        path, line = self.checkpoint.place(batch)
+        lines = path.read_text(encoding="utf-8").splitlines()[:line]
+        checksum(path).unlink(missing_ok=True)
+        text = "\n".join([*lines, json.dumps(end)])
+        write_whole(path, text, drafts=self.checkpoint.folder)  # Spark reads every file of its folders
+        if batch is not None:  # the beginning has no checksums
+            write_checksum(path)
 
     def _forget_states(self, batch: int) -> None:
         """Remove the states of all batches after a batch."""

@@ -115,6 +115,7 @@ class SinkWriter:
     tables were opened, and CheckpointBusyError is raised. `check` is called when the records of a step have been read,
     and raises a WindrowError if they must not be committed. The checkpoint is synced before each commit, when Spark has
     written the offsets and states of the step, because it must contain every step of the tables even after a power cut.
+    With `has_ticks`, the time of the next tick that has an effect is noted before the next step is planned.
     """
 
     def __init__(
@@ -127,7 +128,9 @@ class SinkWriter:
         *,
         begin: int,
         check: Callable[[], None],
+        has_ticks: bool = False,
     ) -> None:
+        self._has_ticks = has_ticks
         self._query = QueryWatch(spark, checkpoint)
         self._guard = PlanGuard(spark, checkpoint) if is_remote(checkpoint.folder) else lambda _: None
         self._begin = begin
@@ -166,6 +169,8 @@ class SinkWriter:
                 with timing(spent, "collect"):
                     groups = outputs(self._pipeline, rows.to_pylist())
                     del rows  # free it before waiting for the commit of the step before
+                    if self._has_ticks:
+                        self._checkpoint.note_tick_due(min(group.stats.due for group in groups))
                     self._check()
                 took = work.lap()
                 with timing(spent, "wait"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import tempfile
 import threading
@@ -24,6 +23,7 @@ from windrow.connectors.open_sources import followers, open_sources
 from windrow.connectors.sink import Sink, SinkGroup
 from windrow.connectors.stream_reader import stream_of
 from windrow.engine.changelog import StepOutput, empty_by_sink
+from windrow.engine.columns import MIN_TIME
 from windrow.engine.level import number_of_levels
 from windrow.engine.tick import Crash, PlayStep, Tick, with_crashes
 from windrow.engine.watermarks.journal import NO_BOUNDS, WatermarkBounds
@@ -47,7 +47,7 @@ from windrow.runtime.spark.session import close_dead_callbacks, prestart, spark_
 from windrow.runtime.spark.stages import LevelStep, balanced_key_groups, stream_ingest
 from windrow.runtime.spark.transport import TableTransport, carrying, is_one_process
 from windrow.runtime.stream.checkpoint import Checkpoint, locked
-from windrow.runtime.stream.control import ControlReader, TickDataSource
+from windrow.runtime.stream.control import ControlReader, Ticks
 from windrow.runtime.stream.following import CLUSTER_LIMIT, LIMIT, Following, RetryPolicy
 from windrow.runtime.stream.integrity import checksum, refuse_damaged, refuse_damaged_tables
 from windrow.runtime.stream.offsets import LossGuard, OffsetLog, agree, begin_from, note_beginning
@@ -74,6 +74,9 @@ _LEAVE = 1.0
 class _OverdueError(EngineError):
     """Raised when a step has not finished in time although the run was asked to stop."""
 
+
+_INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+"""Settings of a query: few rows pass through Java, so generating code in each step takes longer than it saves."""
 
 LIVE_MAX_RECORDS = 500_000
 """Default number of records in a step of a live run."""
@@ -120,6 +123,8 @@ class StreamRun:
         self._unsure: StepReport | None = None
         self._unverified: list[Folder] = []
         self._begin = 0
+        is_idle = any(node.time.idle is not None for node in graph.sources)
+        self._has_ticks = not settings.until_end and (is_idle or any(map(m.needs_ticks, graph.keyed)))
         self._pace: StepSizeController | None = None
         if settings.step_time is not None and self._max_records is not None and not settings.until_end:
             self._pace = StepSizeController(self._max_records, settings.step_time / 1_000_000)
@@ -227,6 +232,7 @@ class StreamRun:
         if checkpoint.follows is not None and not checkpoint.has_steps:
             checkpoint.sync()  # before its run takes over the tables, which then belong to no other
         self._last_reported = self._open(checkpoint)
+        OffsetLog(checkpoint).join_ticks()
         self._warn_of_unverified(checkpoint)
         checkpoint.write()
         self._pipeline, changed = checkpoint.keep_lists(self._pipeline)
@@ -309,7 +315,18 @@ class StreamRun:
     def _query(self, spark: SparkSession, checkpoint: Checkpoint, ends: int | None, on_step: OnStep) -> bool:
         """Run one query; return True if it ended by itself. If `ends` is given, it emits the end of the input."""
         check = self._losses(checkpoint).check_identity
-        writer = SinkWriter(self._pipeline, self._sinks, on_step, spark, checkpoint, begin=self._begin, check=check)
+        if self._has_ticks:
+            checkpoint.note_tick_due(MIN_TIME)  # until the first step has computed it
+        writer = SinkWriter(
+            self._pipeline,
+            self._sinks,
+            on_step,
+            spark,
+            checkpoint,
+            begin=self._begin,
+            check=check,
+            has_ticks=self._has_ticks,
+        )
         try:
             with (
                 carrying(spark, drops=not self._sinks.needs_rows, shared=checkpoint.rows) as transport,
@@ -348,10 +365,11 @@ class StreamRun:
             if all(other.name != self._pipeline.name for other in spark.streams.active):
                 stream = stream.queryName(self._pipeline.name)
             if self._settings.until_end:
-                query = stream.trigger(availableNow=True).start()
+                stream = stream.trigger(availableNow=True)
             else:
-                poll = Trigger(self._settings.every).poll
-                query = stream.trigger(processingTime=f"{poll} microseconds").start()
+                stream = stream.trigger(processingTime=f"{Trigger(self._settings.every).poll} microseconds")
+            with _interpreting(spark):
+                query = stream.start()
         except SPARK_ERRORS as exc:
             raise translate_spark_error(exc) from exc
         self._settings.on_ready()
@@ -379,7 +397,6 @@ class StreamRun:
         spark.conf.set(SHUFFLE_PARTITIONS, partitions_of_state(spark, graph.key_groups))
         tasks = spark.sparkContext.defaultParallelism
         reader = self._source.reader(StreamPlan(stage, begin.at, tasks, self._max_records, cuts))
-        planned = dict(enumerate(checkpoint.kept_plan))
         control = ControlReader(
             reader,
             begin,
@@ -387,16 +404,11 @@ class StreamRun:
             ends=ends,
             ends_apart=cuts is not None,
             size=None if self._pace is None else checkpoint.step_size,
-            planned=planned.get(0),
+            planned=next(iter(checkpoint.kept_plan), None),
             trigger=trigger,
+            ticks=Ticks(trigger, checkpoint.tick_due) if trigger is not None and self._has_ticks else None,
         )
         packets = stream_of(spark, "windrow", control, PACKET_DDL)
-        is_idle = any(node.time.idle is not None for node in graph.sources)
-        if is_idle or any(map(m.needs_ticks, graph.keyed)):
-            spark.dataSource.register(TickDataSource)
-            clock = spark.readStream.format(TickDataSource.name()).option("key_groups", graph.key_groups)
-            clock = clock if trigger is None else clock.option("every", trigger.every)
-            packets = packets.union(clock.option("planned", json.dumps(planned.get(1))).load())
         start = None if checkpoint.follows is None else str(checkpoint.start.absolute())
         numbers = f.array(*map(f.lit, balanced_key_groups(graph.key_groups)))
         last = number_of_levels(graph) - 1
@@ -436,6 +448,25 @@ class StreamRun:
         except SPARK_ERRORS as exc:
             raise writer.failure or translate_spark_error(exc) from exc
         return True
+
+
+@contextmanager
+def _interpreting(spark: SparkSession) -> Iterator[None]:
+    """Make a query that starts in the block interpret expressions; other queries of the session still compile them.
+
+    A query has its own copy of the session's settings.
+    """
+    before = {name: spark.conf.get(name, None) for name in _INTERPRETED}
+    for name, value in _INTERPRETED.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, kept in before.items():
+            if kept is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, kept)
 
 
 def play(

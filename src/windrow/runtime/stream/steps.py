@@ -32,21 +32,25 @@ _SET_BACK = 5.0
 class StepOffsets:
     """The end of a step, as Spark records it: an offset of the source, and the number of ends of the input before it.
 
-    `lost` is added later if the records that follow were lost. The next step reports them.
+    `lost` is added later if the records that follow were lost. The next step reports them. `tick` is the last tick, in
+    microseconds since the epoch, or None if there has been none.
     """
 
     at: Offset
     ends: int = 0
     lost: tuple[Loss, ...] = ()
+    tick: int | None = None
 
     @staticmethod
     def of(kept: Any) -> StepOffsets:  # noqa: ANN401 - plain JSON
         """Read the offsets from plain JSON."""
-        return StepOffsets(dict(kept["at"]), int(kept["ends"]), tuple(Loss(**loss) for loss in kept["lost"]))
+        lost = tuple(Loss(**loss) for loss in kept["lost"])
+        return StepOffsets(dict(kept["at"]), int(kept["ends"]), lost, kept.get("tick"))
 
     def to_json(self) -> dict[str, Any]:
         """Return the offsets as plain JSON."""
-        return {"at": dict(self.at), "ends": self.ends, "lost": [vars(loss) for loss in self.lost]}
+        tick = {} if self.tick is None else {"tick": self.tick}
+        return {"at": dict(self.at), "ends": self.ends, "lost": [vars(loss) for loss in self.lost], **tick}
 
 
 @dataclass(frozen=True)

@@ -125,6 +125,7 @@ class ProcessOperator:
             late=late_output(self._duck, self._spec, add_own_windows(expired)),
             open_windows=summary.directory.keys,
             judged=judged,
+            due=summary.directory.tick,
         )
 
     def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:  # noqa: ARG002 - no type is widened, no lateness kept

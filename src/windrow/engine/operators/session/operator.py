@@ -18,7 +18,7 @@ import pyarrow as pa
 from windrow import model as m
 from windrow.engine import duckdb_sql, schema
 from windrow.engine.changelog import late_output
-from windrow.engine.columns import MIN_TIME, Micros, pack, to_micros, unpack, unscale
+from windrow.engine.columns import MAX_TIME, MIN_TIME, Micros, pack, to_micros, unpack, unscale
 from windrow.engine.operators.base import Judged, OperatorOutput, OperatorStep
 from windrow.engine.operators.session import fragments
 from windrow.engine.operators.session.fragments import EARLY, FIRED, ON_TIME, UNSEEN, Fragments, Numbers, SessionTime
@@ -117,6 +117,7 @@ class SessionOperator:
             fired_windows=fired,
             closed_windows=closed,
             judged=(judged,),
+            due=MAX_TIME if self._every is None else summary.earliest + self._every,
         )
 
     def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:
@@ -210,6 +211,11 @@ class SessionSummary:
     first_tick: int | None = None
     buckets: dict[int, SessionBucket] = field(default_factory=dict)
     forgotten_until: int = MIN_TIME
+
+    @property
+    def earliest(self) -> int:
+        """The earliest processing time at which a record that waits for an early pane arrived."""
+        return min((bucket.since for bucket in self.buckets.values()), default=_NEVER)
 
     def due_buckets(self, moment: SessionTime) -> set[int]:
         """Return the buckets that may change merely because time has passed."""

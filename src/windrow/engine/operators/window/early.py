@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from windrow import model as m
 from windrow.engine import duckdb_sql, schema
-from windrow.engine.columns import MIN_TIME, rescale, to_micros
+from windrow.engine.columns import MAX_TIME, MIN_TIME, rescale, to_micros
 from windrow.engine.merged_order import in_log_order
 from windrow.engine.operators.window import sql
 from windrow.engine.operators.window.late import LateChunks
@@ -104,6 +104,12 @@ class EarlyPanes:
             else:
                 changes.append(self._no_changes)
         return self._chunks.join(changes), panes
+
+    def due(self, summary: WindowSummary) -> int:
+        """Return the processing time of the first tick at which an early pane may be due; `MAX_TIME` if none is."""
+        if self._shortest is None:
+            return MAX_TIME
+        return min((since + self._shortest for since in summary.pending.values()), default=MAX_TIME)
 
     def _due_windows(self, step: PaneStep, summary: WindowSummary) -> set[int]:
         """Return the windows that may have an early pane due."""

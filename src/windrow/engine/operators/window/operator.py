@@ -137,6 +137,7 @@ class WindowOperator:
                 Judged(judged.rows, judged.on_time, judged.expired),
                 Judged.of_all(judged.whole.drop_columns([WINDOW, END]), expired=False),
             ),
+            due=self._panes.due(summary) if isinstance(self._panes, EarlyPanes) else MAX_TIME,
         )
 
     def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:
