@@ -71,15 +71,15 @@ _LEAVE = 1.0
 """Seconds in which a step must finish when the run has failed; writes after this time are not committed."""
 
 
-class _OverdueError(EngineError):
-    """Raised when a step has not finished in time although the run was asked to stop."""
-
-
 _INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 """Settings of a query: few rows pass through Java, so generating code in each step takes longer than it saves."""
 
 LIVE_MAX_RECORDS = 500_000
 """Default number of records in a step of a live run."""
+
+
+class _OverdueError(EngineError):
+    """Raised when a step has not finished in time although the run was asked to stop."""
 
 
 @dataclass(frozen=True)
