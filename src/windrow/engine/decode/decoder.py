@@ -7,7 +7,7 @@ becomes a dead letter with DuckDB's error as the reason.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -210,22 +210,24 @@ class Deriver:
 
 
 def dead_rows(exact: ExactDecoder, raw: pa.RecordBatch, rows: Rows, reasons: Sequence[str]) -> DeadRows:
-    """Return dead letters, with their log timestamps, for records that are valid JSON or tombstones."""
+    """Return dead letters, with their log timestamps, for records that can be decoded."""
     log_times = raw.column("log_time").take(pa.array(rows))
     if exact.log_time_inside and len(rows):
         values = raw.column("value").take(pa.array(rows))
-        log_times = log_times_inside(values, log_times.cast(pa.int64())).cast(schema.MICROS)
+        log_times = log_times_inside(values, log_times.cast(pa.int64()), exact.parse).cast(schema.MICROS)
     return DeadRows(rows, log_times, pa.array(reasons, pa.string()))
 
 
-def log_times_inside(values: pa.Array, log_times: pa.Array) -> pa.Array:
+def log_times_inside(
+    values: pa.Array, log_times: pa.Array, parse: Callable[[bytes], Mapping[str, object]] = parse_object
+) -> pa.Array:
     """Return the log timestamps of good records in microseconds.
 
-    A timestamp in a record's JSON takes precedence over the one in `log_times`.
+    A timestamp in a record, which the function `parse` reads, takes precedence over the one in `log_times`.
     """
     found = log_times.to_pylist()
     for row in np.flatnonzero(holds_mask(pc.match_substring(values, m.LOG_TIME))):
-        inside = parse_object(values[row].as_py()).get(m.LOG_TIME)
+        inside = parse(values[row].as_py()).get(m.LOG_TIME)
         if inside is not None:
             found[row] = convert(m.LOG_TIME, LOG_TIME_TYPE, inside)
     return pa.array(found, pa.int64())
