@@ -200,6 +200,7 @@ def test_metrics_add_up_steps(server: RunServer) -> None:
         f'windrow_verdicts_total{{{own},verdict="expired"}}': 2,
         f'windrow_dead_letters_total{{{own},reason="unreadable"}}': 6,
         f'windrow_dead_letters_total{{{own},reason="rejected"}}': 0,
+        f"windrow_internal_dead_letters_total{{{own}}}": 0,
         f"windrow_duplicates_total{{{own}}}": 0,
         f'windrow_changes_total{{op="insert",{own}}}': 8,
         f'windrow_changes_total{{op="update",{own}}}': 10,

@@ -162,7 +162,10 @@ def test_the_command_says_it(tmp_path: Path) -> None:
     missing = status(tmp_path, "main.yaml")
     assert missing.returncode == 2
     assert "with --host memory or batch write none); run the pipeline on the stream host" in missing.stderr
-    write(tmp_path / ".windrow" / main_pipeline().name, steps({"lag": {0: 3, 1: 0}}))
+    write(
+        tmp_path / ".windrow" / main_pipeline().name,
+        steps({"lag": {0: 3, 1: 0}, "rejected": 2, "dead_reasons": {"internal: where": 1, "null key: user": 1}}),
+    )
     said = status(tmp_path, "main.yaml")
     assert (said.returncode, said.stderr) == (0, "")
     lines = said.stdout.splitlines()
@@ -171,7 +174,8 @@ def test_the_command_says_it(tmp_path: Path) -> None:
     assert "    held by partition 0: 3 of its records have not been read yet" in lines
     assert any(line.startswith("  lag then: 3 records") for line in lines), "a run that ended has none now"
     assert any(line.endswith(" behind the clock then") for line in lines)
-    assert any(line.startswith("  since it began: 1 event in 1 step; 0 late, ") for line in lines)
+    began = "  since it began: 1 event in 1 step; 0 late, 0 expired, 2 dead letters (1 internal), "
+    assert any(line.startswith(began) for line in lines)
     assert lines[-1].split() == ["1", "9", "0", "0", "2026-01-01", "00:00:01"]
     first, checkpoint, *others = status(tmp_path).stdout.splitlines()
     assert (first, checkpoint, others[1:]) == (lines[0], f"  checkpoint .windrow/{main_pipeline().name}", lines[2:])

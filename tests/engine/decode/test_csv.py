@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from decimal import Decimal
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +16,7 @@ from tests.engine.decode.test_tombstones import table
 from tests.examples import examples
 from tests.short_forms import Pipeline, operator_spec
 
-from windrow.engine.decode.decoder import SMALL_BATCH, Decoder
+from windrow.engine.decode.decoder import SMALL_BATCH, DecodedBatch, Decoder
 from windrow.engine.decode.exact import ExactDecoder
 from windrow.model import (
     BooleanType,
@@ -22,8 +24,10 @@ from windrow.model import (
     DataType,
     Decode,
     Delay,
+    Derive,
     EventTime,
     Field,
+    FilesSource,
     KafkaSource,
     SourceNode,
     StringType,
@@ -121,3 +125,33 @@ def test_ordinary_lines_take_the_fast_path() -> None:
     values = [f'{T0},"a, b"', f"{T0},c"]
     exact = ExactDecoder.of(node(("t", "a"), Field("a", StringType())))
     assert agreement(exact, batch(*(one.encode() for one in values))) == 2
+
+
+def test_a_line_that_contains_the_name_of_the_log_timestamp_is_no_json() -> None:
+    source = FilesSource(("data/*.csv",), CsvFormat(("t", "c")))
+    derived = replace(
+        node(("t", "c"), Field("c", StringType())), source=source, derive=(Derive("v", "CAST(c AS INT)"),)
+    )
+    given = table([(b"data/a.csv:2", f"{T0},_log_time".encode(), None), (b"data/a.csv:3", f"{T0},7".encode(), None)])
+    decoded = Decoder(derived).decode(given)
+    (reason,) = reasons(decoded)
+    assert reason.startswith("expression: v: Could not convert string '_log_time'")
+    assert decoded.good.column("v").to_pylist() == [7]
+
+
+def test_a_defect_in_a_large_batch_leaves_all_other_records_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = [f"{T0 + number},{'defect' if number in {0, 600, 999} else number}".encode() for number in range(1000)]
+    decoder, decode = Decoder(node(("t", "c"), Field("c", StringType()))), vars(Decoder)["_decode"]
+    whole = decoder.decode(table([(None, line, None) for line in lines]))
+
+    def fail(self: Decoder, raw: pa.RecordBatch) -> DecodedBatch:
+        if any(b"defect" in value for value in raw.column("value").to_pylist()):
+            raise SystemError
+        found: DecodedBatch = decode(self, raw)
+        return found
+
+    monkeypatch.setattr(Decoder, "_decode", fail)
+    decoded = decoder.decode(table([(None, line, None) for line in lines]))
+    assert decoded.good == whole.good.filter(pc.not_equal(whole.good.column("c"), "defect"))
+    assert reasons(decoded) == ["internal: decode: SystemError"] * 3
+    assert decoded.dead.column("offset").to_pylist() == [0, 600, 999]

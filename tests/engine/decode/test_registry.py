@@ -101,6 +101,17 @@ def test_a_registry_that_does_not_answer_is_asked_again_by_the_next_try(registry
         Decoder(operator_spec(reading("http://127.0.0.1:9"))).decode(given)
 
 
+def test_an_answer_that_the_client_cannot_read_is_no_dead_letter(
+    registry: SchemaRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        json.loads("<html>")
+
+    monkeypatch.setattr(SchemaRegistryClient, "get_schema", fail)
+    with pytest.raises(SourceUnavailableError, match="Expecting value"):
+        Decoder(operator_spec(reading(registry.url))).decode(table([(None, framed(1, GOOD), None)]))
+
+
 def test_secrets_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     with SchemaRegistry(login="me:secret") as registry:
         id_ = registered(registry, SPEND, login="me:secret")

@@ -161,6 +161,10 @@ class ExactDecoder:
             folders=FolderFields.of(spec.source),
         )
 
+    def parse(self, raw: bytes) -> Mapping[str, object]:
+        """Parse the bytes of a record in the source's format; raise MalformedError if they are not in it."""
+        return parse_object(raw) if self.reader is None else self.reader.parse(raw)
+
     def decode(  # noqa: PLR0911 - a case for each kind of record
         self,
         raw: bytes | None,
@@ -179,7 +183,7 @@ class ExactDecoder:
                 return self._tombstone(self.tombstones, _key_text(key), log_time)
             if raw is None:
                 return Bad(_NO_VALUE, log_time)
-            record = parse_object(raw) if self.reader is None else self.reader.parse(raw)
+            record = self.parse(raw)
             if folder:
                 record = {**folder, **record}
             if self.log_time_inside and record.get(m.LOG_TIME) is not None:

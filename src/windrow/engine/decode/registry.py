@@ -140,9 +140,7 @@ class Schemas(Generic[T]):
         if self._client is None:
             self._client, self._seconds = _client_of(self._registry)
         client = self._client
-        # the client chooses its HTTP library, whose errors it raises
-        from confluent_kafka.schema_registry.common._httpx_compat import httpx  # noqa: PLC0415 - an extra
-        from confluent_kafka.schema_registry.error import OAuthTokenError, SchemaRegistryError  # noqa: PLC0415 - the same
+        from confluent_kafka.schema_registry.error import SchemaRegistryError  # noqa: PLC0415 - an extra
 
         try:
             return _REQUESTS.call(self._seconds, lambda: ask(client))
@@ -162,7 +160,8 @@ class Schemas(Generic[T]):
                 raise SourceUnavailableError(msg) from exc
             msg = f"the schema registry {at} refuses to return the schema {id_}: {exc}"
             raise SourceError(msg) from exc
-        except (httpx.HTTPError, OAuthTokenError, OSError) as exc:
+        except Exception as exc:
+            # even an answer that the client cannot read says nothing about the record
             msg = f"the schema registry {at} cannot be reached: {exc}; is it running, and are the options right?"
             raise SourceUnavailableError(msg) from exc
 
