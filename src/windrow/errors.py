@@ -44,6 +44,8 @@ from windrow.hidden_values import HIDDEN_VALUES as HIDDEN_VALUES  # noqa: PLC041
 
 T = TypeVar("T")
 
+INTERNAL: Final = "internal"
+"""The first word of the reason of a dead letter for which a defect is to blame, and not the record or row."""
 _MOST: Final = 2000
 """Characters of an error's text."""
 _RAISE: Final = opmap["RAISE_VARARGS"]

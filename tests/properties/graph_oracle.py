@@ -102,18 +102,20 @@ class GraphOracle:
     `expressions` evaluates the texts of conditions and formulas in the graph (or raises `FormulaError`), and of gaps of
     sessions in seconds. `floors` are what the clock journal says of the watermark of a partition: from which offset on
     it was at least how much. `parts` has how often the input had ended before each record of a partition, if a run
-    resumed after an end.
+    resumed after an end. `fails` says whether a record with these fields is a dead letter of the step with this name.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 - what an answer depends on
         self,
         graph: Graph,
         log: Mapping[int, Sequence[tuple[int, Values]]],
         expressions: Mapping[str, Expression],
         floors: Mapping[int, Sequence[tuple[int, int]]] | None = None,
         parts: Mapping[int, Sequence[int]] | None = None,
+        fails: Callable[[str, Values], bool] = lambda *_: False,
     ) -> None:
         self._graph = graph
+        self._fails = fails
         self._expressions = expressions
         self._known: dict[tuple[str, int], list[Record]] = {}
         self._files = {partition for partition in log if graph.source_of(partition).is_by_reading}
@@ -124,6 +126,8 @@ class GraphOracle:
             if is_file and isinstance(how, Delay):
                 clock = ReadingsClock(how.micros, (floors or {}).get(partition, ()))
             for offset, (time, values) in enumerate(records):
+                if fails("decode", values):
+                    continue
                 label = graph.source_of(partition).source.label
                 place = f"{label}/{partition % MAX_PARTITIONS}/{offset}"
                 part = 0 if parts is None else parts[partition][offset]
@@ -237,7 +241,12 @@ class GraphOracle:
                 for stream in node.inputs
                 for one in self.rows(stream, until)
             ]
+        if where is not None:
+            given = [
+                one for one in given if not self._fails("where", one.values) and self._expressions[where](one.values)
+            ]
         held = [one for one in given if where is None or self._expressions[where](one.values)]
+        held = [one for one in held if not (node.derive and self._fails("derive", one.values))]
         if node.select is None:
             return held
         # derived fields are copies of others here
@@ -271,9 +280,11 @@ class GraphOracle:
     def _split(self, node: SplitNode, name: str, until: int) -> list[Record]:
         found = []
         for one in self.rows(node.input, until):
-            held = next(
-                (output.name for output in node.outputs if self._expressions[output.sql](one.values)), node.other
-            )
+            held = node.other
+            for output in node.outputs:
+                if self._fails(f"split.{output.name}", one.values) or self._expressions[output.sql](one.values):
+                    held = None if self._fails(f"split.{output.name}", one.values) else output.name
+                    break
             if f"{node.name}.{held}" == name:
                 found.append(one)
         return found
@@ -281,6 +292,8 @@ class GraphOracle:
     def _elements(self, node: FlatMapNode, until: int) -> list[Record]:
         found = []
         for one in self.rows(node.input, until):
+            if self._fails("flat_map", one.values):
+                continue
             others = {name: value for name, value in one.values.items() if name not in {node.field, "id", "v"}}
             elements = [
                 (f"{index:03}", {**each, "line": index}) for index, each in enumerate(one.values[node.field] or ())
@@ -456,6 +469,7 @@ class GraphOracle:
         self, node: WindowNode, records: Sequence[Record], until: int
     ) -> dict[tuple[int, int, tuple[Any, ...]], Values]:
         all_in_time = self.changes(node.input)
+        records = [one for one in records if not any(self._fails(step, one.values) for step in ("key", "exchange"))]
         groups: defaultdict[tuple[int, int, tuple[Any, ...]], list[Values]] = defaultdict(list)
         if isinstance(node.window, Session):
             by_key: defaultdict[tuple[Any, ...], list[Record]] = defaultdict(list)

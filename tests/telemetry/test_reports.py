@@ -101,6 +101,16 @@ def test_dead_letters_are_counted_by_the_kind_of_their_reason() -> None:
     assert reason_kinds([]) == {}
 
 
+def test_dead_letters_because_of_a_defect_are_counted_however_rare_they_are() -> None:
+    reasons = [f"missing: f{number % 30}" for number in range(90)]
+    reasons += ["internal: derive: RuntimeError: no", "internal: where: SystemError"]
+    kinds = reason_kinds([pa.table({"reason": reasons})])
+    assert len(kinds) == 20
+    assert list(kinds)[:3] == ["internal: derive", "internal: where", "missing: f0"]
+    totals = Totals(dead_reasons=kinds, dead=92)
+    assert (totals.internal, "92 dead letters (2 internal)" in totals.text) == (2, True)
+
+
 def test_a_fault_is_copied_with_its_reason() -> None:
     fault = deepcopy(Fault("the database is locked", "sink", "trying again"))
     assert (fault, fault.what, fault.reason) == (

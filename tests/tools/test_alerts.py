@@ -263,6 +263,17 @@ def test_a_dead_letter_for_a_new_reason_is_not_said_to_exceed_the_share() -> Non
     assert run.said[0].figures == {"share": 21 / 2121, "dead": 21, "reasons": {"null: user": 1}, "new": ["null: user"]}
 
 
+def test_one_dead_letter_because_of_a_defect_is_enough() -> None:
+    run = Run(only(internal_errors={"for": "20s"}))
+    run.steps(5, dead=9, dead_reasons={"missing: amount": 9})
+    assert run.said == []
+    run.steps(1, dead=3, dead_reasons={"internal: derive": 1, "missing: amount": 2})
+    assert "1 dead letter since 2026-01-01 00:00:00Z because of a defect: internal: derive (1). First" in run.message
+    assert "then report the defect" in run.message
+    run.steps(90, dead=9, dead_reasons={"missing: amount": 9})
+    assert run.states == ["raised", "resolved"]
+
+
 def test_the_tables_that_have_the_dead_letters_are_named() -> None:
     """Those of the sinks that were given the letters of the reason; one that has all of them is enough."""
     graph = with_names(as_graph(main_pipeline()))

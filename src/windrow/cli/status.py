@@ -16,6 +16,7 @@ import click
 from windrow import model as m
 from windrow.authoring.load import OpenedPipeline
 from windrow.errors import InputError
+from windrow.telemetry.facts import internal_of
 from windrow.telemetry.folders import Folder, default_checkpoint
 from windrow.telemetry.health import OVER, STATES
 from windrow.telemetry.history import FILES, history_of
@@ -242,6 +243,8 @@ def _total_lines(totals: Any, *, only_offsets: bool) -> Iterator[str]:  # noqa: 
     counts = f"{counted(totals['events'], 'event')} in {counted(totals['steps'], 'step')}"
     if not only_offsets:
         dead = counted(totals["dead"] + totals["rejected"], "dead letter")
+        internal = sum(internal_of(totals.get("dead_reasons", {})).values())
+        dead += f" ({internal:,} internal)" if internal else ""
         counts += f"; {totals['late']:,} late, {totals['expired']:,} expired, {dead}, "
         counts += f"{counted(totals['duplicates'], 'duplicate')}; {counted(totals['inserts'], 'insert')}, "
         counts += counted(totals["revisions"], "revision")

@@ -17,6 +17,7 @@ from windrow.engine import schema
 from windrow.engine.columns import Micros, to_micros
 from windrow.engine.duckdb_sql import Connection, identifier, literal, query
 from windrow.engine.schema import END, ID, OFFSET, PARTITION, TIME, WATERMARK, WINDOW
+from windrow.errors import INTERNAL
 from windrow.expressions import AnySpec, Rows, sink_specs
 
 
@@ -42,8 +43,8 @@ class StepOutput:
 
 
 _REASON = (
-    r"(?s)^((?:missing|null|wrong type|out of range|future|expression|null key|long key|conflict|unavailable): [^ :]+"
-    r"|[^:]*).*$"
+    r"(?s)^((?:missing|null|wrong type|out of range|future|expression|null key|long key|conflict|unavailable|internal)"
+    r": [^ :]+|[^:]*).*$"
 )
 """Matches a reason and captures its kind: the first words, and the name of the field that it is about, if any."""
 _KINDS = 20
@@ -52,14 +53,15 @@ _KINDS = 20
 def reason_kinds(dead: Iterable[pa.Table]) -> dict[str, int]:
     """Count dead letters by the kind of their reason, such as ``missing: amount``.
 
-    Only the 20 most frequent kinds are returned.
+    Only the 20 most frequent kinds are returned, those of defects first.
     """
     chunks = [chunk for letters in dead if letters.num_rows for chunk in letters.column("reason").chunks]
     if not chunks:
         return {}
     kinds = pc.replace_substring_regex(pa.chunked_array(chunks), _REASON, r"\1")
     counts = {count["values"]: count["counts"] for count in kinds.value_counts().to_pylist()}
-    return dict(sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))[:_KINDS])
+    order = sorted(counts, key=lambda kind: (not kind.startswith(f"{INTERNAL}: "), -counts[kind], kind))
+    return {kind: counts[kind] for kind in order[:_KINDS]}
 
 
 def concat_by_sink(

@@ -62,8 +62,16 @@ class Connection:
         return self._cursor
 
 
+def renew_connections() -> None:
+    """Have all queries of this process prepared again in new connections when they next run."""
+    for engine in (QUERIES, EXPRESSIONS):
+        engine.renew()
+
+
 def query(connection: Connection, sql: str, **tables: pa.Table) -> pa.Table:
-    """Run a query over the named tables; raise RunError if it fails.
+    """Run a query over the named tables.
+
+    Raise QueryError if it fails, and RunError if the machine or the user's Python code fails.
 
     DuckDB plans a query for the sizes of its tables. With few rows, planning takes longer than the query itself, so
     when a query runs over few rows for the second time, a plan is prepared that is used for all tables with the same
@@ -125,7 +133,11 @@ def _on_valid(engine: Engine, run: Callable[[], T]) -> T:
     return run()
 
 
-class EvaluationError(RunError):
+class QueryError(RunError):
+    """A query failed for at least one row; the cause is neither the machine nor the user's Python code."""
+
+
+class EvaluationError(QueryError):
     """An expression failed for at least one row."""
 
 
@@ -171,47 +183,20 @@ class Projection:
         plan = self._plan
         try:
             return _on_valid(EXPRESSIONS, lambda: plan.run(tables, fetch))
-        except _MACHINE as exc:
+        except MACHINE_ERRORS as exc:
             raise _failure(exc) from exc
         except (duckdb.Error, UnicodeDecodeError) as exc:
             raise EvaluationError(duckdb_message(exc)) from exc
 
 
-_MACHINE = (
-    duckdb.OutOfMemoryException,
-    duckdb.IOException,
-    duckdb.InterruptException,
-    duckdb.ConnectionException,
-)
-"""Errors that the machine causes, and not the rows."""
+MACHINE_ERRORS: Final = (duckdb.OperationalError, duckdb.InterruptException, duckdb.PermissionException)
+"""Errors that the machine causes, and not the rows: lack of memory or disk, a lost connection, an interrupt."""
 
 
 def _check_rows(found: int, rows: pa.Table) -> None:
     if found != rows.num_rows:
         msg = f"an expression returned {found} values for {rows.num_rows} records; this is a defect of windrow"
         raise RunError(msg)
-
-
-def evaluate_in_halves(evaluate: Callable[[pa.Table], T], rows: pa.Table) -> tuple[list[T], dict[int, str]]:
-    """Return the values of the rows that can be evaluated, in parts, and map the index of each failed row to its error.
-
-    If rows fail together, each half of them is evaluated again, so whether a row fails does not depend on the other
-    rows.
-    """
-    parts: list[T] = []
-    failed: dict[int, str] = {}
-    stack = [(0, rows)]
-    while stack:
-        first, some = stack.pop()
-        try:
-            parts.append(evaluate(some))
-        except EvaluationError as exc:
-            if some.num_rows == 1:
-                failed[first] = str(exc)
-            else:
-                half = some.num_rows // 2
-                stack += [(first + half, some.slice(half)), (first, some.slice(0, half))]
-    return parts, failed
 
 
 class _Plan:
@@ -293,7 +278,8 @@ def _failure(error: duckdb.Error, key: str = "") -> RunError:
     """
     message = _message_of_code(error)
     if not message:
-        return RunError(f"a step cannot be computed: {duckdb_message(error)}; what was committed stays")
+        kind = RunError if isinstance(error, MACHINE_ERRORS) else QueryError
+        return kind(f"a step cannot be computed: {duckdb_message(error)}; what was committed stays")
     return RunError(f"{key}: {message}" if key else message)
 
 

@@ -26,6 +26,8 @@ class Engine:
     def __init__(self, *statements: str) -> None:
         """Run `statements` in each database that is opened."""
         self._statements = statements
+        self._root: duckdb.DuckDBPyConnection | None = None
+        """The first connection to the database, which holds the registered Python functions."""
         self._opened: duckdb.DuckDBPyConnection | None = None
         self._opening = threading.Lock()
         self._set_up: list[Callable[[duckdb.DuckDBPyConnection], object]] = []
@@ -36,18 +38,24 @@ class Engine:
             if self._opened is not None and not _is_valid(self._opened):
                 self._close()
             if self._opened is None:
-                self._opened = self._open()
+                self._opened = self._root = self._open()
             return self._opened
 
+    def renew(self) -> None:
+        """Replace the connection by a new one to the same database, in which all queries are prepared again."""
+        with self._opening:
+            if self._root is not None:
+                self._opened = self._root.cursor()
+
     def is_current(self, opened: duckdb.DuckDBPyConnection | None) -> bool:
-        """Return True if this is the database that was opened last."""
+        """Return True if this is the connection that was opened last."""
         return opened is not None and opened is self._opened
 
     def set_up(self, function: Callable[[duckdb.DuckDBPyConnection], object]) -> None:
         """Call a function with the current database, and with each database that is opened later."""
         opened = self.database()
         with self._opening:
-            function(opened)
+            function(self._root or opened)
             self._set_up.append(function)
 
     def _open(self) -> duckdb.DuckDBPyConnection:
@@ -66,9 +74,10 @@ class Engine:
         return opened
 
     def _close(self) -> None:
-        if self._opened is not None:
-            self._opened.close()
-        self._opened = None
+        for connection in (self._opened, self._root):
+            if connection is not None:
+                connection.close()
+        self._opened = self._root = None
 
 
 def _is_valid(opened: duckdb.DuckDBPyConnection) -> bool:

@@ -47,6 +47,7 @@ from windrow.model.alerts import (
     LagLimit as LagLimit,
     LatencyLimit as LatencyLimit,
     Off as Off,
+    RecentLimit as RecentLimit,
     ShareLimit as ShareLimit,
     SpikeLimit as SpikeLimit,
     TimeLimit as TimeLimit,

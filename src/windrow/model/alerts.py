@@ -16,6 +16,7 @@ AlertName = Literal[
     "late-spike",
     "expired-share",
     "dead-letters",
+    "internal-errors",
     "sink-errors",
     "checkpoint",
     "backpressure",
@@ -31,6 +32,7 @@ ALERT_CONDITIONS: Final[Mapping[AlertName, str]] = {
     "late-spike": "more records are late than before",
     "expired-share": "records expire",
     "dead-letters": "records cannot be read",
+    "internal-errors": "records or rows fail because of a defect",
     "sink-errors": "the run retries after faults, or has failed",
     "checkpoint": "the checkpoint is unusable, or the newest savepoint is too old",
     "backpressure": "steps take longer than the interval between their starts",
@@ -39,7 +41,10 @@ ALERT_CONDITIONS: Final[Mapping[AlertName, str]] = {
 }
 """When each alert is raised, in words."""
 COUNTING_ALERTS: Final[frozenset[AlertName]] = frozenset(
-    {"watermark-stuck", "latency", "late-spike", "expired-share", "dead-letters", "backpressure", "hot-key"}
+    {
+        *("watermark-stuck", "latency", "late-spike", "expired-share", "dead-letters", "internal-errors"),
+        *("backpressure", "hot-key"),
+    }
 )
 """Alerts that a realtime run does not raise, because it reports offsets only."""
 
@@ -93,6 +98,13 @@ class ShareLimit:
 
 
 @dataclass(frozen=True)
+class RecentLimit:
+    """Something has happened within the last `span` microseconds."""
+
+    span: int = 10 * _MINUTE
+
+
+@dataclass(frozen=True)
 class SpikeLimit:
     """A share over `span` has been more than `times` that of the week before, and greater than `share` (0 to 1)."""
 
@@ -108,7 +120,7 @@ class CheckpointLimit:
     savepoint: int | None = None
 
 
-AlertLimit = LagLimit | TimeLimit | LatencyLimit | ShareLimit | SpikeLimit | CheckpointLimit
+AlertLimit = LagLimit | TimeLimit | LatencyLimit | ShareLimit | RecentLimit | SpikeLimit | CheckpointLimit
 
 
 @dataclass(frozen=True)
@@ -126,6 +138,7 @@ class Alerts:
     late_spike: SpikeLimit | Off = SpikeLimit()
     expired_share: ShareLimit | Off = ShareLimit(0.001)
     dead_letters: ShareLimit | Off = ShareLimit(0.001)
+    internal_errors: RecentLimit | Off = RecentLimit()
     sink_errors: TimeLimit | Off = TimeLimit(5 * _MINUTE)
     checkpoint: CheckpointLimit | Off = CheckpointLimit()
     backpressure: TimeLimit | Off = TimeLimit(5 * _MINUTE)

@@ -17,6 +17,7 @@ from itertools import chain
 from operator import add
 from typing import Annotated, Any, Final, TypeAlias, TypeVar, get_type_hints
 
+from windrow.errors import INTERNAL
 from windrow.telemetry.histogram import Histogram
 from windrow.telemetry.hot_keys import HotKeys
 from windrow.telemetry.samples import RecordSample, least
@@ -150,3 +151,8 @@ def kinds_of(record: type) -> dict[str, FactKind]:
 def sum_facts(record: type, several: list[Any]) -> dict[str, Any]:
     """Sum several instances of a dataclass field by field, oldest first."""
     return {name: kind.sum([getattr(facts, name) for facts in several]) for name, kind in kinds_of(record).items()}
+
+
+def internal_of(reasons: Mapping[str, int]) -> dict[str, int]:
+    """Return the counts of dead letters because of defects, by the kind of their reason."""
+    return {kind: count for kind, count in reasons.items() if kind.startswith(f"{INTERNAL}: ")}

@@ -160,6 +160,7 @@ class RunMetrics(Collector):
             "windrow_records_total": {(partition,): records for partition, records in self._read.items()},
             "windrow_verdicts_total": {("late",): totals.late, ("expired",): totals.expired},
             "windrow_dead_letters_total": {("unreadable",): totals.dead, ("rejected",): totals.rejected},
+            "windrow_internal_dead_letters_total": {(): totals.internal},
             "windrow_duplicates_total": {(): totals.duplicates},
             "windrow_changes_total": {("insert",): totals.inserts, ("update",): totals.revisions},
             "windrow_windows_fired_total": {(node,): counts.fired for node, counts in windows.items()},

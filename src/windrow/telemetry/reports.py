@@ -229,6 +229,11 @@ class StepReport:
     only_offsets: bool = False
 
     @property
+    def internal(self) -> int:
+        """The number of dead letters because of defects, which `dead` and `rejected` include."""
+        return sum(facts.internal_of(self.dead_reasons).values())
+
+    @property
     def watermark_lag(self) -> float | None:
         """Seconds from the low watermark to the commit, or None if either is unknown."""
         if self.low_watermark is None or self.committed is None:
@@ -466,11 +471,17 @@ class Totals:
     last: StepReport | None = field(default=None, repr=False)
 
     @property
+    def internal(self) -> int:
+        """The number of dead letters because of defects, which `dead` and `rejected` include."""
+        return sum(facts.internal_of(self.dead_reasons).values())
+
+    @property
     def text(self) -> str:
         """The number of events with each outcome, for a summary."""
         return (
             f"{counted(self.inserts, 'insert')}, {counted(self.revisions, 'revision')}, {self.late:,} late, "
             f"{self.expired:,} expired, {counted(self.dead + self.rejected, 'dead letter')}"
+            + (f" ({self.internal:,} internal)" if self.internal else "")
             + (f", {counted(self.duplicates, 'duplicate')}" if self.duplicates else "")
         )
 

@@ -401,6 +401,16 @@ def test_bytes_that_are_not_utf8_leave_the_others_alone() -> None:
     assert assert_agrees("main", batch(values)) == 95
 
 
+def test_an_array_is_no_struct_without_members() -> None:
+    struct = StructType((Field("a", LongType(), optional=True),))
+    exact = ExactDecoder(
+        (Field("t", MILLIS), Field("r", ArrayType(struct))), EventTime("t", Delay(0)), (), None, log_time_inside=False
+    )
+    texts = (b"[]", b"[{}]", b'[{"a": 1}]', b"[[]]", b'[{"a": 1}, []]')
+    values: list[bytes | None] = [b'{"t": 1, "r": %s}' % text for text in texts]
+    assert FastDecoder(exact).decode(batch(values)).rows.tolist() == [0, 2]
+
+
 def test_deep_nesting_is_found_behind_brackets_in_text() -> None:
     deep = b'{"k":"u","t":1,"x":1,"o":' + b"[" * 256 + b"]" * 256 + b"}"
     level = b'{"k":"u","t":1,"x":1,"o":' + b"[" * 255 + b"]" * 255 + b"}"

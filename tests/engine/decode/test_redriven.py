@@ -98,6 +98,12 @@ def test_the_log_timestamp_is_the_originals() -> None:
     assert dead[0].startswith("1 future: t")
 
 
+def test_a_log_timestamp_that_no_table_can_hold_is_none() -> None:
+    (batch,) = raw(0, 0, copy(renamed("a", 1), 0, log_time=2**62 - 1)).combine_chunks().to_batches()
+    dead = RedrivenDecoder(Decoder(operator_spec(MAIN)), MAIN.name, {}).decode(batch).dead
+    assert [(row["log_time"], row["reason"]) for row in dead.to_pylist()] == [(None, "missing: amount")]
+
+
 def test_large_batches_of_copies_among_other_records() -> None:
     log = [record(f"u{n}", n % 7) if n % 5 else copy(renamed("a", 1), n) for n in range(1000)]
     good, dead = decoded(log, 500)

@@ -69,6 +69,7 @@ _LIMIT_KEYS: dict[type[m.AlertLimit], tuple[tuple[str, Spec[Any], str], ...]] = 
         ("share", FRACTION, "the minimum share, 0 to 1."),
         _OVER,
     ),
+    m.RecentLimit: (_OVER,),
     m.ShareLimit: (("share", FRACTION, "the share, 0 to 1."), _OVER),
     m.CheckpointLimit: (("savepoint", DURATION, "the maximum age of the newest savepoint."),),
 }
@@ -78,6 +79,7 @@ _DETAILS: dict[m.AlertName, str] = {
     "latency": ". It has no default: give the limit that you promise",
     "expired-share": ", so no result has them",
     "dead-letters": ": many, or any for a reason that this pipeline has not met before",
+    "internal-errors": " of windrow or a library, and not because of their content",
     "backpressure": " (`run --every`)",
     "partition-idle": ", while others do",
 }

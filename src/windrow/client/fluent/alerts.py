@@ -25,6 +25,7 @@ def alerts(
     late_spike: Limits | None = None,
     expired_share: Limits | None = None,
     dead_letters: Limits | None = None,
+    internal_errors: Limits | None = None,
     sink_errors: Limits | None = None,
     checkpoint: Limits | None = None,
     backpressure: Limits | None = None,

@@ -23,7 +23,8 @@ from windrow.engine.decode.exact import LOG_TIME_TYPE, ExactDecoder, decode_exac
 from windrow.engine.decode.fast import FastDecoder, FastReader
 from windrow.engine.decode.field_columns import DeadRows, GoodRows, MarkRows, Rows, all_but, holds_mask, to_mask
 from windrow.engine.decode.registry import UnknownSchemaError
-from windrow.engine.decode.values import convert
+from windrow.engine.decode.values import MAX_TIMESTAMP, MIN_TIMESTAMP, convert
+from windrow.engine.halving import compute_rows
 from windrow.engine.keys import MAX_KEY_BYTES, text_bytes
 from windrow.engine.windows import times_with_windows
 from windrow.expressions import AnySpec, Computed, computed, is_window_spec
@@ -82,9 +83,10 @@ class Decoder:
     def decode(self, raw: pa.RecordBatch | pa.Table) -> DecodedBatch:
         """Decode records in `schema.RAW`, from any partitions, with offsets ascending in each partition."""
         if isinstance(raw, pa.RecordBatch):
-            return self._decode(raw)
-        batches = raw.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], schema=schema.RAW)]
-        parts = [self._decode(batch) for batch in batches]
+            batches = [raw]
+        else:
+            batches = raw.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], schema=schema.RAW)]
+        parts = [part for batch in batches for part in compute_rows("decode", self._decode, batch, self._dead)]
         if len(parts) == 1:
             return parts[0]
         return DecodedBatch(
@@ -130,6 +132,11 @@ class Decoder:
             replaced=self._no_good if replaced is None else self._good_table(raw, replaced),
         )
 
+    def _dead(self, raw: pa.RecordBatch, reason: str) -> DecodedBatch:
+        """Return the result for a record that cannot be decoded."""
+        dead = DeadRows(np.zeros(1, dtype=np.int64), raw.column("log_time"), pa.array([reason]))
+        return DecodedBatch(self._no_good, _NO_MARKS, self._dead_table(raw, dead), self._no_good)
+
     def _decode_fields(self, raw: pa.RecordBatch) -> tuple[GoodRows, MarkRows, DeadRows]:
         if raw.num_rows < SMALL_BATCH or self._fast is None:
             return decode_exactly(self._exact, raw, np.arange(raw.num_rows))
@@ -159,7 +166,11 @@ class Decoder:
         if self._has_places:
             # in files, the key of a record is its place
             reasons = pc.binary_join_element_wise(reasons, keys.cast(pa.string()), ": at ")
-        return pa.table([source, partitions, offsets, dead.log_times, reasons, values], schema=schema.DEAD)
+        # a producer can give a record any log timestamp, but tables hold the years 1 to 9999
+        micros = dead.log_times.cast(pa.int64())
+        has_year = pc.and_(pc.greater_equal(micros, MIN_TIMESTAMP), pc.less_equal(micros, MAX_TIMESTAMP))
+        log_times = pc.if_else(has_year, dead.log_times, pa.scalar(None, schema.MICROS))
+        return pa.table([source, partitions, offsets, log_times, reasons, values], schema=schema.DEAD)
 
 
 class Deriver:
@@ -169,7 +180,7 @@ class Deriver:
         self._exact = exact
         self._columns = columns
         self._keys = [place for place, column in enumerate(columns) if column.key]
-        self._evaluator = Evaluator(columns)
+        self._evaluator = Evaluator(columns, "derive")
 
     def derive(self, raw: pa.RecordBatch, good: GoodRows) -> tuple[GoodRows, MarkRows, DeadRows]:
         """Add the columns to good records; also return pure marks, and dead letters for records that fail.
@@ -233,7 +244,7 @@ class KeyedDecoder:
         self._time = spec.time.field
         self._times = times_with_windows(spec.node.window if is_window_spec(spec) else m.Global())
         self._columns = tuple(column for column in computed(spec) if column.name not in given)
-        self._evaluator = Evaluator(self._columns) if self._columns else None
+        self._evaluator = Evaluator(self._columns, "derive") if self._columns else None
         self._schema = records
 
     def select(self, records: pa.Table) -> tuple[pa.Table, pa.Table, list[str]]:

@@ -17,18 +17,21 @@ from windrow import model as m
 from windrow.engine.columns import whole
 from windrow.engine.decode.field_columns import Mask, Rows, all_but, holds_mask, to_mask
 from windrow.engine.decode.values import MAX_TIMESTAMP, MIN_TIMESTAMP
-from windrow.engine.duckdb_sql import EvaluationError, Projection, evaluate_in_halves, identifier
+from windrow.engine.duckdb_sql import EvaluationError, Projection, identifier
+from windrow.engine.halving import compute_rows, evaluate_in_halves
 from windrow.engine.schema import arrow_type
 from windrow.expressions import Computed, Expression
 
-_FEW = 8
-
 
 class Evaluator:
-    """Computes columns of expressions in order; a column may use the columns before it."""
+    """Computes columns of expressions in order; a column may use the columns before it.
 
-    def __init__(self, columns: tuple[Computed, ...]) -> None:
+    With the name of a `step`, which is then in the reason, an unexpected failure is one of its row (`compute_rows`).
+    """
+
+    def __init__(self, columns: tuple[Computed, ...], step: str | None = None) -> None:
         self._columns = columns
+        self._step = step
         computed = [column.name for column in columns]
         used = [name for column in columns for name in column.expression.columns if name not in computed]
         grows = any(column.expression.grows for column in columns)
@@ -39,6 +42,23 @@ class Evaluator:
 
     def compute(self, fields: pa.Table) -> tuple[list[pa.Array], dict[int, str]]:
         """Return the columns, and the reason for each row that failed; the values of failed rows are undefined."""
+        if self._step is None:
+            return self._compute(fields)
+        parts = compute_rows(self._step, self._compute, fields, self._dead)
+        if len(parts) == 1:
+            return parts[0]
+        failed: dict[int, str] = {}
+        first = 0
+        for columns, reasons in parts:
+            failed |= {first + row: why for row, why in reasons.items()}
+            first += len(columns[0])
+        return [pa.concat_arrays(arrays) for arrays in zip(*(columns for columns, _ in parts), strict=True)], failed
+
+    def _dead(self, _: pa.Table, reason: str) -> tuple[list[pa.Array], dict[int, str]]:
+        """Return nulls for a row that failed, and its reason."""
+        return [pa.nulls(1, arrow_type(column.expression.type)) for column in self._columns], {0: reason}
+
+    def _compute(self, fields: pa.Table) -> tuple[list[pa.Array], dict[int, str]]:
         failed: dict[int, str] = {}
         columns = []
         for column, values, unfit, reasons in self._compute_fitted(fields):
@@ -122,23 +142,14 @@ class _ColumnEvaluator:
     def _blame(self, fields: pa.Table, rows: Rows) -> dict[int, str]:
         """Return the reason for each row that failed, among rows for which TRY returned null.
 
-        If the expression can return null by itself, its inputs are halved until only a few are left that fail as a
-        whole.
+        If the expression cannot return null by itself, all of these rows failed.
         """
         failed: dict[int, str] = {}
-        stack = [_distinct_inputs(self._expression, fields, rows)]
-        while stack:
-            some = stack.pop()
-            if not self._expression.nullable or some.num_rows <= _FEW:
-                for place in range(some.num_rows):
-                    _, why = evaluate_in_halves(self._plain.table, some.slice(place, 1))
-                    failed |= _by_row(some.slice(place, 1), why)
-                continue
-            try:
-                self._plain.table(some)
-            except EvaluationError:
-                half = some.num_rows // 2
-                stack += [some.slice(0, half), some.slice(half)]
+        inputs = _distinct_inputs(self._expression, fields, rows)
+        several = self._expression.nullable
+        for some in [inputs] if several else [inputs.slice(place, 1) for place in range(inputs.num_rows)]:
+            _, why = evaluate_in_halves(self._plain.table, some)
+            failed |= _by_row(some, why)
         return failed
 
 

@@ -230,7 +230,9 @@ class FastDecoder:
             self._column(JsonField((), field.type, field.optional), member)
             for field, member in zip(fields, members, strict=True)
         ]
-        trusted = np.logical_and.reduce([valid_mask(values), *(column.trusted for column in columns)])
+        # DuckDB reads an array as a struct without members
+        has_members = np.logical_or.reduce([valid_mask(member) for member in members])
+        trusted = np.logical_and.reduce([valid_mask(values), has_members, *(column.trusted for column in columns)])
         arrays, arrow = [column.values for column in columns], schema.arrow_type(of).value_type
         return FieldColumn(pa.StructArray.from_arrays(arrays, fields=list(arrow)), trusted)
 

@@ -19,6 +19,7 @@ from windrow import model as m
 from windrow.engine import duckdb_sql, schema
 from windrow.engine.decode.cursors import Longs
 from windrow.engine.decode.values import MAX_TIMESTAMP, MICROS_PER_UNIT, MIN_TIMESTAMP
+from windrow.engine.halving import Failure, compute_in_halves
 
 Mask = npt.NDArray[np.bool_]
 Rows = npt.NDArray[np.int64]
@@ -286,25 +287,11 @@ def valid_text(values: pa.Array) -> pa.Array:
     try:
         return values.cast(pa.string())
     except pa.ArrowInvalid:
-        invalid = np.zeros(len(values), dtype=bool)
-        _mark_invalid(values, 0, invalid)
-        return pc.if_else(pa.array(invalid), pa.scalar(None, pa.binary()), values).cast(pa.string())
-
-
-def _mark_invalid(values: pa.Array, start: int, invalid: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> None:
-    """Mark the values that are not UTF-8, searching by halves.
-
-    Arrow reports that there are invalid values, but not which values these are.
-    """
-    try:
-        values.cast(pa.string())
-    except pa.ArrowInvalid:
-        if len(values) == 1:
-            invalid[start] = True
-            return
-        half = len(values) // 2
-        _mark_invalid(values.slice(0, half), start, invalid)
-        _mark_invalid(values.slice(half), start + half, invalid)
+        # the error does not say which values are invalid
+        found = compute_in_halves(
+            lambda some: some.cast(pa.string()), values, lambda exc: isinstance(exc, pa.ArrowInvalid)
+        )
+        return pa.concat_arrays([pa.nulls(1, pa.string()) if isinstance(text, Failure) else text for _, text in found])
 
 
 def iso_micros(duck: duckdb_sql.Connection, texts: pa.Array) -> pa.Array:

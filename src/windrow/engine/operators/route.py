@@ -21,9 +21,10 @@ from windrow.engine.columns import pack, to_micros
 from windrow.engine.decode.decoder import KeyedDecoder
 from windrow.engine.decode.evaluation import Evaluator
 from windrow.engine.decode.field_columns import Mask, all_but, holds_mask, to_mask
+from windrow.engine.halving import compute_rows, is_of_rows
 from windrow.engine.keys import MAX_KEY_BYTES, key_groups, place_groups, text_bytes
 from windrow.engine.messages import DeadLetters, Packet, Records
-from windrow.engine.operators.dead_letters import DeadLetterTable
+from windrow.engine.operators.dead_letters import DeadLetterTable, RowDeadLetters
 from windrow.engine.schema import DELETED, DIFF, ID, OFFSET, PARTITION, REPLACED, SIDE, TIME, WATERMARK, record_schema
 from windrow.expressions import Computed, JoinSide, Stream, analyse, join_sides, spec_of, stream_of, united
 
@@ -104,7 +105,7 @@ class Router:
         """Add records of streams; yield packets of dead letters, and packets of records once many are collected."""
         known = dict(tables)
         for stage in self._stages:
-            made, failed, reasons = stage.run(known)
+            made, failed, reasons = _run(stage, known)
             known |= made
             yield from self._dead(stage.name, failed, reasons, dead_letters)
         for route in self._routes:
@@ -138,6 +139,32 @@ def dead_packets(to: str | None, dead: pa.Table, key_groups: int) -> Iterator[Pa
         yield Packet((dead.column("partition")[0].as_py() or 0) % key_groups, DeadLetters(to, pack(dead)))
 
 
+def _run(stage: _Stage, tables: Mapping[str, pa.Table]) -> _StageOutput:
+    """Return the streams of a stage, and its failures, including records that fail unexpectedly."""
+    try:
+        return stage.run(tables)
+    except Exception as exc:
+        if not is_of_rows(exc):
+            raise
+    parts = [part for name in stage.inputs if name in tables for part in _run_in_halves(stage, name, tables[name])]
+    made = {name: pa.concat_tables([streams[name] for streams, _, _ in parts]) for name in parts[0][0]}
+    return made, *_join([(failed, reasons) for _, failed, reasons in parts])
+
+
+def _run_in_halves(stage: _Stage, name: str, records: pa.Table) -> list[_StageOutput]:
+    def dead(record: pa.Table, reason: str) -> _StageOutput:
+        made, _, _ = stage.run({name: record.slice(0, 0)})
+        return made, record.slice(record.num_rows - 1), [reason]
+
+    return compute_rows(stage.step, lambda some: stage.run({name: some}), records, dead, _middle)
+
+
+def _middle(records: pa.Table) -> int:
+    """Return the row at which records are divided; a replaced row stays together with the record that replaces it."""
+    half: int = records.num_rows // 2
+    return half + int(half > 0 and REPLACED in records.column_names and records.column(REPLACED)[half - 1].as_py())
+
+
 _WHERE = "__where"
 
 
@@ -148,14 +175,16 @@ class _Selection:
     left out, because it has never been in a table.
     """
 
+    step = "select"
+
     def __init__(self, graph: m.Graph, node: m.SelectNode) -> None:
         self.name = node.name
-        self._inputs = node.inputs
+        self.inputs = node.inputs
         self._duck = duckdb_sql.Connection()
         self._ids = _ids_of(graph, node)
         self._where = None if node.where is None else _condition(united(graph, node), node.where, "where")
         self._derived = _columns(united(graph, node), [(field.name, field.sql) for field in node.derive])
-        self._derive = Evaluator(self._derived) if self._derived else None
+        self._derive = Evaluator(self._derived, "derive") if self._derived else None
         made = stream_of(graph, node.name)
         self._fields = [field.name for field in made.fields]
         self._are_changes = made.lacking is not None
@@ -164,7 +193,7 @@ class _Selection:
     def run(self, tables: Mapping[str, pa.Table]) -> _StageOutput:
         """Return the selected stream under its name, and the records for which an expression failed."""
         # streams of other sources are in other routers
-        inputs = [self._with_ids(name, tables[name]) for name in self._inputs if name in tables]
+        inputs = [self._with_ids(name, tables[name]) for name in self.inputs if name in tables]
         records = pa.concat_tables([table.select(inputs[0].column_names) for table in inputs])
         records = records if self._are_changes else _without_replaced(records)
         failures: list[tuple[pa.Table, dict[int, str]]] = []
@@ -204,9 +233,11 @@ def _ids_of(graph: m.Graph, node: m.SelectNode) -> dict[str, str]:
 class _Split:
     """Named outputs: each record goes to the first output whose condition is true."""
 
+    step = "split"
+
     def __init__(self, graph: m.Graph, node: m.SplitNode) -> None:
         self.name = node.name
-        self._input = node.input
+        self.inputs = (node.input,)
         stream = stream_of(graph, node.input)
         self._outputs = [
             (f"{node.name}.{output.name}", _condition(stream, output.sql, f"split.{output.name}"))
@@ -216,7 +247,7 @@ class _Split:
 
     def run(self, tables: Mapping[str, pa.Table]) -> _StageOutput:
         """Return the output streams by name, and the records for which a condition failed."""
-        records = _without_replaced(tables[self._input])
+        records = _without_replaced(tables[self.inputs[0]])
         records = records.drop_columns(DELETED) if DELETED in records.column_names else records
         made: dict[str, pa.Table] = {}
         failures: list[tuple[pa.Table, dict[int, str]]] = []
@@ -254,9 +285,11 @@ class _Versions:
     row precedes the record.
     """
 
+    step = "table"
+
     def __init__(self, graph: m.Graph, node: m.TableNode) -> None:
         self.name = m.versions_of(node.name)
-        self._input = node.input
+        self.inputs = (node.input,)
         self._key = node.key
         stream = stream_of(graph, node.input)
         self._are_changes = stream.lacking is not None
@@ -264,7 +297,7 @@ class _Versions:
 
     def run(self, tables: Mapping[str, pa.Table]) -> _StageOutput:
         """Return the stream of versions under its name, and the records for which the condition failed."""
-        records = self._with_moved(tables[self._input])
+        records = self._with_moved(tables[self.inputs[0]])
         if self._deleted is None:
             is_deleted, failed = pa.repeat(pa.scalar(value=False), records.num_rows), dict[int, str]()
         else:
@@ -321,8 +354,11 @@ _INDEX = "__index"
 class _FlatMap:
     """Turns each element of an array into a record, in order and with the position of the original record."""
 
+    step = "flat_map"
+
     def __init__(self, graph: m.Graph, node: m.FlatMapNode) -> None:
         self.name = node.name
+        self.inputs = (node.input,)
         self._node = node
         stream = stream_of(graph, node.input)
         self._fields = [field.name for field in stream_of(graph, node.name).fields]
@@ -334,7 +370,7 @@ class _FlatMap:
         )
 
     def run(self, tables: Mapping[str, pa.Table]) -> _StageOutput:
-        """Return the stream of elements under its name; no record can fail."""
+        """Return the stream of elements under its name; no record is expected to fail."""
         records = tables[self._node.input]
         array = records.column(self._node.field).combine_chunks()
         lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy()
@@ -388,10 +424,11 @@ def _condition(stream: Stream, text: str, label: str) -> Evaluator:
     if column.expression.type != m.BooleanType():
         msg = f"{text!r} is not a condition"
         raise TypeError(msg)
-    return Evaluator((Computed(_WHERE, label, column.expression),))
+    return Evaluator((Computed(_WHERE, label, column.expression),), label)
 
 
-_STAGES: Final[Mapping[type[m.Node], Callable[[m.Graph, Any], _Selection | _Split | _FlatMap | _Versions]]] = {
+_Stage = _Selection | _Split | _FlatMap | _Versions
+_STAGES: Final[Mapping[type[m.Node], Callable[[m.Graph, Any], _Stage]]] = {
     m.SelectNode: _Selection,
     m.SplitNode: _Split,
     m.FlatMapNode: _FlatMap,
@@ -401,12 +438,17 @@ _STAGES: Final[Mapping[type[m.Node], Callable[[m.Graph, Any], _Selection | _Spli
 
 def _join_failures(records: pa.Table, failures: Sequence[tuple[pa.Table, dict[int, str]]]) -> _Failures:
     """Return the failed records, with the columns that they have in common, and the reason for each."""
-    found = [(table, failed) for table, failed in failures if failed]
-    if not found:
-        return records.slice(0, 0), []
-    names = [name for name in found[0][0].column_names if all(name in table.column_names for table, _ in found)]
-    rows = [table.select(names).take(pa.array(sorted(failed))) for table, failed in found]
-    return pa.concat_tables(rows), [failed[row] for _, failed in found for row in sorted(failed)]
+    rows = [(table, sorted(failed), failed) for table, failed in failures if failed]
+    found = [(table.take(pa.array(at)), [failed[row] for row in at]) for table, at, failed in rows]
+    return _join(found) if found else (records.slice(0, 0), [])
+
+
+def _join(failures: Sequence[_Failures]) -> _Failures:
+    """Concatenate failures; the records keep the columns that they have in common."""
+    tables = [table for table, _ in failures]
+    names = [name for name in tables[0].column_names if all(name in table.column_names for table in tables)]
+    reasons = [reason for _, reasons in failures for reason in reasons]
+    return pa.concat_tables([table.select(names) for table in tables]), reasons
 
 
 class _Route:
@@ -427,6 +469,7 @@ class _Route:
         is_raw: bool,
     ) -> None:
         spec = spec_of(graph, node)
+        self._graph = graph
         self.name = node.name
         self.is_local = is_local
         self.input = _inputs_of(node)[place]
@@ -455,17 +498,32 @@ class _Route:
     def add(self, records: pa.Table) -> _Failures:
         """Add records; return the rejected records and the reason for each."""
         records = _without_replaced(records)
-        failed, reasons = records.slice(0, 0), list[str]()
-        if self._decoder is not None:
-            if self._names is not None:
-                side = pa.repeat(pa.scalar(self._place, pa.int8()), records.num_rows)
-                records = records.rename_columns(self._names).append_column(SIDE, side)
-            records, failed, reasons = self._decoder.select(records)
-            if self._names is not None:
-                own_names = {there: here for here, there in self._names.items()}
-                failed = failed.drop_columns(SIDE).rename_columns(own_names)
-        self._waiting.append(records)
-        return failed, reasons
+        if self._decoder is None:
+            self._waiting.append(records)
+            return records.slice(0, 0), []
+
+        def dead(record: pa.Table, reason: str) -> tuple[pa.Table, _Failures]:
+            accepted, _ = self._select(record.slice(0, 0))
+            return accepted, (record, [reason])
+
+        parts = compute_rows("key", self._select, records, dead)
+        self._waiting += [accepted for accepted, _ in parts]
+        return parts[0][1] if len(parts) == 1 else _join([failures for _, failures in parts])
+
+    def _select(self, records: pa.Table) -> tuple[pa.Table, _Failures]:
+        """Return the accepted records with the node's columns, and the rejected records with their own columns."""
+        if self._decoder is None:
+            return records, (records.slice(0, 0), [])
+        if self._names is None:
+            accepted, failed, reasons = self._decoder.select(records)
+            return accepted, (failed, reasons)
+        side = pa.repeat(pa.scalar(self._place, pa.int8()), records.num_rows)
+        accepted, failed, reasons = self._decoder.select(records.rename_columns(self._names).append_column(SIDE, side))
+        return accepted, (self._with_own_names(failed.drop_columns(SIDE)), reasons)
+
+    def _with_own_names(self, records: pa.Table) -> pa.Table:
+        """Return records of a side of a join with the names of their stream."""
+        return records.rename_columns({there: here for here, there in (self._names or {}).items()})
 
     @property
     def is_full(self) -> bool:
@@ -484,14 +542,19 @@ class _Route:
         tables = self.take()
         if sum(table.num_rows for table in tables) == 0:
             return
-        records, count = pa.concat_tables(tables), self._key_groups
-        if count == 1:
-            yield Packet(0, Records(self.name, self._packed(records), self._is_raw))
-            return
-        if self._is_for_all:
-            message = Records(self.name, self._packed(records), self._is_raw)
-            yield from (Packet(group, message) for group in range(count))
-            return
+        whole = pa.concat_tables(tables)
+        for part in compute_rows("exchange", self._split, whole, lambda *dead: [(range(1), self._dead(*dead))]):
+            for groups, given in part:
+                is_dead = isinstance(given, DeadLetters)
+                for message in [given] if is_dead else compute_rows("exchange", self._pack, given, self._dead):
+                    to = groups if isinstance(message, Records) else groups[:1]
+                    yield from (Packet(group, message) for group in to)
+
+    def _split(self, records: pa.Table) -> list[tuple[range, pa.Table | DeadLetters]]:
+        """Return key groups, with the records of each."""
+        count = self._key_groups
+        if count == 1 or self._is_for_all:
+            return [(range(count), records)]
         if self._by_place:
             groups = place_groups(self._duck, records, count)
         elif self._by_partition:
@@ -504,6 +567,17 @@ class _Route:
         order = np.argsort(groups.astype(np.uint16), kind="stable")
         records = records.take(pa.array(order))
         ends = np.cumsum(np.bincount(groups, minlength=count)).tolist()
-        for group, (start, end) in enumerate(zip([0, *ends], ends, strict=False)):
-            if start < end:
-                yield Packet(group, Records(self.name, self._packed(records.slice(start, end - start)), self._is_raw))
+        bounds = enumerate(zip([0, *ends], ends, strict=False))
+        return [(range(at, at + 1), records.slice(start, end - start)) for at, (start, end) in bounds if start < end]
+
+    def _pack(self, records: pa.Table) -> Records | DeadLetters:
+        return Records(self.name, self._packed(records), self._is_raw)
+
+    def _dead(self, record: pa.Table, reason: str) -> DeadLetters:
+        """Return the dead letter of a record that has the node's columns; its raw record is no longer known."""
+        if self._names is not None:
+            record = self._with_own_names(record.drop_columns(SIDE))
+        stream = stream_of(self._graph, self.input)
+        key = [name for name in stream.key if name not in {"window_start", "window_end"}]
+        dead_letters = RowDeadLetters(self._graph, self.input, stream.fields, key)
+        return DeadLetters(self.name, pack(dead_letters(record, [reason])))

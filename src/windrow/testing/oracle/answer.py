@@ -70,13 +70,14 @@ class LogRecord:
 
     `log_time` is the broker's timestamp in microseconds. A log source has it in the JSON (``_log_time``) instead.
     `value` is None for a tombstone. A log source may also have a tombstone in the JSON (``_value``, with the key in
-    ``_key``).
+    ``_key``). With `is_defect`, the engine fails for the record unexpectedly.
     """
 
     offset: int
     log_time: int | None
     value: bytes | None
     key: bytes | None = None
+    is_defect: bool = False
 
 
 @dataclass(frozen=True)

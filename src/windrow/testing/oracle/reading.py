@@ -39,6 +39,8 @@ class Reading:
 
 def read(pipeline: WindowedSource, record: LogRecord) -> Reading:
     """Read a record; raise DeadLetterError if it is invalid, or if it is a copy of another record in the log."""
+    if record.is_defect:
+        raise DeadLetterError(INTERNAL)
     envelope = _envelope(record.value)
     if envelope is not None:
         about, value = envelope
@@ -353,6 +355,7 @@ def _depth(content: object) -> int:
 
 MALFORMED = "malformed"
 REDRIVEN = "redriven"
+INTERNAL = "internal"
 NO_CHANGE = "no change of a row"
 UNAVAILABLE = "unavailable"
 NOT_AN_OBJECT = "not an object"

@@ -19,7 +19,7 @@ from typing import Any, Final, assert_never
 from windrow import model as m
 from windrow.errors import CheckpointError, InputError, RunError
 from windrow.runtime.run import PLACEHOLDER, CommandLines
-from windrow.telemetry.facts import PartitionName
+from windrow.telemetry.facts import PartitionName, internal_of
 from windrow.telemetry.health import CONDITIONS, span_of
 from windrow.telemetry.numbers import duration, first_line, format_time
 from windrow.telemetry.reports import Alert, Fault, FaultReason, Lag, StepReport, counted
@@ -410,6 +410,20 @@ class AlertEvaluator:
             at_once=bool(new),
         )
 
+    def _internal_errors(self, limit: m.RecentLimit, now: int) -> _Breach | None:
+        total = self._recent[limit.span].total_so_far(now)
+        if total is None or not total.internal:
+            return None
+        kinds = internal_of(total.dead_reasons)
+        begin = max(self._began, now - limit.span)
+        return _Breach(
+            begin,
+            f"{counted(total.internal, 'dead letter')} since {_time(begin)} because of a defect: {_list_top(kinds)}. "
+            f"{self._advice('internal-errors', dead=self._see_dead(kinds, total))}",
+            {"internal": total.internal, "reasons": _greatest(kinds)},
+            at_once=True,
+        )
+
     def _sink_errors(self, limit: m.TimeLimit, now: int) -> _Breach | None:
         span = span_of(limit, self._every)
         if isinstance(self._error, RunError):
@@ -565,6 +579,7 @@ class AlertEvaluator:
         "late-spike": _late_spike,
         "expired-share": _expired_share,
         "dead-letters": _dead_letters,
+        "internal-errors": _internal_errors,
         "sink-errors": _sink_errors,
         "checkpoint": _checkpoint,
         "backpressure": _backpressure,

@@ -24,7 +24,8 @@ import pyarrow as pa
 from windrow import model as m
 from windrow.engine.columns import distinct, to_micros, whole
 from windrow.engine.decode.field_columns import all_but
-from windrow.engine.duckdb_sql import Projection, evaluate_in_halves, identifier
+from windrow.engine.duckdb_sql import Projection, identifier
+from windrow.engine.halving import evaluate_in_halves
 from windrow.engine.lists import read_entries
 from windrow.engine.operators.rules.histories import Histories, Mask, Places
 from windrow.engine.schema import OFFSET, PARTITION, TIME
