@@ -28,7 +28,7 @@ from windrow.connectors.log.segments import replace_durably, sync_path
 from windrow.connectors.ownership import FoundTables, Origin, authorize, is_new, may_clear, still_opened, still_owned
 from windrow.connectors.sink import Follows, Run, Sink
 from windrow.connectors.tables import in_order, layout, of_epoch, pieces, storable_dead
-from windrow.connectors.unfit import refused_rows, without_refused, write_reason
+from windrow.connectors.unfit import refused_rows, without_refused, writable, write_reason
 from windrow.engine.changelog import StepOutput
 from windrow.engine.schema import CLOCKS, NO_DEAD
 from windrow.errors import SinkAddressError, SinkError
@@ -213,7 +213,7 @@ class StepFolder(Sink, ABC):
                     output, refused = without_refused(self._layout.result, output, reasons, self._origin.stream)
                     if not refused.num_rows:
                         raise
-                    paths = self._write(epoch, self._rows(epoch, output))
+                    paths = self._write(epoch, self._rows(epoch, writable(self._encode, output)))
                 for path in paths:
                     path.rename(self._folder / path.name)
             sync_path(self._folder)

@@ -58,6 +58,12 @@ def refused_rows(write: Callable[[pa.Table], object], changes: pa.Table, reason:
     return pa.array(reasons, pa.string())
 
 
+def writable(write: Callable[[pa.Table], object], output: StepOutput) -> StepOutput:
+    """Return a step without the changes that cannot be written."""
+    reasons = refused_rows(write, output.changes, write_reason)
+    return replace(output, changes=output.changes.filter(reasons.is_null()))
+
+
 def without_unfit(
     table: Table, output: StepOutput, reasons: pa.Array, stored: Stored, stream: str
 ) -> tuple[StepOutput, pa.Table]:
@@ -79,7 +85,8 @@ def without_refused(table: Table, output: StepOutput, reasons: pa.Array, stream:
     """Replace the rows of a step that cannot be written by dead letters, for a sink whose rows cannot be looked up.
 
     Arguments and result are those of `without_unfit`. In mode accumulate, the changes do not include the previous row.
-    Its deletion then has no values besides those of the key, and also follows a row that was refused itself.
+    Its deletion then has no values besides those of the key, and also follows a row that was refused itself. It may
+    have to be left out, too (see `writable`): a key that cannot be written never was.
     """
     changes, refused = output.changes, reasons.is_valid().to_numpy(zero_copy_only=False)
     is_insert, is_before, is_after = (

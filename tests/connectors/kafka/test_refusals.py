@@ -77,3 +77,10 @@ def test_a_first_revision_that_is_too_large_is_not_deleted() -> None:
     changes, dead, _ = written(model_of("debezium"), revisions(LONG, "a", mode="retract"))
     assert [json.loads(change.value or b"")["op"] for change in changes] == ["u"]
     assert len(dead) == 1
+
+
+def test_a_key_that_is_too_large_is_never_written() -> None:
+    steps = [[change("insert", 0, LONG, "a")], [change("update_after", 0, LONG, "b", revision=1)]]
+    changes, dead, refused = written(model_of(), steps)
+    assert changes == []
+    assert refused == len(dead) == 2

@@ -32,7 +32,7 @@ from windrow.connectors.json_rows import json_objects, plain_text
 from windrow.connectors.kafka.producer import Headers
 from windrow.connectors.ownership import Origin
 from windrow.connectors.tables import layout, pieces, with_beginning
-from windrow.connectors.unfit import RefusedError, refused_rows, without_refused, write_reason
+from windrow.connectors.unfit import RefusedError, refused_rows, without_refused, writable, write_reason
 from windrow.engine import schema
 from windrow.engine.changelog import StepOutput
 from windrow.expressions import SinkSpec
@@ -173,7 +173,8 @@ class KafkaRecords:
         refused = reasons.is_valid().to_numpy(zero_copy_only=False)
         counts = ~is_before | np.append(refused[1:], False)
         reasons = pc.if_else(pa.array(counts), reasons, pa.scalar(None, pa.string()))
-        return without_refused(self._result, output, reasons, self._stream)
+        left, letters = without_refused(self._result, output, reasons, self._stream)
+        return writable(self._written, left), letters
 
     def _changes(self, batch: pa.RecordBatch, keys: list[bytes]) -> Iterator[KafkaRecord]:
         topic, headers = repeat(self._topic), repeat(_NO_HEADERS)
