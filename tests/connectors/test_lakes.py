@@ -248,7 +248,7 @@ def test_a_step_that_was_cut_short_is_not_handed_over(tmp_path: Path) -> None:
     sink = DeltaTables(sink_spec_of(model))
     sink.open(RUN)
     folders = {folder.table.name: folder for folder in sink._tables[0].folders}  # noqa: SLF001 - to commit to one alone
-    _, companions = sink._tables[0].step(1, steps[1])  # noqa: SLF001 - the same
+    _, companions, _ = sink._tables[0].step(1, steps[1])  # noqa: SLF001 - the same
     folder, write = companions[0]
     assert folder is folders["spend_changes"]
     folder.commit(RUN, 1, lambda _: None, write)
@@ -274,7 +274,7 @@ def test_a_step_is_written_once_if_it_is_committed_while_tables_are_handed_over(
 
     def meanwhile(self: DeltaFolder, run: Run, opener: str, last: int | None, origin: Origin | None = None) -> None:
         if len(claimed) == claims:
-            _, companions = given_up._tables[0].step(1, steps[1])  # noqa: SLF001 - of a step that has begun
+            _, companions, _ = given_up._tables[0].step(1, steps[1])  # noqa: SLF001 - of a step that has begun
             with suppress(SinkError):
                 for folder, write in companions:
                     folder.commit(RUN, 1, given_up._check, write)  # noqa: SLF001 - the same

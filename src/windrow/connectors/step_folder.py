@@ -19,7 +19,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import ClassVar
+from typing import IO, ClassVar
 
 import pyarrow as pa
 from pyarrow import parquet
@@ -28,8 +28,9 @@ from windrow.connectors.log.segments import replace_durably, sync_path
 from windrow.connectors.ownership import FoundTables, Origin, authorize, is_new, may_clear, still_opened, still_owned
 from windrow.connectors.sink import Follows, Run, Sink
 from windrow.connectors.tables import in_order, layout, of_epoch, pieces, storable_dead
+from windrow.connectors.unfit import refused_rows, without_refused, writable, write_reason
 from windrow.engine.changelog import StepOutput
-from windrow.engine.schema import CLOCKS
+from windrow.engine.schema import CLOCKS, NO_DEAD
 from windrow.errors import SinkAddressError, SinkError
 from windrow.expressions import SinkSpec
 
@@ -69,6 +70,10 @@ class StepFolder(Sink, ABC):
 
         `tables` has the late output, dead letters and clocks, each only if it has rows, and the changes.
         """
+
+    @abstractmethod
+    def _encode(self, rows: pa.Table) -> None:
+        """Convert rows as `_write` does, and keep nothing."""
 
     @abstractmethod
     def _clocks(self) -> Iterator[pa.Table]:
@@ -188,31 +193,46 @@ class StepFolder(Sink, ABC):
                 sync_path(self._path)
                 shutil.rmtree(removed)
 
-    def commit(self, epoch: int, *outputs: StepOutput) -> None:
+    def commit(self, epoch: int, *outputs: StepOutput) -> list[pa.Table]:
         run, (output,) = self._run, outputs
         if run is None or not self._is_open:
             msg = "the sink is not open: call open() before commit()"
             raise SinkError(msg)
+        refused = NO_DEAD
         with self._translate_errors():
             self._check(run)
             if not is_new(epoch, self._last, self._name):
-                return
-            rows = {
-                "late": (self._layout.late, output.late),
-                "dead": (self._layout.dead, storable_dead(output.dead)),
-                "clocks": (self._layout.clocks, of_epoch(epoch, output.clocks)),
-                "changes": (self._layout.changes, in_order(epoch, output.changes)),
-            }
-            tables = {
-                name: table.select(list(of.columns))
-                for name, (of, table) in rows.items()
-                if table.num_rows or name == "changes"
-            }
+                return [refused]
             with self._fenced():
-                for path in self._write(epoch, tables):
+                try:
+                    paths = self._write(epoch, self._rows(epoch, output))
+                except Exception as exc:
+                    if write_reason(exc) is None:
+                        raise
+                    reasons = refused_rows(self._encode, output.changes, write_reason)
+                    output, refused = without_refused(self._layout.result, output, reasons, self._origin.stream)
+                    if not refused.num_rows:
+                        raise
+                    paths = self._write(epoch, self._rows(epoch, writable(self._encode, output)))
+                for path in paths:
                     path.rename(self._folder / path.name)
             sync_path(self._folder)
         self._last = epoch
+        return [refused]
+
+    def _rows(self, epoch: int, output: StepOutput) -> dict[str, pa.Table]:
+        """Return the rows of each file of a step."""
+        rows = {
+            "late": (self._layout.late, output.late),
+            "dead": (self._layout.dead, storable_dead(output.dead)),
+            "clocks": (self._layout.clocks, of_epoch(epoch, output.clocks)),
+            "changes": (self._layout.changes, in_order(epoch, output.changes)),
+        }
+        return {
+            name: table.select(list(of.columns))
+            for name, (of, table) in rows.items()
+            if table.num_rows or name == "changes"
+        }
 
     def close(self) -> None:
         self._is_open = False
@@ -254,8 +274,18 @@ def refuse_unwritable(path: Path) -> None:
 def write_parquet(path: Path, rows: pa.Table) -> None:
     """Durably write rows to a new Parquet file, with only a piece of them in memory at a time."""
     with path.open("xb") as file:
-        with parquet.ParquetWriter(file, rows.schema, compression="zstd") as writer:
-            for _, piece in pieces(rows):
-                writer.write_table(piece)
+        encode_parquet(file, rows)
         file.flush()
         os.fsync(file.fileno())
+
+
+def encode_parquet(file: IO[bytes] | pa.NativeFile, rows: pa.Table) -> None:
+    """Write rows to an open Parquet file."""
+    with parquet.ParquetWriter(file, rows.schema, compression="zstd") as writer:
+        for _, piece in pieces(rows):
+            writer.write_table(piece)
+
+
+def try_parquet(rows: pa.Table) -> None:
+    """Raise the error with which rows cannot be written to a Parquet file."""
+    encode_parquet(pa.MockOutputStream(), rows)

@@ -220,15 +220,22 @@ _PIECE = 64 << 20
 """Maximum bytes of changes that are processed at a time."""
 
 
-def pieces(changes: pa.Table) -> Iterator[tuple[int, pa.Table]]:
+def pieces(changes: pa.Table, most: int | None = None) -> Iterator[tuple[int, pa.Table]]:
     """Split a step's changes into pieces that fit into memory, each with the position of its first row.
 
-    Most steps are a single piece. The changes may be in files larger than memory. Applying the pieces one by one gives
-    the same result as applying all changes at once.
+    Most steps are a single piece, unless there are more than `most` rows. The changes may be in files larger than
+    memory. Applying the pieces one by one gives the same result as applying all changes at once. An ``update_after``
+    is in the same piece as its ``update_before``.
     """
     rows = max(1, changes.num_rows * _PIECE // max(1, changes.nbytes))
-    for first in range(0, changes.num_rows, rows):
-        yield first, changes.slice(first, rows)
+    rows = rows if most is None else min(rows, most)
+    first = 0
+    while first < changes.num_rows:
+        end = first + rows
+        if end < changes.num_rows and "op" in changes.column_names and changes["op"][end].as_py() == "update_after":
+            end += 1
+        yield first, changes.slice(first, end - first)
+        first = end
 
 
 def create_table(table: Table, types: dict[str, str]) -> str:
@@ -252,12 +259,14 @@ def upsert(table: Table) -> str:
 class NetChanges:
     """The net effect of a step's changes on a table: the last change of each key, sorted by key.
 
-    `inserts` have keys that the table did not contain, `updates` replace a row, and `deletes` remove a row.
+    `inserts` have keys that the table did not contain, `updates` replace a row, and `deletes` remove a row. `replaced`
+    are the earlier changes of these keys that inserted or updated a row.
     """
 
     inserts: pa.Table
     updates: pa.Table
     deletes: pa.Table
+    replaced: pa.Table
 
 
 def net_changes(changes: pa.Table, key: Sequence[str]) -> NetChanges:
@@ -278,7 +287,15 @@ def net_changes(changes: pa.Table, key: Sequence[str]) -> NetChanges:
     was_there = pc.not_equal(changes["op"], "insert").to_numpy()[firsts]
     is_deleted = pc.equal(changes["op"], "delete").to_numpy()[lasts]
     chosen = ~was_there & ~is_deleted, was_there & ~is_deleted, is_deleted
-    return NetChanges(*(changes.take(pa.array(lasts[which])) for which in chosen))
+    earlier = places[~is_first[1:]]
+    replaced = earlier[pc.not_equal(changes["op"], "delete").to_numpy()[earlier]]
+    places_of = *(lasts[which] for which in chosen), replaced
+    return NetChanges(*(changes.take(pa.array(those)) for those in places_of))
+
+
+def earlier_rows(changes: pa.Table) -> pa.Table:
+    """Return the changes whose rows are no longer in the table after them: ``update_before`` and ``delete``."""
+    return changes.filter(pc.is_in(changes["op"], pa.array(["update_before", "delete"])))
 
 
 def quote(name: str) -> str:

@@ -1,7 +1,8 @@
-"""Rows that do not fit into a table. Each becomes a dead letter, and the previous row of its key is deleted.
+"""Rows that cannot be written to a table. Each becomes a dead letter, and the previous row of its key is deleted.
 
-Whether a row fits depends only on its values and on the types of the table's columns, so the remaining changelog does
-not depend on how the log is divided into steps.
+Such a row does not fit the types of the table's columns, it is refused by the database (for example by a constraint),
+or its conversion fails. All of these depend only on the values of the row, so the remaining changelog does not depend
+on how the log is divided into steps.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ import pyarrow.compute as pc
 from windrow.connectors.database import Condition
 from windrow.connectors.tables import Table, plain_rows
 from windrow.engine.changelog import StepOutput
+from windrow.engine.columns import nullable
+from windrow.engine.halving import Failure, compute_in_halves, internal_reason
 from windrow.engine.schema import DEAD
 
 Stored = Callable[[Sequence[Condition]], pa.Table]
@@ -27,6 +30,38 @@ Stored = Callable[[Sequence[Condition]], pa.Table]
 _PLACE = ("source", "partition", "offset")
 _WINDOW = ("window_start", "window_end")
 _ABOUT = ("pane", "revision")
+
+
+Reason = Callable[[Exception], str | None]
+"""Returns the reason of the dead letter for the row that causes an error; None if no row causes it."""
+
+
+class RefusedError(Exception):
+    """A sink cannot hold a row because of its values; the message is the reason of the dead letter."""
+
+
+def write_reason(error: Exception) -> str | None:
+    """Return the reason of the dead letter for a row whose conversion fails; None if no row causes the error."""
+    return str(error) if isinstance(error, RefusedError) else internal_reason("write", error)
+
+
+def refused_rows(write: Callable[[pa.Table], object], changes: pa.Table, reason: Reason) -> pa.Array:
+    """Return the reason why the row of each change cannot be written; null for rows that can be.
+
+    The function `write` tries to write the rows of some changes and keeps nothing. If it fails, each half of the rows
+    is tried again, down to single rows. An error without any rows is raised.
+    """
+    write(changes.slice(0, 0))
+    reasons: list[str | None] = []
+    for rows, result in compute_in_halves(write, changes, lambda error: reason(error) is not None):
+        reasons += [reason(result.error) if isinstance(result, Failure) else None] * len(rows)
+    return pa.array(reasons, pa.string())
+
+
+def writable(write: Callable[[pa.Table], object], output: StepOutput) -> StepOutput:
+    """Return a step without the changes that cannot be written."""
+    reasons = refused_rows(write, output.changes, write_reason)
+    return replace(output, changes=output.changes.filter(reasons.is_null()))
 
 
 def without_unfit(
@@ -43,6 +78,43 @@ def without_unfit(
     rows = pa.array(np.flatnonzero(unfit & is_new))
     letters = _dead_letters(table, output.changes.take(rows), reasons.take(rows).to_pylist(), stream)
     changes = _remaining(table, output.changes, unfit, stored)
+    return replace(output, changes=changes, dead=pa.concat_tables([output.dead, letters])), letters
+
+
+def without_refused(table: Table, output: StepOutput, reasons: pa.Array, stream: str) -> tuple[StepOutput, pa.Table]:
+    """Replace the rows of a step that cannot be written by dead letters, for a sink whose rows cannot be looked up.
+
+    Arguments and result are those of `without_unfit`. In mode accumulate, the changes do not include the previous row.
+    Its deletion then has no values besides those of the key, and also follows a row that was refused itself. It may
+    have to be left out, too (see `writable`): a key that cannot be written never was.
+    """
+    changes, refused = output.changes, reasons.is_valid().to_numpy(zero_copy_only=False)
+    is_insert, is_before, is_after = (
+        pc.equal(changes["op"], op).to_numpy() for op in ("insert", "update_before", "update_after")
+    )
+    rows = pa.array(np.flatnonzero(refused & (is_insert | is_after)))
+    letters = _dead_letters(table, changes.take(rows), reasons.take(rows).to_pylist(), stream)
+    # an update_before is directly followed by its update_after
+    follows = is_after & np.append(False, is_before[:-1])
+    is_first = follows & ~refused & np.append(False, refused[:-1])
+    is_last = is_before & ~refused & np.append(refused[1:], False)
+    is_blind = is_after & refused & ~follows
+    made = {
+        "op": pc.if_else(
+            pa.array(is_first), "insert", pc.if_else(pa.array(is_last | is_blind), "delete", changes["op"])
+        )
+    }
+    following = pa.array(np.minimum(np.arange(len(refused)) + 1, len(refused) - 1))
+    for name in _ABOUT:
+        made[name] = pc.if_else(pa.array(is_last), changes[name].take(following), changes[name])
+    schema = changes.schema
+    if is_blind.any():
+        schema = nullable(schema)
+        for field in schema:
+            if field.name not in {*made, *table.key}:
+                made[field.name] = pc.if_else(pa.array(is_blind), pa.scalar(None, field.type), changes[field.name])
+    changes = pa.table([made.get(name, changes[name]) for name in schema.names], schema=schema)
+    changes = changes.filter(pa.array(~refused | is_blind))
     return replace(output, changes=changes, dead=pa.concat_tables([output.dead, letters])), letters
 
 

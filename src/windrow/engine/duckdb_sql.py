@@ -189,7 +189,7 @@ class Projection:
             raise EvaluationError(duckdb_message(exc)) from exc
 
 
-MACHINE_ERRORS: Final = (duckdb.OperationalError, duckdb.InterruptException)
+MACHINE_ERRORS: Final = (duckdb.OperationalError, duckdb.InterruptException, duckdb.PermissionException)
 """Errors that the machine causes, and not the rows: lack of memory or disk, a lost connection, an interrupt."""
 
 

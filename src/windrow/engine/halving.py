@@ -131,14 +131,20 @@ def compute_rows(
         try:
             return compute(row)
         except Exception as exc:
-            if not is_of_rows(exc):
+            reason = internal_reason(step, exc)
+            if reason is None:
                 raise
-            return dead(row, f"{INTERNAL}: {step}: {_text(exc)}")
+            return dead(row, reason)
 
     return [
         compute_alone(some) if isinstance(result, Failure) else result
         for some, result in compute_in_halves(compute, rows, is_of_rows, middle)
     ]
+
+
+def internal_reason(step: str, error: Exception) -> str | None:
+    """Return the reason of the dead letter for a row that fails in a step; None if rows do not cause the error."""
+    return f"{INTERNAL}: {step}: {_text(error)}" if is_of_rows(error) else None
 
 
 def _text(error: Exception) -> str:

@@ -40,15 +40,16 @@ _MILLI = 1_000
 """Microseconds by which other writers may round down a maximum, as their statistics are in milliseconds."""
 
 
-def append(table: Table, rows: pa.Table) -> Write:
-    """Return a write that adds rows in one new file; rows in memory-mapped files are read only as they are written."""
-    rows = rows.select(list(table.columns))
-    # written once, however often the commit is tried
-    files: list[AddAction] = []
+def append(folder: DeltaFolder, rows: pa.Table) -> Write:
+    """Write rows to a new file, and return a write that adds the file.
+
+    Rows in memory-mapped files are read only as they are written.
+    """
+    # once, however often the commit is tried
+    file = _file(folder, rows.select(list(folder.table.columns)), EPOCH.name)
 
     def write(folder: DeltaFolder, properties: deltalake.CommitProperties) -> None:
-        files.extend([] if files else [_file(folder, rows, EPOCH.name)])
-        commit_files(folder, properties, *files)
+        commit_files(folder, properties, file)
 
     return write
 
@@ -170,7 +171,7 @@ def _bounds(rows: pa.Table, column: str) -> dict[str, dict[str, Any]]:
     bounds = pc.min_max(rows[column])
     try:
         least, greatest = (_statistic(bounds[name], field.type) for name in ("min", "max"))
-    except ValueError:
+    except (ValueError, OverflowError):
         return {}
     return {"minValues": {column: least}, "maxValues": {column: greatest}, "nullCount": {column: 0}}
 

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.connectors import ownership
+from windrow.connectors.database import Condition
+from windrow.connectors.delta.admin import DeltaSnapshot
 from windrow.connectors.delta.connector import DeltaSink
 from windrow.connectors.delta.folder import DeltaFolder, Write, commit_files
 from windrow.connectors.delta.merge import append, merge
 from windrow.connectors.sink import Follows, Run, Sink
-from windrow.connectors.step_folder import refuse_folder, refuse_unwritable
+from windrow.connectors.step_folder import refuse_folder, refuse_unwritable, try_parquet
 from windrow.connectors.tables import in_order, layout, of_epoch, quote_all, storable_dead
+from windrow.connectors.unfit import refused_rows, without_unfit, write_reason
 from windrow.engine.changelog import StepOutput
-from windrow.engine.schema import CLOCKS
+from windrow.engine.schema import CLOCKS, NO_DEAD
 from windrow.errors import SinkError
 from windrow.expressions import SinkSpec
+
+FolderWrite = tuple[DeltaFolder, Write]
 
 
 class DeltaTables(Sink):
@@ -113,7 +119,7 @@ class DeltaTables(Sink):
                 if folder.read():
                     folder.empty(self._pipeline)
 
-    def commit(self, epoch: int, *outputs: StepOutput) -> None:
+    def commit(self, epoch: int, *outputs: StepOutput) -> list[pa.Table]:
         """Write a step, the result tables last; do nothing if its epoch was already committed."""
         run = self._run
         if run is None or not self._is_open:
@@ -123,11 +129,12 @@ class DeltaTables(Sink):
             table.result.read()
             self._check(table.result)
         if not ownership.is_new(epoch, self._last(run), self._name):
-            return
+            return [NO_DEAD for _ in self._tables]
         steps = [table.step(epoch, output) for table, output in zip(self._tables, outputs, strict=True)]
-        companions = [write for _, others in steps for write in others]
-        for folder, write in (*companions, *(result for result, _ in steps)):
+        companions = [write for _, others, _ in steps for write in others]
+        for folder, write in (*companions, *(result for result, _, _ in steps)):
             folder.commit(run, epoch, self._check, write)
+        return [refused for _, _, refused in steps]
 
     def _check(self, folder: DeltaFolder) -> None:
         """Raise SinkError unless this sink was the last to open the table and its run still owns the table."""
@@ -172,8 +179,24 @@ class DeltaResult:
         """Return a run's last epoch in any of the tables; after an interrupted step, companions may be one ahead."""
         return max((last for folder in self.folders if (last := folder.last(run)) is not None), default=None)
 
-    def step(self, epoch: int, output: StepOutput) -> tuple[tuple[DeltaFolder, Write], list[tuple[DeltaFolder, Write]]]:
-        """Return the writes of a step: that of the result table, and those of the companions that receive rows."""
+    def step(self, epoch: int, output: StepOutput) -> tuple[FolderWrite, list[FolderWrite], pa.Table]:
+        """Return the writes of a step: that of the result table, and those of the companions that receive rows.
+
+        Also return the dead letters of rows that cannot be written.
+        """
+        try:
+            return *self._writes(epoch, output), NO_DEAD
+        except Exception as exc:
+            if write_reason(exc) is None:
+                raise
+            reasons = refused_rows(try_parquet, output.changes, write_reason)
+            output, refused = without_unfit(self.result.table, output, reasons, self._stored, self.origin.stream)
+            if not refused.num_rows:
+                raise
+        return *self._writes(epoch, output), refused
+
+    def _writes(self, epoch: int, output: StepOutput) -> tuple[FolderWrite, list[FolderWrite]]:
+        """Write the files of a step that do not depend on others; return the writes that commit them."""
         changes = output.changes
         rows = [
             (self._late, output.late),
@@ -182,8 +205,17 @@ class DeltaResult:
         ]
         if self.sink.changelog:
             rows.insert(0, (self._changes, in_order(epoch, changes)))
-        appended = [(folder, append(folder.table, table)) for folder, table in rows if table.num_rows]
+        else:
+            # before a companion is committed
+            try_parquet(changes)
+        appended = [(folder, append(folder, table)) for folder, table in rows if table.num_rows]
         return (self.result, self._apply(changes)), appended
+
+    def _stored(self, where: Sequence[Condition]) -> pa.Table:
+        """Return the rows of the result table that satisfy all conditions."""
+        table = self.result.table
+        rows = (part.cast(table.schema) for part in DeltaSnapshot(self.sink.path).rows(table, table.key, where))
+        return pa.concat_tables([table.schema.empty_table(), *rows])
 
     def _apply(self, changes: pa.Table) -> Write:
         """Return a write that applies the changes of a step to the result table."""
@@ -191,5 +223,5 @@ class DeltaResult:
         if not changes.num_rows:
             return commit_files
         if self._may_append and pc.all(pc.equal(changes["op"], "insert")).as_py():
-            return append(table, changes)
+            return append(self.result, changes)
         return merge(table, changes)

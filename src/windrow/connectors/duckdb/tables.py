@@ -39,6 +39,7 @@ from windrow.connectors.misfits import Fitted, fit_batch
 from windrow.connectors.sql.session import Column, Dependent, EmbeddedFile, EmbeddedSession
 from windrow.connectors.sql.tables import SqlDatabase, SqlTables
 from windrow.connectors.tables import REDRIVES, REPLAYS, SHARED, Layout, Table, quote
+from windrow.connectors.unfit import write_reason
 from windrow.engine.duckdb_sql import literal
 from windrow.errors import SinkAddressError, SinkError, SinkUnavailableError
 from windrow.expressions import SinkSpec
@@ -78,6 +79,7 @@ class DuckDBFile(EmbeddedFile):
     """A DuckDB file that is closed between transactions."""
 
     system = "DuckDB"
+    error = duckdb.Error
 
     def __init__(self, path: str, busy: float = BUSY_SECONDS) -> None:
         super().__init__(path, busy)
@@ -94,6 +96,16 @@ class DuckDBFile(EmbeddedFile):
                 session.rollback()
                 raise
             session.execute("COMMIT")
+
+    def refusal(self, error: Exception) -> str | None:
+        said = str(error).partition("\n")[0]
+        is_of_row = isinstance(error, _REFUSALS) and not any(words in said for words in _OF_OTHERS)
+        return said if is_of_row else None
+
+    def reason(self, error: Exception) -> str | None:
+        cause = error.__cause__ if isinstance(error, SinkError) else error
+        # a defect of DuckDB
+        return write_reason(cause) if isinstance(cause, duckdb.InternalException) else super().reason(error)
 
     @contextmanager
     def reading(self) -> Iterator[DuckDBSession]:
@@ -278,12 +290,23 @@ class DuckDBSession(EmbeddedSession):
             self.insert(layout.changes, tables.in_order(epoch, changes, first))
         table = layout.result
         rows = tables.net_changes(changes, table.key)
+        tried = rows.replaced
+        if changelog and not self._has_checks(table):
+            tried = tried.slice(0, 0)
+        elif changelog:
+            tried = pa.concat_tables([tried, tables.earlier_rows(changes)])
+        # their keys are among those below
+        self.insert(table, tried)
         keys = pa.concat_tables([part.select(list(table.key)) for part in (rows.inserts, rows.updates, rows.deletes)])
         if keys.num_rows:
             same = " AND ".join(f"t.{quote(name)} = r.{quote(name)}" for name in table.key)
             sql = f"DELETE FROM {quote(table.name)} AS t USING {_rows_for(table)} AS r WHERE {same}"
             self._over(table, keys, sql)
         self.insert(table, pa.concat_tables([rows.inserts, rows.updates]))
+
+    def _has_checks(self, table: Table) -> bool:
+        where = f"{_here('table_name')} AND constraint_type = 'CHECK'"
+        return bool(self.execute(f"SELECT 1 FROM duckdb_constraints() WHERE {where}", (table.name,)))
 
     def dependents(self, tables: Sequence[str]) -> list[Dependent]:
         """Return the indexes on tables, because DuckDB cannot rename a table that has an index."""
@@ -365,6 +388,9 @@ class DuckDBSnapshot(Snapshot):
             return None
 
 
+_REFUSALS = (duckdb.ConstraintException, duckdb.DataError)
+"""Classes of errors that a row causes by its values alone, unless their message contains one of `_OF_OTHERS`."""
+_OF_OTHERS = ("uplicate key", "foreign key")
 _HELD = ("Could not set lock", "Unique file handle conflict", "different configuration", "already attached")
 
 

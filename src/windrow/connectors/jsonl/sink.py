@@ -12,6 +12,7 @@ import base64
 import json
 import os
 import re
+from collections import deque
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -42,17 +43,24 @@ class JsonlFolder(StepFolder):
         for name, table in tables.items():
             paths.append(self._staging / f"{'step' if name == 'changes' else name}-{epoch:012}.jsonl")
             with paths[-1].open("wb") as file:
-                for batch in _plain(table).to_batches(max_chunksize=_ROWS):
-                    lines: list[str] = json_objects(batch, "text").to_pylist()
-                    file.writelines(f"{line}\n".encode() for line in lines)
+                file.writelines(_lines(table))
                 file.flush()
                 os.fsync(file.fileno())
         return paths
+
+    def _encode(self, rows: pa.Table) -> None:
+        deque(_lines(rows), maxlen=0)
 
     def _clocks(self) -> Iterator[pa.Table]:
         for path in sorted(self._folder.glob("clocks-*.jsonl"), key=lambda path: (len(path.name), path)):
             if int(path.stem.partition("-")[2]) in self._steps():
                 yield _journal([json.loads(line) for line in path.read_bytes().splitlines()])
+
+
+def _lines(table: pa.Table) -> Iterator[bytes]:
+    for batch in _plain(table).to_batches(max_chunksize=_ROWS):
+        lines: list[str] = json_objects(batch, "text").to_pylist()
+        yield from (f"{line}\n".encode() for line in lines)
 
 
 def _journal(rows: list[dict[str, Any]]) -> pa.Table:

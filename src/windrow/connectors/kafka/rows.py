@@ -19,16 +19,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import repeat
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow import model as m
 from windrow.connectors.json_rows import json_objects, plain_text
 from windrow.connectors.kafka.producer import Headers
-from windrow.connectors.tables import pieces, with_beginning
+from windrow.connectors.ownership import Origin
+from windrow.connectors.tables import layout, pieces, with_beginning
+from windrow.connectors.unfit import RefusedError, refused_rows, without_refused, writable, write_reason
 from windrow.engine import schema
 from windrow.engine.changelog import StepOutput
 from windrow.expressions import SinkSpec
@@ -60,6 +64,7 @@ class KafkaRecords:
         """Create the converter; `limits` has the maximum bytes of a record for each topic whose records are limited."""
         self._topic = spec.sink.table
         self._limits = limits
+        self._result, self._stream = layout(spec).result, Origin.of(spec).stream
         self._late, self._dead = spec.sink.companion("late"), spec.sink.companion("dead")
         self._is_debezium = isinstance(spec.sink, m.KafkaSink) and spec.sink.format == "debezium"
         origin = {"connector": "windrow", "name": spec.pipeline, "table": self._topic}
@@ -76,9 +81,17 @@ class KafkaRecords:
             self._key.append("revision")
             self._is_text = False
 
-    def of(self, output: StepOutput) -> Iterator[KafkaRecord]:
-        """Yield the records of a step. Changes, late output and dead letters each keep the order of their rows."""
-        yield from self.of_changes(output.changes)
+    def of(self, output: StepOutput, refused: list[pa.Table] | None = None) -> Iterator[KafkaRecord]:
+        """Yield the records of a step. Changes, late output and dead letters each keep the order of their rows.
+
+        A change whose record cannot be made, or is too large for the topic, becomes a dead letter, which is also added
+        to `refused`. The row that it updates is deleted, and the next change of the row stays an `update_after`.
+        """
+        letters: list[pa.Table] = []
+        for _, piece in pieces(output.changes, _PIECE):
+            yield from self._written_or_refused(replace(output, changes=piece), letters)
+        if refused is not None:
+            refused += letters
         if output.late.num_rows:
             for batch in output.late.to_batches(max_chunksize=_PIECE):
                 place = (batch.column(name).cast(pa.string()) for name in ("source", "partition", "offset"))
@@ -87,7 +100,8 @@ class KafkaRecords:
                 for number, (at, value) in enumerate(rows):
                     record = KafkaRecord(self._late, at, value, _NO_HEADERS)
                     yield record if self._excess(record) <= 0 else record._replace(value=_cut(batch.slice(number, 1)))
-        for row in output.dead.to_pylist() if output.dead.num_rows else ():
+        dead = pa.concat_tables([output.dead, *letters])
+        for row in dead.to_pylist() if dead.num_rows else ():
             record = self._dead_letter(row)
             if self._excess(record) > 0:
                 record = self._dead_letter(with_beginning(row, "raw"))
@@ -114,11 +128,53 @@ class KafkaRecords:
 
     def of_changes(self, changes: pa.Table) -> Iterator[KafkaRecord]:
         """Yield a record for each change of a step, in order, except for `update_before`."""
-        for _, piece in pieces(changes):
-            written = piece.filter(pc.not_equal(piece["op"], "update_before"))
-            for batch in written.to_batches(max_chunksize=_PIECE):
-                keys = batch.column(self._key[0]) if self._is_text else json_objects(batch.select(self._key))
-                yield from self._changes(batch, _utf8(keys))
+        for _, piece in pieces(changes, _PIECE):
+            yield from self._written(piece)
+
+    def _written(self, changes: pa.Table) -> list[KafkaRecord]:
+        """Return the records of a piece; raise RefusedError if one of them is too large for the topic."""
+        written = changes.filter(pc.not_equal(changes["op"], "update_before"))
+        records: list[KafkaRecord] = []
+        for batch in written.to_batches():
+            keys = batch.column(self._key[0]) if self._is_text else json_objects(batch.select(self._key))
+            records += self._changes(batch, _utf8(keys))
+        if self._topic in self._limits:
+            largest = max((len(key or b"") + len(value or b"") for _, key, value, *_ in records), default=0)
+            size, most = largest + _OVERHEAD, self._limits[self._topic]
+            if size > most:
+                msg = f"refused: Kafka: a record of {size:,} bytes, where topic {self._topic} takes {most:,}"
+                raise RefusedError(msg)
+        return records
+
+    def _written_or_refused(self, output: StepOutput, refused: list[pa.Table]) -> list[KafkaRecord]:
+        """Return the records of a piece, and add the dead letters of rows that cannot be written to `refused`."""
+        try:
+            return self._written(output.changes)
+        except Exception as exc:
+            if write_reason(exc) is None:
+                raise
+            output, letters = self._without_refused(output)
+            if not letters.num_rows:
+                raise
+        refused.append(letters)
+        return self._written(output.changes)
+
+    def _without_refused(self, output: StepOutput) -> tuple[StepOutput, pa.Table]:
+        """Return a piece without the rows that cannot be written, and the dead letters of these rows."""
+        ops, is_before = output.changes["op"], pc.equal(output.changes["op"], "update_before").to_numpy()
+        given = output.changes.set_column(
+            output.changes.schema.get_field_index("op"),
+            output.changes.schema.field("op"),
+            pc.if_else(pa.array(is_before), "update_after", ops),
+        )
+        reasons = refused_rows(self._written, given, write_reason)
+        # Whether the row of an update_before was refused counts only if its update_after is, too. In other batches, it
+        # is not known, as no record is made of it.
+        refused = reasons.is_valid().to_numpy(zero_copy_only=False)
+        counts = ~is_before | np.append(refused[1:], False)
+        reasons = pc.if_else(pa.array(counts), reasons, pa.scalar(None, pa.string()))
+        left, letters = without_refused(self._result, output, reasons, self._stream)
+        return writable(self._written, left), letters
 
     def _changes(self, batch: pa.RecordBatch, keys: list[bytes]) -> Iterator[KafkaRecord]:
         topic, headers = repeat(self._topic), repeat(_NO_HEADERS)

@@ -28,7 +28,7 @@ from windrow.connectors.ownership import FoundTables, Origin, authorize, is_new,
 from windrow.connectors.sink import Follows, Run, Sink
 from windrow.connectors.tables import Table
 from windrow.engine.changelog import StepOutput
-from windrow.engine.schema import CLOCKS
+from windrow.engine.schema import CLOCKS, NO_DEAD
 from windrow.errors import RunError, SinkError, SinkUnavailableError, SourceError
 from windrow.expressions import SinkSpec
 
@@ -228,19 +228,20 @@ class KafkaTopics(Sink):
                 raise SinkUnavailableError(msg)
             time.sleep(0.05)
 
-    def commit(self, epoch: int, *outputs: StepOutput) -> None:
+    def commit(self, epoch: int, *outputs: StepOutput) -> list[pa.Table]:
         """Write a step. After an error, opening the sink again determines whether the step was committed."""
         producer, run = self._producer, self._run
         if producer is None or run is None:
             msg = "the sink is not open"
             raise SinkError(msg)
+        refused: list[list[pa.Table]] = [[NO_DEAD] for _ in self._sinks]
         with _of_topics(self._first):
             if not is_new(epoch, self._last, self._first.topic):
-                return
+                return [NO_DEAD for _ in self._sinks]
             try:
                 producer.begin()
-                for records, sink, output in zip(self._records, self._sinks, outputs, strict=True):
-                    for record in records.of(output):
+                for records, sink, output, letters in zip(self._records, self._sinks, outputs, refused, strict=True):
+                    for record in records.of(output, letters):
                         producer.send(record.topic, record.key, record.value, record.headers)
                     if output.clocks.num_rows:
                         key, value = f"{epoch:020d}", json.dumps(output.clocks.cast(_STORED).to_pylist())
@@ -252,6 +253,7 @@ class KafkaTopics(Sink):
                 self.close()
                 raise
         self._last = epoch
+        return [pa.concat_tables(letters) for letters in refused]
 
     def _write_owner(self, producer: TransactionalProducer, run: Run, epoch: int | None) -> None:
         for sink, origin in zip(self._sinks, self._origins, strict=True):

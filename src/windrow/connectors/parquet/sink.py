@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from windrow.connectors.log.segments import sync_path
-from windrow.connectors.step_folder import StepFolder, write_parquet
+from windrow.connectors.step_folder import StepFolder, try_parquet, write_parquet
 
 
 class ParquetFolder(StepFolder):
@@ -33,6 +33,9 @@ class ParquetFolder(StepFolder):
             write_parquet(step / f"{name}.parquet", table)
         sync_path(step)
         return [step]
+
+    def _encode(self, rows: pa.Table) -> None:
+        try_parquet(rows)
 
     def _clocks(self) -> Iterator[pa.Table]:
         paths = sorted(self._folder.glob("step-*/clocks.parquet"), key=lambda path: (len(path.parent.name), path))

@@ -219,6 +219,20 @@ def may_pass(error: psycopg.Error) -> bool:
     return lost or isinstance(error, _PASSING)
 
 
+_NOT_OF_ROW = (errors.InvalidBinaryRepresentation, errors.BadCopyFileFormat)
+"""Errors of class 22 for a column whose type was changed: they do not depend on the row."""
+_OF_ROW = (errors.CheckViolation, errors.NotNullViolation, errors.ProgramLimitExceeded)
+
+
+def is_of_row(error: psycopg.Error) -> bool:
+    """Return True if a row causes an error of a write by its values alone.
+
+    The classes are those of https://www.postgresql.org/docs/current/errcodes-appendix.html.
+    """
+    is_of_data = (error.sqlstate or "").startswith("22") or type(error) is psycopg.DataError
+    return (is_of_data and not isinstance(error, _NOT_OF_ROW)) or isinstance(error, _OF_ROW)
+
+
 def one_line(error: psycopg.Error) -> str:
     """Return the message of a PostgreSQL error as a single line."""
     primary = error.diag.message_primary

@@ -193,6 +193,7 @@ class PostgresSession(Session):
                 self.insert(layout.changes, tables.in_order(epoch, changes, first))
         if first:
             self._empty_asides(layout.result)
+        self._try_others(layout.result, changes, rows.result(), changelog=changelog)
         self._write_net(layout.result, rows.result())
         self._send(layout, epoch, changes)
 
@@ -209,6 +210,22 @@ class PostgresSession(Session):
         topic = pa.repeat(layout.result.name, len(keys))
         columns = {"aggregatetype": topic, "aggregateid": keys, "type": sent["op"], "payload": values}
         self._copy(self.name(layout.outbox.name), tables.of_epoch(epoch, pa.table(columns)))
+
+    def _try_others(self, table: Table, changes: pa.Table, net: NetChanges, *, changelog: bool) -> None:
+        """Check the types and constraints of the result table for rows that are not written to it."""
+        others = net.replaced
+        if changelog:
+            others = pa.concat_tables([others, tables.earlier_rows(changes)])
+            query = "SELECT FROM pg_constraint WHERE conrelid = $1::regclass AND contype = 'c'"
+            if not others.num_rows or not self._may(f"EXISTS ({query})", self.name(table.name)):
+                return
+        if others.num_rows:
+            aside = self._aside_name(table, "others")
+            self.connection.execute(
+                f"CREATE TEMPORARY TABLE {aside} (LIKE {self.name(table.name)} INCLUDING CONSTRAINTS) ON COMMIT DROP"
+            )
+            self._copy(f"pg_temp.{aside}", others.select(list(table.columns)))
+            self.connection.execute(f"DROP TABLE pg_temp.{aside}")
 
     def _write_net(self, table: Table, rows: NetChanges) -> None:
         """Write and delete rows of the result table.

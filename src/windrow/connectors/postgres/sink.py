@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
+import psycopg
+
 from windrow import model as m
 from windrow.connectors.kafka.rows import KafkaRecords
 from windrow.connectors.postgres import client
@@ -28,6 +30,7 @@ class PostgresServer(SqlServer):
     """
 
     system = "PostgreSQL"
+    error = psycopg.Error
 
     def __init__(
         self, url: str, outboxes: Mapping[str, KafkaRecords] | None = None, lock_seconds: float = LOCK_SECONDS
@@ -36,6 +39,7 @@ class PostgresServer(SqlServer):
         self._outboxes = outboxes
         self._lock_seconds = lock_seconds
         self._session: PostgresSession | None = None
+        self._results: Sequence[str] = ()
         self._was_opened = False
 
     @property
@@ -59,7 +63,7 @@ class PostgresServer(SqlServer):
         except BaseException:
             connection.close()
             raise
-        self._session = session
+        self._session, self._results = session, tables
         self._was_opened = True
 
     def _lock(self, connection: Connection, schema: str, table: str) -> None:
@@ -81,6 +85,14 @@ class PostgresServer(SqlServer):
         else:
             with client.translate_errors(self.place), session.connection.transaction():
                 yield session
+
+    @contextmanager
+    def writing_anew(self) -> Iterator[PostgresSession]:
+        with client.connect(self._url) as connection, client.translate_errors(self.place), connection.transaction():
+            yield PostgresSession(connection, client.schema_of(connection, self.place), self._results, self._outboxes)
+
+    def refusal(self, error: Exception) -> str | None:
+        return client.one_line(error) if isinstance(error, psycopg.Error) and client.is_of_row(error) else None
 
     @contextmanager
     def reading(self) -> Iterator[PostgresSession]:

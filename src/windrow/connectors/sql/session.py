@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from windrow.connectors.database import Snapshot
 from windrow.connectors.tables import Layout, Table, quote, quote_all, upsert
+from windrow.connectors.unfit import write_reason
 from windrow.errors import InputError, PipelineError, SinkAddressError, SinkError
 
 
@@ -119,7 +120,8 @@ class Session(ABC):
     def write_changes(self, layout: Layout, epoch: int, first: int, changes: pa.Table, *, changelog: bool) -> None:
         """Apply changes of a step to the result table and, with `changelog`, append them to the changelog.
 
-        `first` is the position of the first of these changes within the step.
+        `first` is the position of the first of these changes within the step. The error for a row that a table refuses
+        is raised even if a later change of the step replaces the row, since another step may end before that change.
         """
 
     def dependents(self, tables: Sequence[str]) -> list[Dependent]:  # noqa: ARG002 - for databases that rename without them
@@ -147,6 +149,8 @@ class SqlServer(ABC):
     """A database, either a server or a file. Within its sessions, errors of the database are raised as SinkError."""
 
     system: ClassVar[str]
+    error: ClassVar[type[Exception]]
+    """The class of the database's own errors."""
 
     @property
     @abstractmethod
@@ -161,9 +165,28 @@ class SqlServer(ABC):
     def writing(self) -> AbstractContextManager[Session]:
         """Open a transaction; create a missing database. Raise SinkAddressError if that is not possible."""
 
+    def writing_anew(self) -> AbstractContextManager[Session]:
+        """Open a transaction as `writing` does, in a new connection."""
+        return self.writing()
+
     @abstractmethod
     def reading(self) -> AbstractContextManager[Session]:
         """Open a read-only transaction in an existing database."""
+
+    @abstractmethod
+    def refusal(self, error: Exception) -> str | None:
+        """Return what the database says of a row that it refuses for its values; None for any other of its errors.
+
+        Whether it refuses the row must not depend on other rows, on other sessions or on the machine.
+        """
+
+    def reason(self, error: Exception) -> str | None:
+        """Return the reason of the dead letter for a row that cannot be written; None if no row causes the error."""
+        cause = error.__cause__ if isinstance(error, SinkError) else error
+        if isinstance(cause, self.error):
+            said = self.refusal(cause)
+            return None if said is None else f"refused: {self.system}: {said}"
+        return write_reason(error)
 
     @abstractmethod
     def close(self) -> None:

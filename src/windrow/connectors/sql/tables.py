@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
+from functools import partial
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from windrow.connectors import ownership, tables
 from windrow.connectors.database import Condition, Database, Promoted, Replayed, Snapshot, read_replayed
 from windrow.connectors.sink import Follows, Run, Sink
 from windrow.connectors.sql.session import Column, Session, SqlServer
 from windrow.connectors.tables import EPOCHS, OPENERS, ORIGINS, OWNERS, RELAYS, REPLAYS, SHARED, Layout, Table, quote
-from windrow.connectors.unfit import without_unfit
+from windrow.connectors.unfit import refused_rows, without_unfit
 from windrow.engine.changelog import StepOutput
 from windrow.engine.schema import CLOCKS, NO_DEAD
 from windrow.errors import SinkError
@@ -113,17 +115,56 @@ class SqlTables(Sink):
                 f"restore it, or start over with --fresh"
             )
             raise SinkError(msg)
+        try:
+            return self._commit(self._run, epoch, outputs)
+        except Exception as exc:
+            if self._server.reason(exc) is None:
+                raise
+            fitting = [self._without_refused(*step, epoch) for step in zip(self._tables, outputs, strict=True)]
+            if not any(refused.num_rows for _, refused in fitting):
+                raise
+        self._commit(self._run, epoch, [output for output, _ in fitting])
+        return [refused for _, refused in fitting]
+
+    def _commit(self, run: Run, epoch: int, outputs: Sequence[StepOutput]) -> list[pa.Table]:
+        """Write a step in one transaction; return the dead letters of rows that do not fit into the tables."""
         with self._server.writing() as db:
             for table in self._tables:
-                ownership.still_owned(self._run, owner_of(db, table.name, db.share), table.name)
-            ownership.still_opened(self._id, _opener(db, self._run), self._tables[0].name)
+                ownership.still_owned(run, owner_of(db, table.name, db.share), table.name)
+            ownership.still_opened(self._id, _opener(db, run), self._tables[0].name)
             fitting = [table.fit(db, output) for table, output in zip(self._tables, outputs, strict=True)]
             refused = [dead for _, dead in fitting]
-            if ownership.is_new(epoch, last_epoch(db, self._run), self._tables[0].name):
-                _fence(db, self._run, epoch)
+            if ownership.is_new(epoch, last_epoch(db, run), self._tables[0].name):
+                _fence(db, run, epoch)
                 for table, (output, _) in zip(self._tables, fitting, strict=True):
                     table.write(db, epoch, output)
         return refused
+
+    def _without_refused(self, table: SqlTable, output: StepOutput, epoch: int) -> tuple[StepOutput, pa.Table]:
+        """Return a step without the rows that cannot be written or do not fit, and the dead letters of these rows."""
+
+        def write(changes: pa.Table) -> None:
+            is_single = changes.num_rows == 1
+            transaction = self._server.writing_anew() if is_single else self._server.writing()
+            with suppress(_RolledBackError), transaction as db:
+                table.write_rows(db, epoch, changes)
+                raise _RolledBackError
+
+        def stored(where: Sequence[Condition]) -> pa.Table:
+            try:
+                with self._server.writing() as db:
+                    return table.stored(db, where)
+            except Exception as exc:
+                if self._server.reason(exc) is None:
+                    raise
+                # a key that the database cannot hold
+                return table.layout.result.schema.empty_table()
+
+        reasons = refused_rows(write, output.changes, self._server.reason)
+        with self._server.writing() as db:
+            unfit = table.unfit(db, output)
+        reasons = reasons if unfit is None else pc.coalesce(unfit, reasons)
+        return without_unfit(table.layout.result, output, reasons, stored, table.origin.stream)
 
     def close(self) -> None:
         self._is_open = False
@@ -132,6 +173,10 @@ class SqlTables(Sink):
     def _find(self, db: Session, run: Run) -> list[ownership.FoundTables]:
         own = [table.name for table in self._tables]
         return [table.find(db, run, own) for table in self._tables]
+
+
+class _RolledBackError(Exception):
+    """Raised to roll a transaction back."""
 
 
 class SqlTable:
@@ -195,25 +240,37 @@ class SqlTable:
 
     def fit(self, db: Session, output: StepOutput) -> tuple[StepOutput, pa.Table]:
         """Return a step without the rows that do not fit into the tables, and the dead letters of these rows."""
-        targets = [self.layout.result, *([self.layout.changes] if self._changelog else [])]
-        reasons = db.unfit(targets, output.changes)
+        reasons = self.unfit(db, output)
         if reasons is None:
             return output, NO_DEAD
+        return without_unfit(self.layout.result, output, reasons, partial(self.stored, db), self.origin.stream)
+
+    def unfit(self, db: Session, output: StepOutput) -> pa.Array | None:
+        """Return the reason why the row of each change does not fit into the tables; None if all rows fit."""
+        return db.unfit([self.layout.result, *([self.layout.changes] if self._changelog else [])], output.changes)
+
+    def stored(self, db: Session, where: Sequence[Condition]) -> pa.Table:
+        """Return the rows of the result table that satisfy all conditions."""
         result = self.layout.result
-
-        def stored(where: Sequence[Condition]) -> pa.Table:
-            rows = (part.cast(result.schema) for part in db.snapshot().rows(result, result.key, where))
-            return pa.concat_tables([result.schema.empty_table(), *rows])
-
-        return without_unfit(result, output, reasons, stored, self.origin.stream)
+        rows = (part.cast(result.schema) for part in db.snapshot().rows(result, result.key, where))
+        return pa.concat_tables([result.schema.empty_table(), *rows])
 
     def write(self, db: Session, epoch: int, output: StepOutput) -> None:
         """Write a step to the tables."""
         db.insert(self.layout.late, output.late)
         db.insert(self.layout.dead, tables.storable_dead(output.dead))
         db.insert(self.layout.clocks, tables.of_epoch(epoch, output.clocks))
-        for first, changes in tables.pieces(output.changes):
-            db.write_changes(self.layout, epoch, first, changes, changelog=self._changelog)
+        self._write_changes(db, epoch, output.changes)
+
+    def write_rows(self, db: Session, epoch: int, changes: pa.Table) -> None:
+        """Write the rows of changes, including those that the changes delete, as if they were inserted."""
+        at = changes.schema.get_field_index("op")
+        inserts = pa.repeat(pa.scalar("insert", changes.schema.field(at).type), changes.num_rows)
+        self._write_changes(db, epoch, changes.set_column(at, changes.schema.field(at), inserts))
+
+    def _write_changes(self, db: Session, epoch: int, changes: pa.Table) -> None:
+        for first, piece in tables.pieces(changes):
+            db.write_changes(self.layout, epoch, first, piece, changelog=self._changelog)
 
     def check(self, db: Session) -> set[str]:
         """Return the names of existing tables; raise SinkError if they have other columns or may not be written."""

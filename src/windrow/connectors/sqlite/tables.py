@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from typing import Any
 
 import pyarrow as pa
@@ -14,7 +14,17 @@ from windrow import model as m
 from windrow.connectors.sql.session import Column, Dependent, EmbeddedFile, EmbeddedSession
 from windrow.connectors.sql.tables import SqlDatabase, SqlTables
 from windrow.connectors.sqlite.rows import Decimals, SqliteSnapshot, sql_types, unfit, values
-from windrow.connectors.tables import Layout, Table, create_table, in_order, net_changes, quote, quote_all, upsert
+from windrow.connectors.tables import (
+    Layout,
+    Table,
+    create_table,
+    earlier_rows,
+    in_order,
+    net_changes,
+    quote,
+    quote_all,
+    upsert,
+)
 from windrow.errors import SinkAddressError, SinkError, SinkUnavailableError
 from windrow.expressions import SinkSpec
 
@@ -33,6 +43,7 @@ class SqliteFile(EmbeddedFile):
     """
 
     system = "SQLite"
+    error = sqlite3.Error
 
     def __init__(self, path: str, decimals: Decimals, busy: float = BUSY_SECONDS) -> None:
         super().__init__(path, busy)
@@ -54,6 +65,13 @@ class SqliteFile(EmbeddedFile):
                 if db.in_transaction:
                     db.execute("ROLLBACK")
                 raise
+
+    def writing_anew(self) -> AbstractContextManager[SqliteSession]:
+        self.close()
+        return self.writing()
+
+    def refusal(self, error: Exception) -> str | None:
+        return str(error) if getattr(error, "sqlite_errorname", None) in _REFUSALS else None
 
     @contextmanager
     def reading(self) -> Iterator[SqliteSession]:
@@ -184,6 +202,10 @@ class SqliteSession(EmbeddedSession):
         table = layout.result
         columns, key = quote_all(table.columns), quote_all(table.key)
         if changelog:
+            earlier = earlier_rows(changes)
+            if earlier.num_rows and self._has_checks(table):
+                # each is replaced or deleted below
+                self.insert(table, earlier, else_=upsert(table))
             self.insert(layout.changes, in_order(epoch, changes, first))
             # Within a key in the order of the changelog, so its last change wins. By key, so that the table's tree is
             # written from left to right. Reading the changelog costs half of binding the rows once more.
@@ -197,12 +219,16 @@ class SqliteSession(EmbeddedSession):
                 return
         rows = net_changes(changes, table.key)
         if not changelog:
-            self.insert(table, pa.concat_tables([rows.inserts, rows.updates]), else_=upsert(table))
+            self.insert(table, pa.concat_tables([rows.replaced, rows.inserts, rows.updates]), else_=upsert(table))
         if rows.deletes.num_rows:
             deletes = rows.deletes.select(list(table.key))
             where = " AND ".join(f"{quote(column)} = ?" for column in table.key)
             keys = values(deletes, self._decimals)
             self._db.executemany(f"DELETE FROM {quote(table.name)} WHERE {where}", keys)
+
+    def _has_checks(self, table: Table) -> bool:
+        [(sql,)] = self.execute("SELECT sql FROM sqlite_master WHERE name = ? COLLATE NOCASE", (table.name,))
+        return "check" in sql.lower()
 
     def dependents(self, tables: Sequence[str]) -> list[Dependent]:
         """Return the indexes and triggers on tables, because they follow a table when it is renamed."""
@@ -217,6 +243,14 @@ class SqliteSession(EmbeddedSession):
         return SqliteSnapshot(self._db, self._decimals)
 
 
+_REFUSALS = {
+    "SQLITE_CONSTRAINT_CHECK",
+    "SQLITE_CONSTRAINT_NOTNULL",
+    "SQLITE_CONSTRAINT_DATATYPE",
+    "SQLITE_MISMATCH",
+    "SQLITE_TOOBIG",
+}
+"""The names of errors that a row causes by its values alone."""
 _ADVICE = {
     "SQLITE_NOTADB": "is not an SQLite database: give the sink another path",
     "SQLITE_CORRUPT": "is damaged: restore it from a copy, or move it away and start over with --fresh",

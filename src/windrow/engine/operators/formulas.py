@@ -4,7 +4,8 @@ A row for which a formula fails becomes a dead letter and appears in no table or
 deleted, and the next revision that does not fail is inserted. Whether a formula fails is a function of the results in
 the row. So every change shows whether the previous row exists, without state and however the log is cut into steps. A
 double that is not finite becomes null and is not a failure: a ratio may divide by zero, and a sum of doubles may be
-infinite.
+infinite. A formula also fails if its computation ends with an unexpected error for the row alone
+(`windrow.engine.halving`).
 
 Earlier versions wrote null where a formula failed. States of those versions, and of runs without formulas, keep that
 rule for the windows that had begun before the resume, because the rows of those windows exist and must be deleted.
@@ -24,11 +25,12 @@ from windrow import model as m
 from windrow.engine.columns import MIN_TIME, pack, to_micros
 from windrow.engine.decode.evaluation import Evaluator
 from windrow.engine.decode.field_columns import all_but
+from windrow.engine.halving import compute_rows
 from windrow.engine.messages import DeadLetters, Packet
 from windrow.engine.operators.base import Mask, Operator, OperatorOutput, OperatorStep
 from windrow.engine.operators.dead_letters import ResultDeadLetters
 from windrow.engine.operators.window.operator import change_diffs
-from windrow.engine.schema import DIFF
+from windrow.engine.schema import DIFF, arrow_type
 from windrow.engine.state.migrate import StoredState
 from windrow.engine.state.store import OperatorState, StoreKind
 from windrow.engine.state.widening import StateChange
@@ -88,9 +90,21 @@ class FormulaOperator:
         own = {} if None in bounds else {_NULL_UNTIL: max(bounds)}
         return [({**summary, **own}, state) for summary, state in migrated]
 
+    def _compute(self, rows: pa.Table) -> tuple[list[pa.Array], dict[int, str]]:
+        """Return the values of the formulas, null where one fails, and the reason for each row that fails."""
+        parts = compute_rows("formula", self._evaluator.compute_nulls, rows, self._fail)
+        firsts = np.cumsum([0, *(len(columns[0]) for columns, _ in parts)]).tolist()
+        failed = {
+            first + row: why for first, (_, found) in zip(firsts, parts, strict=False) for row, why in found.items()
+        }
+        return [pa.concat_arrays(arrays) for arrays in zip(*(columns for columns, _ in parts), strict=True)], failed
+
+    def _fail(self, _: pa.Table, reason: str) -> tuple[list[pa.Array], dict[int, str]]:
+        return [pa.nulls(1, arrow_type(formula.expression.type)) for formula in self._formulas], {0: reason}
+
     def _add_formulas(self, output: OperatorOutput, until: int, group: int) -> OperatorOutput:
         """Return the output with formulas computed; rows for which a formula fails are replaced by dead letters."""
-        columns, failed = self._evaluator.compute_nulls(output.changes)
+        columns, failed = self._compute(output.changes)
         by_name = dict(zip((formula.name for formula in self._formulas), columns, strict=True))
         changes, *records = (_set_columns(table, by_name) for table in (output.changes, *output.records))
         starts = to_micros(changes.column("window_start")) if failed else np.zeros(0)
