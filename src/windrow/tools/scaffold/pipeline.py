@@ -178,7 +178,7 @@ class PipelineText:
         if self.jump is not None:
             yield (
                 f"  jump: {self.jump}",
-                "a record farther ahead of its partition has a wrong clock, unless five in a row",
+                "a record farther ahead of those before it has a wrong clock",
             )
         yield f"key: {self.key.value}", self.key.why
         yield f"window: {{tumbling: {self.window}}}", ""
