@@ -82,7 +82,7 @@ def test_nothing_but_the_rules_and_what_they_see_is_needed() -> None:
 name: fraud
 source: {log: {path: purchases}}
 decode: {card: string, t: timestamp, amount: long}
-time: {field: t, delay: 30s}
+time: {field: t, delay: 30s, jump: 1d}
 key: card
 recent: {last: 1, within: 1h}
 rules: [{name: large, when: amount > 1000}]

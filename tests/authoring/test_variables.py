@@ -190,7 +190,7 @@ name: spend
 source: {log: {path: "${PATH_-/data}/log"}}
 decode: {user_id: string, city: string, event_time: timestamp_millis, amount: "decimal(12,2)"}
 derive: {more: "${MORE-amount + 1}"}
-time: {field: "${FIELD-event_time}", delay: "${DELAY-1m}"}
+time: {field: "${FIELD-event_time}", delay: "${DELAY-1m}", jump: 1d}
 key: ["${KEY-user_id}"]
 window: {tumbling: "${SIZE-5m}"}
 aggregate: {total: "sum(${TOTAL-amount})"}

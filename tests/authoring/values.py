@@ -242,6 +242,7 @@ def times(draw: st.DrawFn, time: str, mark: str, sent: str) -> EventTime:
         draw(st.sampled_from([None, sent])),
         idle,
         draw(st.sampled_from(["hold"] if idle is None else ["hold", "advance"])),
+        None if isinstance(watermark, Punctuated) else draw(st.one_of(st.none(), LENGTHS)),
     )
 
 

@@ -72,10 +72,10 @@ class ReadingsClock(Clock):
         super().__init__(Delay(delay), floors, 0)
         self._reading: float = BEFORE_ALL
 
-    def data(self, offset: int, time: int) -> None:
+    def data(self, offset: int, time: int, *, is_checked: bool = False) -> None:
         """Add the reading of a record, which comes before the record is judged."""
         if self._reading != BEFORE_ALL and time > self._reading:
-            super().data(offset, int(self._reading))
+            super().data(offset, int(self._reading), is_checked=is_checked)
         self._reading = max(self._reading, time)
 
 
@@ -121,8 +121,9 @@ class GraphOracle:
         self._files = {partition for partition in log if graph.source_of(partition).is_by_reading}
         self._records: list[Record] = []
         for partition, records in log.items():
-            how, is_file = graph.source_of(partition).time.watermark, partition in self._files
-            clock = Clock(how, (floors or {}).get(partition, ()), partition % MAX_PARTITIONS)
+            settings, is_file = graph.source_of(partition).time, partition in self._files
+            how = settings.watermark
+            clock = Clock(how, (floors or {}).get(partition, ()), partition % MAX_PARTITIONS, settings.jump)
             if is_file and isinstance(how, Delay):
                 clock = ReadingsClock(how.micros, (floors or {}).get(partition, ()))
             for offset, (time, values) in enumerate(records):
@@ -134,7 +135,7 @@ class GraphOracle:
                 if is_file:
                     clock.data(offset, time)
                 # what a file had when it was first read is before all else
-                watermark = max(BEGINNING - is_file, clock.at(offset))
+                watermark = max(BEGINNING - is_file, clock.at(offset) if is_file else clock.at(offset, time))
                 self._records.append(Record(time, watermark, partition, offset, values, place, part))
                 if not is_file:
                     clock.data(offset, time)

@@ -179,6 +179,8 @@ def pipelines(
     fields += [Field("w", time)] if isinstance(watermark, Punctuated) else []
     fields += [Field("s", time)] if sent else []
     future = draw(st.none() | st.none() | st.integers(0, 40).map(lambda ticks: ticks * tick))
+    is_guarded = not isinstance(watermark, Punctuated) and draw(st.booleans())
+    jump = draw(st.sampled_from([0, 1, 3, 8])) * tick if is_guarded else None
     idle = draw(st.sampled_from([None, SECOND, 4 * SECOND])) if ticking else None
     window = draw(windows(tick, calendar=calendar))
     return Pipeline(
@@ -192,6 +194,7 @@ def pipelines(
             sent,
             idle=idle,
             all_idle="hold" if idle is None else draw(st.sampled_from(["hold", "advance"])),
+            jump=jump,
         ),
         # a derived key may be in several partitions
         key=(*keys, *(derive if not one and draw(st.booleans()) else [])),

@@ -88,6 +88,7 @@ CAN: list[tuple[Edit, list[str]]] = [
     (emit(lateness=MINUTE), ['emit.lateness: "30m" there, "1m" here: windows that are past the new lateness']),
     (time(watermark=Delay(0)), ['time.delay: "10m" there, "0s" here: applies from the next record on']),
     (time(future=None, idle=MINUTE), ['time.future: "1h" there, nothing here', 'time.idle: nothing there, "1m" here']),
+    (time(jump=MINUTE), ['time.jump: nothing there, "1m" here: applies from the next record on; watermarks never']),
     (
         lambda pipeline: replace(pipeline, key_groups=4),
         ["key_groups: 2 there, 4 here: the state is split or merged"],

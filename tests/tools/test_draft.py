@@ -244,3 +244,24 @@ def test_any_records_of_one_form_are_decoded(rows: list[dict[str, Any]]) -> None
         draft = drafted(Path(folder), rows)
     assert (draft.dead, draft.records) == ({}, len(rows))
     assert max(map(len, draft.text.splitlines())) <= 120
+
+
+def test_a_log_without_log_timestamps_gets_a_jump_that_fits_it(tmp_path: Path) -> None:
+    wrong = {50, 900}
+    rows = [
+        {"user": f"u{n % 5}", "t": f"{2027 if n in wrong else 2026}-03-0{1 + n // 1440}T00:{n % 60:02}:00Z"}
+        for n in range(2000)
+    ]
+    draft = drafted(tmp_path, rows)
+    time = draft.pipeline.sources[0].time
+    assert (time.jump, time.future) == (24 * 3_600_000_000, None)
+    # neither the delay nor the window is that of the wrong clocks
+    assert "window: {tumbling: 1h}" in draft.text
+    assert isinstance(time.watermark, Delay)
+    assert time.watermark.micros <= 3_600_000_000
+    (tmp_path / "logged").mkdir()
+    logged = drafted(tmp_path / "logged", [row | {"_log_time": 1_772_323_200_000} for row in rows if row["t"] < "2027"])
+    assert logged.pipeline.sources[0].time.jump is None
+    (tmp_path / "sparse").mkdir()
+    sparse = [{"user": "u", "t": f"2026-{month:02}-{day:02}T00:00:00Z"} for month in range(1, 13) for day in (1, 15)]
+    assert drafted(tmp_path / "sparse", sparse).pipeline.sources[0].time.jump == 30 * 24 * 3_600_000_000

@@ -195,7 +195,7 @@ def _records(graph: m.Graph, most: int) -> pa.Table:
     The columns are the partition, the offset, the event time, the watermark and the log timestamp.
     """
     batches = list(read_first(open_sources(graph), most))
-    packets = Ingest(with_lists(graph, lambda _: None)).run(batches)
+    packets = Ingest(with_lists(graph, lambda _: None), is_whole=True).run(batches)
     found = [unpack(packet.message.blob) for packet in packets if isinstance(packet.message, Records)]
     if not found:
         msg = f"the log of {graph.name!r} has no valid records to plot; see `check` and the table of dead letters"

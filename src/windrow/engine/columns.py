@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 Micros = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
 
 MIN_TIME: Final = -(2**63)
 """Minus infinity: the clock of a partition without a record."""

@@ -2,14 +2,14 @@
 
 A packet is a message to one key group, sent as a single row no matter how many records it holds. An adaptive watermark
 needs the event times of all records, whatever their keys, so every key group receives them, as offsets and times of one
-or two bytes each.
+or two bytes each. A guarded clock (`windrow.engine.watermarks.guard`) needs those of a few records.
 """
 
 from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import Any, Final, Literal, NamedTuple, get_args
@@ -17,7 +17,7 @@ from typing import Any, Final, Literal, NamedTuple, get_args
 import numpy as np
 import pyarrow as pa
 
-from windrow.engine.columns import MIN_TIME, Blob, Micros, pack, to_micros, unpack
+from windrow.engine.columns import MIN_TIME, Blob, Mask, Micros, pack, to_micros, unpack
 from windrow.engine.tick import Tick
 
 
@@ -68,9 +68,9 @@ class Results:
 
 @dataclass(frozen=True)
 class EventTimes:
-    """Event times of all good records of a partition from the offset `first` on, whatever their keys (`pack_times`).
+    """Event times of a partition's good records from the offset `first` on, whatever their keys (`pack_times`).
 
-    This message is sent only if the watermark's delay depends on the event times.
+    This message is sent only if the watermark's delay or a guarded clock depends on the event times.
     """
 
     partition: int
@@ -225,28 +225,47 @@ _UNITS = (1_000_000, 1_000, 1)
 _WIDTHS = ((pa.uint8(), 1 << 8), (pa.uint16(), 1 << 16), (pa.uint32(), 1 << 32))
 
 
-def pack_times(offsets: Micros, times: Micros) -> bytes:
-    """Pack ascending offsets and their event times in microseconds.
+class PackedTimes(NamedTuple):
+    """Ascending offsets, their event times in microseconds, and the mask of times that are known not to be leaps."""
+
+    offsets: Micros
+    times: Micros
+    ordinary: Mask
+
+
+def pack_times(given: PackedTimes) -> bytes:
+    """Pack event times.
 
     A time is stored as a multiple of a unit above the least time, and an offset as the gap to the previous offset, each
     in the narrowest type that holds them all. If there are no gaps, no offsets are stored.
     """
+    offsets, times, ordinary = given
     least = int(times.min())
     above = times - least
     unit = next(unit for unit in _UNITS if not (above % unit).any())
     gaps = np.diff(offsets, prepend=offsets[0] - 1) - 1
     gap = _narrow(gaps) if gaps.any() else pa.nulls(len(gaps))
     metadata = {"first": str(offsets[0]), "least": str(least), "unit": str(unit)}
-    return pack(pa.table({"gap": gap, "time": _narrow(above // unit)}).replace_schema_metadata(metadata))
+    columns = {"gap": gap, "time": _narrow(above // unit), "ordinary": pa.array(ordinary)}
+    return pack(pa.table(columns).replace_schema_metadata(metadata))
 
 
-def unpack_times(blob: bytes) -> tuple[Micros, Micros]:
-    """Return the offsets and event times that `pack_times` packed."""
+def unpack_times(blob: bytes) -> PackedTimes:
+    """Return the event times that `pack_times` packed."""
     table = unpack(blob)
     first, least, unit = (int(table.schema.metadata[name]) for name in (b"first", b"least", b"unit"))
     gap = table.column("gap")
     gaps = np.zeros(len(gap), dtype=np.int64) if pa.types.is_null(gap.type) else to_micros(gap)
-    return first - 1 + np.cumsum(gaps + 1), least + to_micros(table.column("time")) * unit
+    offsets, times = first - 1 + np.cumsum(gaps + 1), least + to_micros(table.column("time")) * unit
+    return PackedTimes(offsets, times, table.column("ordinary").to_numpy())
+
+
+def join_times(several: Iterable[PackedTimes]) -> PackedTimes:
+    """Concatenate event times."""
+    return PackedTimes(*(np.concatenate(columns) for columns in zip(_NO_TIMES, *several, strict=True)))
+
+
+_NO_TIMES: Final = PackedTimes(np.array([], dtype=np.int64), np.array([], dtype=np.int64), np.array([], dtype=np.bool_))
 
 
 def _narrow(values: Micros) -> pa.Array:

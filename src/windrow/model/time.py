@@ -84,7 +84,9 @@ class EventTime:
     `sent` is the field with the time at which the device sent the record, by the device's clock, event times are
     corrected by (log timestamp - sent). A partition without records for `idle` microseconds of processing time becomes
     idle and no longer holds back the low watermark. When all partitions are idle, watermarks stop (hold) or advance
-    with processing time (advance).
+    with processing time (advance). A time more than `jump` microseconds ahead of its partition's clock advances the
+    clock only if the next records agree (`windrow.engine.watermarks.guard`); with `future`, this applies to records
+    without a log timestamp.
     """
 
     field: str
@@ -93,6 +95,7 @@ class EventTime:
     sent: str | None = None
     idle: int | None = None
     all_idle: Literal["hold", "advance"] = "hold"
+    jump: int | None = None
 
 
 UNITS = {

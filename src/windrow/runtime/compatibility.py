@@ -304,6 +304,7 @@ _EFFECTS: dict[tuple[str, ...], str] = {
     ("time", "delay"): "applies from the next record on; watermarks never decrease",
     ("time", "punctuated"): "applies from the next record on; watermarks never decrease",
     ("time", "future"): "applies from the next record on; dead letters stay dead letters",
+    ("time", "jump"): "applies from the next record on; watermarks never decrease",
     ("time", "idle"): "applies from the next tick on; an idle partition stays idle until its next record",
     ("time", "all_idle"): "applies from the next tick on; the low watermark does not go back",
     ("lists",): "applies from the next record on",

@@ -47,7 +47,8 @@ class StepFacts:
     """Facts about a step, collected by one probe or summed over several.
 
     The annotation of a field is its kind (`windrow.telemetry.facts`, which explains how to add a fact). `read` is the
-    number of good records of each partition. `ages` are the ages of the records of each batch, `samples` a sample of
+    number of good records of each partition, and `leaps` the number of those that are too far ahead of a guarded clock.
+    `ages` are the ages of the records of each batch, `samples` a sample of
     the good records, and `verdicts` the verdicts of each node on records that may be in that sample. `lateness` counts
     for each partition how far records were behind the partition's clock; a record counts once for each operator that
     takes it from its source. `hot_keys` are estimates for each node, `windows` are counts for each node that has
@@ -56,6 +57,7 @@ class StepFacts:
     """
 
     read: Annotated[dict[int, int], facts.COUNTS] = field(default_factory=dict)
+    leaps: Annotated[dict[int, int], facts.COUNTS] = field(default_factory=dict)
     ages: Annotated[list[LogAges], facts.LISTED] = field(default_factory=list)
     samples: Annotated[list[RecordSample], facts.LISTED] = field(default_factory=list)
     verdicts: Annotated[dict[str, list[VerdictRow]], facts.COUNTS] = field(default_factory=dict)
@@ -127,6 +129,7 @@ class StepProbe:
         self._nodes = nodes
         self._windowed = windowed
         self._records = 0
+        self._leaps: dict[int, int] = {}
         self._facts = StepFacts()
 
     def read(self, batch: pa.RecordBatch, records: pa.Table) -> None:
@@ -138,6 +141,7 @@ class StepProbe:
     def step(self, step: NodeStep) -> None:
         """Add the lateness, keys, verdicts and windows of an operator."""
         node, seen = self._nodes[step.node], self._facts
+        self._leaps = step.clocks.leaps
         if not seen.windows:
             # of all levels: their order is that of the graph
             seen.windows = dict.fromkeys(self._windowed, GroupWindows())
@@ -154,9 +158,10 @@ class StepProbe:
             seen.windows[node.windows] = windows
 
     def output(self, group: int, given: StepInput, rows: Mapping[str, StepOutput]) -> None:
-        """Count dead letters and, in the first key group, the records of each partition, which all key groups know."""
+        """Count dead letters and, in the first key group, what all key groups know of each partition's records."""
         seen = self._facts
         seen.read = {} if group else {progress.partition: progress.records for progress in given.progress}
+        seen.leaps = {} if group else self._leaps
         seen.dead_reasons = reason_kinds(given.dead.values())
         # the counts of a single sink are those of all
         by_sink = {sink: reason_kinds([output.dead]) for sink, output in rows.items()} if len(rows) > 1 else {}

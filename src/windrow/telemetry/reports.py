@@ -174,8 +174,9 @@ class StepReport:
     or 0 if nothing is left to read.
 
     `committed` is the wall-clock time of the commit (microseconds). `read` is the number of good records of each
-    partition, `log_times` the newest log timestamp that was read (microseconds). `lateness` counts how far records were
-    behind their partition's clock; a record counts once for each operator that takes it from its source. `latency` is
+    partition, `leaps` the number of those that are too far ahead of a guarded clock, and `log_times` the newest log
+    timestamp that was read (microseconds). `lateness` counts how far records were behind their partition's clock; a
+    record counts once for each operator that takes it from its source. `latency` is
     the time from each record's log timestamp to the commit, rounded up to a bound. `parts` are the seconds spent on
     each part of the step: `plan`, `compute`, `collect`, `wait` (for the previous commit), `sync` (the checkpoint) and
     `commit` (the sink). `tasks` are the seconds that all tasks of `compute` together spent on `read`, `decode` and
@@ -211,6 +212,7 @@ class StepReport:
     lag_seconds: Annotated[dict[PartitionName, float] | None, facts.by_partition(facts.LATEST)] = None
     committed: int | None = None
     read: Annotated[dict[PartitionName, int], facts.by_partition(facts.COUNTS)] = field(default_factory=dict)
+    leaps: Annotated[dict[PartitionName, int], facts.by_partition(facts.COUNTS)] = field(default_factory=dict)
     log_times: Annotated[dict[PartitionName, int], facts.LOG_TIMES] = field(default_factory=dict)
     lateness: Annotated[dict[PartitionName, Histogram], facts.HISTOGRAMS] = field(default_factory=dict)
     latency: Annotated[Histogram, facts.HISTOGRAM] = field(default_factory=Histogram)
@@ -460,6 +462,7 @@ class Totals:
     revisions: Count = 0
     rejected: Count = 0
     duplicates: Count = 0
+    leaps: Annotated[dict[PartitionName, int], facts.by_partition(facts.COUNTS)] = field(default_factory=dict)
     seconds: Seconds = 0.0
     lateness: Histogram = field(default=Histogram(), repr=False)
     latency: Annotated[Histogram, facts.HISTOGRAM] = field(default=Histogram(), repr=False)
@@ -483,6 +486,7 @@ class Totals:
             f"{self.expired:,} expired, {counted(self.dead + self.rejected, 'dead letter')}"
             + (f" ({self.internal:,} internal)" if self.internal else "")
             + (f", {counted(self.duplicates, 'duplicate')}" if self.duplicates else "")
+            + (f", {counted(sum(self.leaps.values()), 'leap')}" if self.leaps else "")
         )
 
     def add(self, report: StepReport) -> None:

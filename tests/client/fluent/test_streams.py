@@ -138,10 +138,16 @@ def test_all_triggers() -> None:
 
 def test_all_clocks() -> None:
     stage = decoded().event_time(
-        "t", delay=wr.adaptive(0.999, min="10s", max="10m"), sent="w", idle="1m", all_idle="advance", future="1h"
+        "t",
+        delay=wr.adaptive(0.999, min="10s", max="10m"),
+        sent="w",
+        idle="1m",
+        all_idle="advance",
+        future="1h",
+        jump="1d",
     )
     watermark = Adaptive(0.999, 10_000_000, 600_000_000)
-    assert stage.time == EventTime("t", watermark, 3_600_000_000, "w", 60_000_000, "advance")
+    assert stage.time == EventTime("t", watermark, 3_600_000_000, "w", 60_000_000, "advance", 86_400_000_000)
 
 
 def test_derived_fields_and_keys() -> None:

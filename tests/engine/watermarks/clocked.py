@@ -37,6 +37,11 @@ class Clocked:
         self._stage = Ingest(as_graph(self.pipeline), self.bounds)
         self._clocks = [PartitionClocks.start(self.partitions) for _ in range(self.pipeline.key_groups)]
 
+    def resume(self, clocks: str, offsets: dict[int, int]) -> None:
+        """Go on from clocks, as JSON, at some offsets."""
+        self._clocks = [PartitionClocks.decode(json.loads(clocks)) for _ in self._clocks]
+        self.offsets = offsets
+
     def play(self, steps: Iterable[PlayStep]) -> None:
         for step in steps:
             if isinstance(step, Tick):

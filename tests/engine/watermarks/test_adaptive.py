@@ -14,8 +14,8 @@ from tests.engine.pipelines import MINUTE, main, record
 from tests.engine.watermarks.clocked import Clocked
 from tests.examples import examples
 
-from windrow.engine.columns import MIN_TIME
-from windrow.engine.messages import pack_times, unpack_times
+from windrow.engine.columns import MIN_TIME, Micros
+from windrow.engine.messages import PackedTimes, pack_times, unpack_times
 from windrow.engine.watermarks.adaptive import (
     LATENESS_BOUNDS,
     RENEWAL_OFFSETS,
@@ -86,10 +86,14 @@ def in_pieces(adaptive: Adaptive, log: Log, cuts: list[int]) -> tuple[list[int],
     return found, watermark
 
 
+def times(offsets: Micros, moments: Micros) -> PackedTimes:
+    return PackedTimes(offsets, moments, np.ones(len(moments), dtype=np.bool_))
+
+
 def taken(adaptive: Adaptive, known: Lateness, watermark: int, records: Log, following: int) -> AdaptiveProgress:
     """Take some records, in two packets if they are many."""
     parts = [part for part in (records[:300], records[300:]) if part]
-    packed = [pack_times(*np.array(part, dtype=np.int64).T) for part in parts]
+    packed = [pack_times(times(*np.array(part, dtype=np.int64).T)) for part in parts]
     return advance_adaptive(adaptive, (PartitionSlice(0, known, watermark, tuple(packed), following),))[0]
 
 
@@ -155,9 +159,9 @@ def test_key_groups_know_the_watermark_at_their_records_in_every_cut(adaptive: A
     st.sampled_from([1, 1000, 1_000_000]),
 )
 def test_packed_times_are_the_same_when_unpacked(records: Log, unit: int) -> None:
-    gaps, times = np.array(records, dtype=np.int64).T
+    gaps, moments = np.array(records, dtype=np.int64).T
     offsets = 7 + np.cumsum(gaps + 1)
-    for contiguous in (offsets, np.arange(7, 7 + len(times))):
-        one, other = unpack_times(pack_times(contiguous, times * unit))
-        assert one.tolist() == contiguous.tolist()
-        assert other.tolist() == (times * unit).tolist()
+    for contiguous in (offsets, np.arange(7, 7 + len(moments))):
+        given = PackedTimes(contiguous, moments * unit, moments % 3 == 0)
+        unpacked = unpack_times(pack_times(given))
+        assert [column.tolist() for column in unpacked] == [column.tolist() for column in given]

@@ -47,6 +47,7 @@ def cases(draw: st.DrawFn) -> Case:
         draw(st.sampled_from(DELAYS)),
         idle=draw(st.sampled_from([2, 5])) * SECOND,
         all_idle=draw(st.sampled_from(["hold", "advance"])),
+        jump=draw(st.sampled_from([None, 0, 4 * MINUTE])),
     )
     emit = Emit(lateness=draw(st.sampled_from([0, 8])) * MINUTE, late=draw(st.sampled_from(["each", "batch"])))
     chance = random.Random(draw(st.integers(0, 2**32)))

@@ -33,13 +33,14 @@ def fed(clocked: Clocked, values: list[tuple[int, bytes]], chance: random.Random
 @given(
     begins=st.sampled_from(["further on", "anew"]),
     delay=st.sampled_from([Delay(MINUTE), Adaptive(0.5, MINUTE, 40 * MINUTE)]),
+    jump=st.sampled_from([None, 0, 10 * MINUTE]),
     chance=st.randoms(use_true_random=False),
 )
-@examples(15)
+@examples(25)
 def test_what_is_there_and_the_journal_say_where_the_watermark_is(
-    begins: str, delay: Watermark, chance: random.Random
+    begins: str, delay: Watermark, jump: int | None, chance: random.Random
 ) -> None:
-    pipeline = main(time=EventTime("t", delay), key_groups=2)
+    pipeline = main(time=EventTime("t", delay, jump=jump), key_groups=2)
     run = Clocked(pipeline, range(2))  # the third partition joins
     before = records(chance, chance.randint(1, 12), 1)
     after = records(chance, chance.randint(1, 12), chance.choice([0, 2]))

@@ -34,7 +34,8 @@ SOURCE_RULES: tuple[Callable[[m.SourceNode], Iterable[Finding]], ...] = (
     time.durations,
     time.adaptive_delay,
     time.all_idle,
-    time.no_future_guard,
+    time.jump_guard,
+    time.no_clock_guard,
 )
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")

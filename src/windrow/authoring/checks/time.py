@@ -49,7 +49,7 @@ def sent_field(node: m.SourceNode) -> Iterator[Finding]:
 def durations(node: m.SourceNode) -> Iterator[Finding]:
     """Check that durations are not negative and at most a hundred years, and that `idle` is positive."""
     time = node.time
-    lengths = {"time.future": time.future or 0}
+    lengths = {"time.future": time.future or 0, "time.jump": time.jump or 0}
     if isinstance(time.watermark, m.Delay):
         lengths["time.delay"] = time.watermark.micros
     if isinstance(time.watermark, m.DelayByPartition):
@@ -107,23 +107,39 @@ def all_idle(node: m.SourceNode) -> Iterator[Finding]:
         )
 
 
-def no_future_guard(node: m.SourceNode) -> Iterator[Finding]:
-    """Warn if event times are neither log timestamps nor checked against them.
+def jump_guard(node: m.SourceNode) -> Iterator[Finding]:
+    """Check that the clock that `jump` guards follows the event times of single records."""
+    where = "time.jump"
+    if node.time.jump is None:
+        return
+    if isinstance(node.time.watermark, m.Punctuated):
+        yield error(where, "does not apply with `punctuated`: the log carries its watermarks; remove one of the two")
+    if node.is_by_reading:
+        yield error(where, "does not apply to times of reading, which windrow sets itself; remove it")
 
-    Without the check, one wrong clock makes other records late. The records of an embedded log or of files have a log
+
+def no_clock_guard(node: m.SourceNode) -> Iterator[Finding]:
+    """Warn if event times are neither log timestamps nor checked against them, and clocks are not guarded.
+
+    Without a guard, one wrong clock makes other records late. The records of an embedded log or of files have a log
     timestamp only if they have the field for it.
     """
     names = {field.name: field.paths for field in node.decode.fields}
-    if node.time.future is not None or names.get(node.time.field) == ((m.LOG_TIME,),):
+    is_guarded = node.time.future is not None or node.time.jump is not None
+    if is_guarded or names.get(node.time.field) == ((m.LOG_TIME,),):
         return
     has_log_time = (
         isinstance(node.source, m.KafkaSource | m.FollowedSource)
         or (m.LOG_TIME,) in (path for paths in names.values() for path in paths)
         or (isinstance(node.source.format, m.CsvFormat) and m.LOG_TIME in node.source.format.columns)
     )
-    if has_log_time:
-        message = (
-            "has no `future`: a single record from a clock that is ahead makes the records after it in its partition "
-            "late or expired; set it, for example to 1h"
-        )
-        yield warning("time", message)
+    what, remedy = "has no `future`", "set it, for example to 1h"
+    if not has_log_time:
+        if isinstance(node.time.watermark, m.Punctuated):
+            return  # the log sets its watermarks, and has nothing to check them against
+        what, remedy = "has neither `future` nor `jump`", "set `jump`, for example to 1d"
+    message = (
+        f"{what}: a single record from a clock that is ahead makes the records after it in its partition late or "
+        f"expired; {remedy}"
+    )
+    yield warning("time", message)

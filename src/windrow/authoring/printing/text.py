@@ -260,6 +260,11 @@ def _time(time: m.EventTime, table: str) -> str:
     if time.future is not None:
         ahead = m.format_duration(time.future)
         lines.append(f"a record over {ahead} ahead of its log timestamp goes to {table}_dead and advances no watermark")
+    if time.jump is not None:
+        ahead, whose = m.format_duration(time.jump), "" if time.future is None else " without a log timestamp"
+        lines.append(
+            f"a record{whose} over {ahead} ahead of its partition's clock advances it only if five in a row are"
+        )
     if time.idle is not None:
         then = "watermarks stop" if time.all_idle == "hold" else "watermarks advance with processing time"
         lines.append(

@@ -353,6 +353,14 @@ TIME = Section(
             " advances no watermark. Records without a log timestamp are not checked.",
         ),
         Key(
+            "jump",
+            DURATION,
+            "guards clocks [without log timestamps](../concepts/wrong_clocks.md#without-log-timestamps-jump): a record "
+            "whose event time is ahead of its partition's clock by more than this does not advance the clock, unless "
+            "five records in a row are. It still counts in its window. With `time.future`, records with a log timestamp"
+            " advance the clock as usual. Not with `time.punctuated`.",
+        ),
+        Key(
             "sent",
             FIELD_NAME,
             "the time of sending according to the device's clock, a timestamp. Its difference from the log timestamp,"

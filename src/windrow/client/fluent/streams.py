@@ -55,6 +55,7 @@ class DecodedStream(Unfinished):
         *,
         delay: Duration | m.Adaptive | m.DelayByPartition,
         future: Duration | None = None,
+        jump: Duration | None = None,
         sent: str | None = None,
         idle: Duration | None = None,
         all_idle: Literal["hold", "advance"] = "hold",
@@ -79,6 +80,7 @@ class DecodedStream(Unfinished):
         delay: Duration | m.Adaptive | m.DelayByPartition | None = None,
         punctuated: str | None = None,
         future: Duration | None = None,
+        jump: Duration | None = None,
         sent: str | None = None,
         idle: Duration | None = None,
         all_idle: Literal["hold", "advance"] = "hold",
@@ -91,6 +93,8 @@ class DecodedStream(Unfinished):
                 `windrow.delay_by_partition`.
             punctuated: instead of `delay`, the field in which records carry the watermark.
             future: a record whose event time is further than this ahead of its log timestamp is a dead letter.
+            jump: a record whose event time is further than this ahead of its partition's clock does not advance the
+                clock, unless five records in a row are. With `future`, for records without a log timestamp.
             sent: the field with the time at which a device sent the record, by its clock; it corrects event times.
             idle: a partition that has no records for this long, in processing time, no longer holds back the watermark.
             all_idle: whether watermarks stop, or advance with processing time, when all partitions are idle.
@@ -102,9 +106,10 @@ class DecodedStream(Unfinished):
             partial(_watermark, delay, punctuated),
             partial(_optional_micros, future, "time.future"),
             partial(_optional_micros, idle, "time.idle"),
+            partial(_optional_micros, jump, "time.jump"),
         ]
-        watermark, ahead, quiet = call_all(reads)
-        return Timed(self, m.EventTime(field, watermark, ahead, sent, quiet, all_idle))
+        watermark, ahead, quiet, leap = call_all(reads)
+        return Timed(self, m.EventTime(field, watermark, ahead, sent, quiet, all_idle, leap))
 
 
 @checked

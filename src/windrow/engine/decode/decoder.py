@@ -21,7 +21,7 @@ from windrow.engine.columns import to_micros
 from windrow.engine.decode.evaluation import Evaluator
 from windrow.engine.decode.exact import LOG_TIME_TYPE, ExactDecoder, decode_exactly, no_window_reason, parse_object
 from windrow.engine.decode.fast import FastDecoder, FastReader
-from windrow.engine.decode.field_columns import DeadRows, GoodRows, MarkRows, Rows, all_but, holds_mask, to_mask
+from windrow.engine.decode.field_columns import DeadRows, GoodRows, MarkRows, Mask, Rows, all_but, holds_mask, to_mask
 from windrow.engine.decode.registry import UnknownSchemaError
 from windrow.engine.decode.values import MAX_TIMESTAMP, MIN_TIMESTAMP, convert
 from windrow.engine.halving import compute_rows
@@ -95,6 +95,11 @@ class Decoder:
             dead=pa.concat_tables([part.dead for part in parts]),
             replaced=pa.concat_tables([part.replaced for part in parts]),
         )
+
+    def have_log_time(self, raw: pa.RecordBatch) -> Mask:
+        """Return the mask of records that have a log timestamp, given good records."""
+        rows = zip(*(raw.column(name).to_pylist() for name in ("value", "log_time")), strict=True)
+        return np.array([self._exact.has_log_time(*row) for row in rows], dtype=np.bool_)
 
     @cached_property
     def _fast(self) -> FastDecoder | FastReader | None:

@@ -197,6 +197,13 @@ class ExactDecoder:
         except (MalformedError, BadValueError) as exc:
             return Bad(str(exc), log_time)
 
+    def has_log_time(self, raw: bytes | None, log_time: object) -> bool:
+        """Return True if a good record has a log timestamp; `log_time` is the log's own, or None."""
+        if log_time is not None or raw is None or not self.log_time_inside:
+            return log_time is not None
+        record = parse_object(raw) if self.reader is None else self.reader.parse(raw)
+        return record.get(m.LOG_TIME) is not None
+
     def _change(self, record: Mapping[str, object], log_time: int | None, key: bytes | None) -> Good | Passed:
         """Decode a record of a row that was read, created, updated or deleted, or the envelope of a tombstone."""
         envelope = debezium.envelope_of(record)

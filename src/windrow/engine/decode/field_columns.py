@@ -16,12 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow import model as m
-from windrow.engine import duckdb_sql, schema
+from windrow.engine import columns, duckdb_sql, schema
 from windrow.engine.decode.cursors import Longs
 from windrow.engine.decode.values import MAX_TIMESTAMP, MICROS_PER_UNIT, MIN_TIMESTAMP
 from windrow.engine.halving import Failure, compute_in_halves
 
-Mask = npt.NDArray[np.bool_]
+Mask = columns.Mask
 Rows = npt.NDArray[np.int64]
 Path = tuple[str, ...]
 Wanted: TypeAlias = "Mapping[str, Wanted] | m.DataType"

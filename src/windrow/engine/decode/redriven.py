@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 
 from windrow.engine import schema
 from windrow.engine.decode.decoder import DecodedBatch, Decoder
-from windrow.engine.decode.field_columns import holds_mask
+from windrow.engine.decode.field_columns import Mask, holds_mask
 
 PREFIX: Final = b'{"_redrive":'
 REDRIVEN: Final = "redriven"
@@ -140,6 +140,11 @@ class RedrivenDecoder:
             dead=pa.Table.from_pylist(dead, schema=schema.DEAD),
             replaced=_drop_places(decoded.replaced, places),
         )
+
+    def have_log_time(self, raw: pa.RecordBatch) -> Mask:
+        """Return the mask of records that were decoded with a log timestamp, given good records."""
+        found = copies(raw)
+        return self._decoder.have_log_time(self._open_copies(raw, found) if found else raw)
 
     def _open_copies(self, raw: pa.RecordBatch, found: Mapping[int, Redriven]) -> pa.RecordBatch:
         """Replace copies with their originals; copies for other pipelines lose their key and value."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 
 import numpy as np
@@ -15,7 +16,7 @@ import pyarrow as pa
 
 from windrow import model as m
 from windrow.engine import messages
-from windrow.engine.columns import MIN_TIME, distinct, pack, to_micros, with_schema
+from windrow.engine.columns import MIN_TIME, Mask, Micros, distinct, pack, to_micros, with_schema
 from windrow.engine.decode.decoder import DecodedBatch, Decoder
 from windrow.engine.decode.redriven import RedrivenDecoder
 from windrow.engine.messages import EventTimes, Message, Observation, Packet, PartitionProgress, Progress
@@ -45,16 +46,42 @@ class _Source:
     """Decodes and routes the records of one source."""
 
     def __init__(
-        self, graph: m.Graph, node: m.SourceNode, packed: Callable[[pa.Table], bytes], since: Mapping[int, int]
+        self,
+        graph: m.Graph,
+        node: m.SourceNode,
+        packed: Callable[[pa.Table], bytes],
+        since: Mapping[int, int],
+        *,
+        is_whole: bool,
     ) -> None:
         # in a short form, only records that are valid for its only node advance the clock
         spec = decoding_spec(graph) if graph.is_short else node
         self.name = node.name
-        self.watermark = node.time.watermark
+        self._time = node.time
+        self._is_whole = is_whole
         self.schema = record_schema(spec)
         self.decoder = Decoder(spec, table_keys(graph, node))
         self.records = RedrivenDecoder(self.decoder, graph.name, since)
         self.router = Router(graph, node, packed)
+
+    @property
+    def sends_times(self) -> bool:
+        """Whether clocks depend on event times that all key groups need."""
+        return isinstance(self._time.watermark, m.Adaptive) or self._time.jump is not None
+
+    def step_watermark(self, mark: m.PartitionWatermark) -> StepWatermark:
+        """Return the running watermark of a partition in a step."""
+        return StepWatermark(mark, self._time.jump, is_whole=self._is_whole)
+
+    def are_checked(self, batch: pa.RecordBatch, is_read: Mask, offsets: Micros, rows: Micros) -> Mask:
+        """Return which `rows` of a partition's good records, given their offsets in a batch, have passed `future`.
+
+        The mask `is_read` selects the partition's records of the batch.
+        """
+        if self._time.future is None or not len(rows):
+            return np.zeros(len(rows), dtype=np.bool_)
+        places = np.searchsorted(to_micros(batch.column("offset"))[is_read], offsets[rows])
+        return self.records.have_log_time(batch.take(pa.array(np.flatnonzero(is_read)[places])))
 
 
 class Ingest:
@@ -62,7 +89,8 @@ class Ingest:
 
     All records of a batch come from the same source. `bounds` are lower bounds of watermarks, taken from the clock
     journal of a replayed run. `packed` is the function that packs records. `decoded_since` maps each partition to the
-    first offset that is decoded with the pipeline's settings; the default is 0.
+    first offset that is decoded with the pipeline's settings; the default is 0. If `is_whole`, the only step has all
+    records of the log so far, and the watermarks of records are final if their delay is fixed.
     """
 
     def __init__(
@@ -72,12 +100,16 @@ class Ingest:
         packed: Callable[[pa.Table], bytes] = pack,
         decoded_since: Mapping[int, int] = NO_OFFSETS,
         probe: OpenProbe = NoProbe,
+        *,
+        is_whole: bool = False,
     ) -> None:
         self._graph = graph
         self._key_groups = graph.key_groups
         self._floors = bounds
         self._probe = probe
-        self._sources = {node.name: _Source(graph, node, packed, decoded_since) for node in graph.sources}
+        self._sources = {
+            node.name: _Source(graph, node, packed, decoded_since, is_whole=is_whole) for node in graph.sources
+        }
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Packet]:
         """Yield the packets of the step; packets about partitions come last."""
@@ -91,8 +123,8 @@ class Ingest:
             records = self._with_watermarks(source, batch, decoded, partitions)
             probe.read(batch, records)
             yield from dead_packets(None, decoded.dead, self._key_groups)
-            if isinstance(source.watermark, m.Adaptive):
-                yield from self._times(records)
+            if source.sends_times:
+                yield from self._times(partitions)
             dead_letters = SourceDeadLetters(source.decoder.dead_letters, batch)
             records = _with_replaced(records, decoded.replaced)
             yield from source.router.add({source.name: records}, dead_letters)
@@ -128,31 +160,29 @@ class Ingest:
         offsets = to_micros(batch.column("offset"))
         watermarks = np.empty(good.num_rows, dtype=np.int64)
         for number in distinct(numbers):
-            read = offsets[numbers == number]
-            mark = self._graph.watermark_of(number)
-            partition = partitions.setdefault(number, _Partition(StepWatermark(mark), int(read[0]), 0))
+            is_read = numbers == number
+            read, mark = offsets[is_read], self._graph.watermark_of(number)
+            partition = partitions.setdefault(number, _Partition(source.step_watermark(mark), int(read[0]), 0))
             partition.next = int(read[-1]) + 1
             its_own = good_numbers == number
             records = good if its_own.all() else good.filter(pa.array(its_own))
             partition.records += records.num_rows
             partition.reached = int(to_micros(records.column(TIME)).max(initial=partition.reached))
             own_marks = marks.filter(pa.array(mark_numbers == number)) if marks.num_rows else marks
-            watermarks[its_own] = np.maximum(
-                partition.watermark.advance(records, own_marks),
-                self._floors.at(number, to_micros(records.column(OFFSET))),
-            )
+            its_offsets = to_micros(records.column(OFFSET))
+            are_checked = partial(source.are_checked, batch, is_read, its_offsets)
+            found = partition.watermark.advance(records, own_marks, are_checked)
+            watermarks[its_own] = np.maximum(found, self._floors.at(number, its_offsets))
             if isinstance(mark, m.Readings):
-                partition.watermark.close(batch.column("value").filter(pa.array(numbers == number)))
+                partition.watermark.close(batch.column("value").filter(pa.array(is_read)))
         return with_schema(good.append_column(WATERMARK, pa.array(watermarks)), source.schema)
 
-    def _times(self, records: pa.Table) -> Iterator[Packet]:
-        """Yield packets with the event times of each partition, addressed to every key group."""
-        numbers = records.column(PARTITION).to_numpy()
-        offsets, times = (to_micros(records.column(name)) for name in (OFFSET, TIME))
-        for number in distinct(numbers):
-            its_own = numbers == number
-            blob = messages.pack_times(offsets[its_own], times[its_own])
-            yield from self._to_all(EventTimes(number, int(offsets[its_own][0]), blob))
+    def _times(self, partitions: Mapping[int, _Partition]) -> Iterator[Packet]:
+        """Yield packets with the event times of each partition that clocks depend on, addressed to every key group."""
+        for number, partition in partitions.items():
+            times = partition.watermark.pop_times()
+            if times is not None:
+                yield from self._to_all(EventTimes(number, int(times.offsets[0]), messages.pack_times(times)))
 
     def _to_all(self, message: Message) -> Iterator[Packet]:
         return (Packet(group, message) for group in range(self._key_groups))

@@ -1,9 +1,9 @@
 """Adaptive delay: a watermark whose delay follows the lateness of a partition's records so far.
 
 The delay is computed at every offset that is a multiple of `RENEWAL_OFFSETS`, from the lateness of all good records
-with smaller offsets. It therefore depends only on offsets and event times, and not on where steps end. Records are
-counted by their lateness in buckets with whole numbers as bounds, eight buckets for each doubling, so the delay does
-not depend on rounding either.
+with smaller offsets, except leaps of a guarded clock. It therefore depends only on offsets and event times, and not on
+where steps end. Records are counted by their lateness in buckets with whole numbers as bounds, eight buckets for each
+doubling, so the delay does not depend on rounding either.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ import numpy as np
 
 from windrow import model as m
 from windrow.engine.columns import MIN_TIME, Micros
-from windrow.engine.messages import unpack_times
+from windrow.engine.messages import join_times, unpack_times
+from windrow.engine.watermarks.guard import NO_CLOCK, GuardedClock, follow_clock
 
 RENEWAL_OFFSETS = 256
 _PER_DOUBLING = 8
@@ -35,14 +36,19 @@ LATENESS_BOUNDS: Micros = np.array(sorted(_ROOTS), dtype=np.int64)
 class Lateness:
     """The lateness of a partition's records up to an offset in the block `block`.
 
-    A block number is an offset divided by `RENEWAL_OFFSETS`. The `clock` is the greatest event time, `counts` has the
-    number of records in each bucket of lateness, and `delay` is the delay in the block.
+    A block number is an offset divided by `RENEWAL_OFFSETS`. The `guarded` clock is the greatest event time, if it has
+    no guard, `counts` has the number of records in each bucket of lateness, and `delay` is the delay in the block.
     """
 
     block: int
     delay: int
-    clock: int = MIN_TIME
+    guarded: GuardedClock = NO_CLOCK
     counts: tuple[int, ...] = (0,) * len(LATENESS_BOUNDS)
+
+    @property
+    def clock(self) -> int:
+        """The partition's clock."""
+        return self.guarded.clock
 
     @staticmethod
     def start(adaptive: m.Adaptive) -> Lateness:
@@ -52,21 +58,24 @@ class Lateness:
     def encode(self) -> dict[str, Any]:
         """Encode the statistics as plain JSON values."""
         counts = [[bucket, count] for bucket, count in enumerate(self.counts) if count]
-        return {"block": self.block, "delay": self.delay, "clock": self.clock, "counts": counts}
+        waiting = {"waiting": self.guarded.waiting} if self.guarded.waiting else {}
+        return {"block": self.block, "delay": self.delay, "clock": self.clock, "counts": counts, **waiting}
 
     @staticmethod
     def decode(fields: Any) -> Lateness:  # noqa: ANN401 - plain JSON
         """Decode the output of `encode`."""
         counts = dict(fields["counts"])
         dense = tuple(counts.get(bucket, 0) for bucket in range(len(LATENESS_BOUNDS)))
-        return Lateness(fields["block"], fields["delay"], fields["clock"], dense)
+        guarded = GuardedClock(fields["clock"], tuple(fields.get("waiting", ())))
+        return Lateness(fields["block"], fields["delay"], guarded, dense)
 
 
 @dataclass(frozen=True)
 class PartitionSlice:
     """A partition's good records in a step, as packed `times` (`pack_times`), and its clocks before the step.
 
-    `following` is the offset after the last record that was read.
+    `following` is the offset after the last record that was read, and `jump` is that of the guard. Without a guard, all
+    times are ordinary.
     """
 
     partition: int
@@ -74,13 +83,14 @@ class PartitionSlice:
     watermark: int
     times: tuple[bytes, ...]
     following: int
+    jump: int = 0
 
 
 @dataclass(frozen=True)
 class AdaptiveProgress:
     """The state of a partition after a batch of records, and the watermarks and clocks at its good records.
 
-    The records are identified by their `offsets`.
+    The records are identified by their `offsets`; `leaps` is the number of leaps among them.
     """
 
     lateness: Lateness
@@ -88,6 +98,7 @@ class AdaptiveProgress:
     offsets: Micros
     watermarks: Micros
     clocks: Micros
+    leaps: int = 0
 
 
 @lru_cache(maxsize=1)
@@ -101,14 +112,14 @@ def advance_adaptive(adaptive: m.Adaptive, slices: tuple[PartitionSlice, ...]) -
 
 def _advance(adaptive: m.Adaptive, slice_: PartitionSlice) -> AdaptiveProgress:
     known = slice_.lateness
-    unpacked = [(_NO_TIMES, _NO_TIMES), *map(unpack_times, slice_.times)]
-    offsets, times = (np.concatenate(columns) for columns in zip(*unpacked, strict=True))
-    clocks = np.maximum.accumulate(np.concatenate(([known.clock], times)))
-    latenesses = np.maximum(clocks[:-1], times) - times
+    offsets, times, ordinary = join_times(map(unpack_times, slice_.times))
+    moved = follow_clock(slice_.jump, known.guarded, times, ordinary)
+    clocks = np.append(moved.before, moved.after.clock)
+    latenesses = np.maximum(moved.seen, times) - times
     blocks, places = np.unique(np.append(offsets, slice_.following) // RENEWAL_OFFSETS, return_inverse=True)
     # a row for each block: the number of its records in each bucket
     size = len(LATENESS_BOUNDS)
-    cells = places[:-1] * size + np.searchsorted(LATENESS_BOUNDS, latenesses)
+    cells = (places[:-1] * size + np.searchsorted(LATENESS_BOUNDS, latenesses))[~moved.is_leap]
     counts = np.bincount(cells, minlength=len(blocks) * size).reshape(-1, size)
     sums = np.cumsum(np.concatenate(([known.counts], counts)), axis=0)
     delays = _delays(adaptive, sums[:-1])
@@ -116,14 +127,12 @@ def _advance(adaptive: m.Adaptive, slice_: PartitionSlice) -> AdaptiveProgress:
         delays[0] = known.delay
     # the watermark only rises within a block, so only the clock at the last offset of earlier blocks matters
     closing = clocks[np.searchsorted(offsets, blocks * RENEWAL_OFFSETS + RENEWAL_OFFSETS - 1)]
-    start = _behind(np.array([known.clock]), np.array([known.delay]))
-    before = np.maximum.accumulate(np.concatenate((start, _behind(closing, delays)[:-1])))
-    at = np.maximum(np.maximum(before[places], _behind(clocks, delays[places])), slice_.watermark)
-    after = Lateness(int(blocks[-1]), int(delays[-1]), int(clocks[-1]), tuple(sums[-1].tolist()))
-    return AdaptiveProgress(after, int(at[-1]), offsets, at[:-1], clocks[:-1])
-
-
-_NO_TIMES: Micros = np.array([], dtype=np.int64)
+    start = watermarks_of(np.array([known.clock]), np.array([known.delay]))
+    before = np.maximum.accumulate(np.concatenate((start, watermarks_of(closing, delays)[:-1])))
+    seen = np.append(moved.seen, moved.after.clock)
+    at = np.maximum(np.maximum(before[places], watermarks_of(seen, delays[places])), slice_.watermark)
+    after = Lateness(int(blocks[-1]), int(delays[-1]), moved.after, tuple(sums[-1].tolist()))
+    return AdaptiveProgress(after, int(at[-1]), offsets, at[:-1], moved.seen, moved.leaps)
 
 
 def _delays(adaptive: m.Adaptive, seen: Micros) -> Micros:
@@ -137,7 +146,7 @@ def _delays(adaptive: m.Adaptive, seen: Micros) -> Micros:
     return delays
 
 
-def _behind(clocks: Micros, delays: Micros) -> Micros:
-    """Subtract delays from clocks; minus infinity stays minus infinity."""
+def watermarks_of(clocks: Micros, delays: Micros | int) -> Micros:
+    """Return the watermarks of clocks with some delays; minus infinity stays minus infinity."""
     behind: Micros = np.where(clocks == MIN_TIME, MIN_TIME, clocks - delays)
     return behind

@@ -7,7 +7,7 @@ key group, and identical in all key groups, because each receives the same messa
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, assert_never
 
@@ -15,10 +15,25 @@ import numpy as np
 import pyarrow as pa
 
 from windrow import model as m
-from windrow.engine.columns import MAX_TIME, MIN_TIME, Blob, Micros, to_micros
-from windrow.engine.messages import EventTimes, PartitionIdle, PartitionProgress, RecordsLost
+from windrow.engine.columns import MAX_TIME, MIN_TIME, Blob, Mask, Micros, to_micros
+from windrow.engine.messages import (
+    EventTimes,
+    PackedTimes,
+    PartitionIdle,
+    PartitionProgress,
+    RecordsLost,
+    join_times,
+    unpack_times,
+)
 from windrow.engine.schema import LAST_PARTITION, OFFSET, TIME, WATERMARK
-from windrow.engine.watermarks.adaptive import AdaptiveProgress, Lateness, PartitionSlice, advance_adaptive
+from windrow.engine.watermarks.adaptive import (
+    AdaptiveProgress,
+    Lateness,
+    PartitionSlice,
+    advance_adaptive,
+    watermarks_of,
+)
+from windrow.engine.watermarks.guard import NO_CLOCK, GuardedClock, TimesOfStep, follow_clock, group_ordinary
 from windrow.engine.watermarks.readings import ends_reading, reading_watermarks
 from windrow.engine.watermarks.sources import SourceTimes
 
@@ -63,10 +78,11 @@ class PartitionClocks:
     do not hold the low watermark back. A source whose partitions are all idle keeps up with the furthest of the sources
     that it is connected with, so that an operator never falls behind the readers of its output. For each source,
     `still` has the tick at which all partitions connected with it had become idle, and the low watermark at that tick.
-    `lateness` determines adaptive delays. For each source, `reached` is the greatest event time so far, and `ended` is
-    the event time reached at the last end of the input. For each process node, `timers` has the time of the last row
-    that a timer emitted at an end of the input, if it was later than the event time; only the levels after the node
-    have it.
+    `lateness` determines adaptive delays. `guarded` has the guarded clocks of partitions with a fixed delay; these are
+    never raised to the low watermark, so that leaps depend only on the partition. For each source, `reached` is the
+    greatest event time so far, and `ended` is the event time reached at the last end of the input. For each process
+    node, `timers` has the time of the last row that a timer emitted at an end of the input, if it was later than the
+    event time; only the levels after the node have it.
     """
 
     watermarks: dict[int, int] = field(default_factory=dict)
@@ -77,6 +93,7 @@ class PartitionClocks:
     idle: set[int] = field(default_factory=set)
     still: dict[int, tuple[int, int]] = field(default_factory=dict)
     lateness: dict[int, Lateness] = field(default_factory=dict)
+    guarded: dict[int, GuardedClock] = field(default_factory=dict)
     reached: dict[int, int] = field(default_factory=dict)
     ended: dict[int, int] = field(default_factory=dict)
     timers: dict[str, int] = field(default_factory=dict)
@@ -159,19 +176,41 @@ class PartitionClocks:
             if partition in self.watermarks:
                 at, clock = self.watermarks[partition], self.clock(sources, partition)
                 if not 0 < loss.first <= self.next.get(partition, 0):
-                    # no record that was read exists any longer: the adaptive delay starts again, as in a replay
+                    # no record that was read exists any longer: what depends on them starts again, as in a replay
                     self.lateness.pop(partition, None)
+                    self.guarded.pop(partition, None)
                 self.next[partition] = loss.first
             lost.append(LostRecords(partition, loss.first, clock, at, loss.what))
         return lost
 
+    def guard(
+        self, sources: SourceTimes, progress: Iterable[PartitionProgress], times: Iterable[EventTimes]
+    ) -> dict[int, GuardedProgress]:
+        """Advance guarded clocks with a fixed delay through the step's records; map each partition to its progress."""
+        blobs, found = _by_partition(times), dict[int, GuardedProgress]()
+        for step in progress:
+            partition, watermark = step.partition, sources.watermark(step.partition)
+            jump = sources.time(partition).jump
+            if jump is None or not isinstance(watermark, m.Delay):
+                self.guarded.pop(partition, None)
+                continue
+            offsets, clocks, ordinary = join_times(map(unpack_times, blobs.get(partition, ())))
+            moved = follow_clock(jump, self.guarded.get(partition, NO_CLOCK), clocks, ordinary)
+            self.guarded[partition] = moved.after
+            low = watermarks_of(np.append(moved.seen, moved.after.clock), watermark.micros)
+            self.watermarks[partition] = max(self.watermarks[partition], int(low[-1]))
+            found[partition] = GuardedProgress(offsets, low[:-1], moved.leaps)
+        return found
+
     def adapt(
-        self, adaptive: m.Adaptive, progress: Iterable[PartitionProgress], times: Iterable[EventTimes]
+        self,
+        sources: SourceTimes,
+        adaptive: m.Adaptive,
+        progress: Iterable[PartitionProgress],
+        times: Iterable[EventTimes],
     ) -> dict[int, AdaptiveProgress]:
         """Advance watermarks with an adaptive delay through the step's records; map each partition to its progress."""
-        blobs: dict[int, list[Blob]] = {}
-        for time in times:
-            blobs.setdefault(time.partition, []).append(time.blob)
+        blobs = _by_partition(times)
         slices = (
             PartitionSlice(
                 partition=step.partition,
@@ -179,6 +218,7 @@ class PartitionClocks:
                 watermark=self.watermarks[step.partition],
                 times=tuple(blobs.get(step.partition, ())),
                 following=step.next,
+                jump=sources.time(step.partition).jump or 0,
             )
             for step in progress
         )
@@ -318,6 +358,11 @@ class PartitionClocks:
             "reached": list(self.reached.items()),
             "ended": list(self.ended.items()),
             **({"timers": list(self.timers.items())} if self.timers else {}),
+            **(
+                {"guarded": [[number, *clock.encode()] for number, clock in self.guarded.items()]}
+                if self.guarded
+                else {}
+            ),
         }
 
     @staticmethod
@@ -336,28 +381,65 @@ class PartitionClocks:
             reached=dict(fields["reached"]),
             ended=dict(fields["ended"]),
             timers=dict(fields.get("timers", ())),
+            guarded={partition: GuardedClock.decode(clock) for partition, *clock in fields.get("guarded", ())},
         )
+
+
+def _by_partition(times: Iterable[EventTimes]) -> dict[int, list[Blob]]:
+    blobs: dict[int, list[Blob]] = {}
+    for time in times:
+        blobs.setdefault(time.partition, []).append(time.blob)
+    return blobs
+
+
+@dataclass(frozen=True)
+class GuardedProgress:
+    """The watermarks that a guarded clock gives to a partition's records from each of the `offsets` on.
+
+    `leaps` is the number of leaps among the records.
+    """
+
+    offsets: Micros
+    watermarks: Micros
+    leaps: int
+
+    def at(self, offsets: Micros) -> Micros:
+        """Return the watermarks at some of the records."""
+        return self.watermarks[np.searchsorted(self.offsets, offsets, side="right") - 1]
+
+
+def _unchecked(rows: Micros) -> Mask:
+    return np.zeros(len(rows), dtype=np.bool_)
 
 
 class StepWatermark:
     """The running watermark of a partition in a step.
 
     The watermark before the step is part of the state of the key groups, and the watermark at a record is the greater
-    of the two. The key groups also compute an adaptive delay, because it depends on all earlier records, and the end of
-    a reading that began in an earlier step.
+    of the two. The key groups also compute what depends on earlier records in another way: an adaptive delay, a clock
+    that is guarded by `jump`, and the end of a reading that began in an earlier step. For the first two they receive
+    event times of the step (`pop_times`). If the step `is_whole`, that is, no records came before it, watermarks with a
+    fixed delay are final.
     """
 
-    def __init__(self, watermark: m.PartitionWatermark) -> None:
+    def __init__(self, watermark: m.PartitionWatermark, jump: int | None = None, *, is_whole: bool = False) -> None:
         self._watermark = watermark
         self._reached: int = MIN_TIME
         self.value: int = MIN_TIME
+        self._jump = jump
+        self._guard = None if jump is None else TimesOfStep(jump)
+        self._whole = NO_CLOCK if is_whole else None
+        self._times: list[PackedTimes] = []
 
-    def advance(self, good: pa.Table, marks: pa.Table) -> Micros:
+    def advance(self, good: pa.Table, marks: pa.Table, is_checked: Callable[[Micros], Mask] = _unchecked) -> Micros:
         """Advance through the partition's next good records and marks; return the watermark at each record.
 
-        A record's own time or mark advances the watermark only for the records after it.
+        A record's own time or mark advances the watermark only for the records after it. `is_checked` returns which of
+        the records with the given numbers have passed `future`; only a guarded clock needs it.
         """
         match self._watermark:
+            case m.Delay(micros) if self._guard is not None:
+                return self._advance_guarded(micros, self._times_of(good, is_checked))
             case m.Delay(micros):
                 moves = to_micros(good.column(TIME)) - micros
                 before = np.arange(len(moves))
@@ -365,6 +447,7 @@ class StepWatermark:
                 moves = to_micros(marks.column(WATERMARK))
                 before = np.searchsorted(to_micros(marks.column(OFFSET)), to_micros(good.column(OFFSET)))
             case m.Adaptive():
+                self._times.append(self._times_of(good, is_checked))
                 return np.full(good.num_rows, MIN_TIME, dtype=np.int64)
             case m.Readings(micros):
                 times = to_micros(good.column(TIME))
@@ -377,6 +460,28 @@ class StepWatermark:
         reached = np.maximum.accumulate(np.concatenate(([self.value], moves)))
         self.value = int(reached[-1])
         return reached[before]
+
+    def _times_of(self, good: pa.Table, is_checked: Callable[[Micros], Mask]) -> PackedTimes:
+        times = to_micros(good.column(TIME))
+        is_free = np.ones(len(times), dtype=np.bool_)
+        ordinary = is_free if self._guard is None else self._guard.ordinary(times, is_checked)
+        return PackedTimes(to_micros(good.column(OFFSET)), times, ordinary)
+
+    def _advance_guarded(self, delay: int, given: PackedTimes) -> Micros:
+        """Return the watermark at each record, as far as it is known without the records before the step."""
+        if self._whole is not None:
+            moved = follow_clock(self._jump or 0, self._whole, given.times, given.ordinary)
+            self._whole = moved.after
+            return watermarks_of(moved.seen, delay)
+        grouped, reached = group_ordinary(given)
+        self._times.append(grouped)
+        return watermarks_of(reached, delay)
+
+    def pop_times(self) -> PackedTimes | None:
+        """Return the event times that key groups need since the last call, or None if they need none."""
+        found = [times for times in self._times if len(times.times)]
+        self._times = []
+        return join_times(found) if found else None
 
     def close(self, values: pa.Array) -> None:
         """Advance past the end of a reading if the last record that was read, good or not, ends the reading."""

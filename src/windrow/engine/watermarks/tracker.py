@@ -16,7 +16,7 @@ from windrow.engine.columns import FIRST_TIME, MAX_TIME, MIN_TIME, Micros, to_mi
 from windrow.engine.operators.base import StepInput, StepTime
 from windrow.engine.schema import OFFSET, PARTITION, TIME, WATERMARK
 from windrow.engine.watermarks.adaptive import AdaptiveProgress
-from windrow.engine.watermarks.clocks import LostRecords, PartitionClocks, RaisedPartition
+from windrow.engine.watermarks.clocks import GuardedProgress, LostRecords, PartitionClocks, RaisedPartition
 from windrow.engine.watermarks.journal import LOST
 from windrow.engine.watermarks.sources import SourceTimes, stream_ends
 
@@ -27,8 +27,9 @@ class ClockAdvance:
 
     The `clocks` are those after the step, and `before` has the low watermarks and the ends of the input before the
     step. `journal` has the moves that the records do not explain. `known` has the watermarks of the partitions before
-    the step, and `adaptive` the progress of partitions with an adaptive delay. For each partition, `readings` has the
-    time of the last reading of a file before the step, and the watermark of the records after it.
+    the step, `adaptive` the progress of partitions with an adaptive delay, and `guarded` that of partitions with a
+    fixed delay and a guarded clock. For each partition, `readings` has the time of the last reading of a file before
+    the step, and the watermark of the records after it.
     """
 
     sources: SourceTimes
@@ -39,7 +40,14 @@ class ClockAdvance:
     journal: pa.Table
     known: dict[int, int]
     adaptive: dict[int, AdaptiveProgress]
+    guarded: dict[int, GuardedProgress]
     readings: dict[int, tuple[int, int]]
+
+    @property
+    def leaps(self) -> dict[int, int]:
+        """The number of records in the step that are too far ahead of a guarded clock, for partitions that have any."""
+        progress: dict[int, AdaptiveProgress | GuardedProgress] = {**self.adaptive, **self.guarded}
+        return {partition: moved.leaps for partition, moved in sorted(progress.items()) if moved.leaps}
 
     def time(self, sources: Collection[int], streams: Collection[str] = ()) -> StepTime:
         """Return the time of an operator that reads the given streams of the given sources."""
@@ -81,6 +89,10 @@ class ClockAdvance:
             is_own = numbers == partition
             offsets = to_micros(records.column(OFFSET))[is_own]
             at = progress.watermarks[np.searchsorted(progress.offsets, offsets)]
+            watermarks[is_own] = np.maximum(watermarks[is_own], at)
+        for partition, guarded in self.guarded.items():
+            is_own = numbers == partition
+            at = guarded.at(to_micros(records.column(OFFSET))[is_own])
             watermarks[is_own] = np.maximum(watermarks[is_own], at)
         for partition, (reached, at_next) in self.readings.items():
             is_after = (numbers == partition) & (to_micros(records.column(TIME)) > reached)
@@ -130,7 +142,8 @@ def advance_clocks(sources: SourceTimes, clocks: PartitionClocks, given: StepInp
     for watermark in {time.watermark for time in sources.times}:
         if isinstance(watermark, m.Adaptive):
             adapting = [progress for progress in given.progress if sources.watermark(progress.partition) == watermark]
-            adaptive |= clocks.adapt(watermark, adapting, given.times)
+            adaptive |= clocks.adapt(sources, watermark, adapting, given.times)
+    guarded = clocks.guard(sources, given.progress, given.times)
     partitions = [progress.partition for progress in given.progress]
     readings = {
         partition: (clocks.reached[sources.source(partition)], at_next)
@@ -145,7 +158,7 @@ def advance_clocks(sources: SourceTimes, clocks: PartitionClocks, given: StepInp
         clocks.end(sources)
         clocks.end_timers(given.timers)
     journal = journal_rows(sources, clocks, lost, raised, newly_idle, end=given.end)
-    return ClockAdvance(sources, clocks, before, now, given.end, journal, known, adaptive, readings)
+    return ClockAdvance(sources, clocks, before, now, given.end, journal, known, adaptive, guarded, readings)
 
 
 class ClockSteps:

@@ -73,7 +73,8 @@ def _read_partition(
     pipeline: WindowedSource, partition: int, records: Sequence[LogRecord], journal: Journal, found: _Log
 ) -> float:
     """Judge the records of a partition and return its final watermark."""
-    clock = Clock(pipeline.source.time.watermark, journal.floors.get(partition, ()), partition)
+    time = pipeline.source.time
+    clock = Clock(time.watermark, journal.floors.get(partition, ()), partition, time.jump)
     watermark = BEFORE_ALL
     for entry in records:
         watermark = clock.at(entry.offset)
@@ -87,13 +88,13 @@ def _read_partition(
                     partition,
                     entry.offset,
                     reading.time,
-                    watermark,
+                    clock.at(entry.offset, reading.time),
                     reading.fields,
                     reading.inputs,
                     reading.time + reading.gap,
                 )
                 _judge(pipeline, record, found)
-                clock.data(entry.offset, reading.time)
+                clock.data(entry.offset, reading.time, is_checked=reading.is_checked)
             if reading.mark is not None:
                 clock.mark(reading.mark)
         # a record does not make itself late: what it moves counts for the next offset

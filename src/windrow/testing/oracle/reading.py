@@ -26,7 +26,8 @@ LONGEST_KEY = 2048
 class Reading:
     """A valid record: its data and event time (None and 0 if it is only a mark), and its mark if it has one.
 
-    `inputs` are the inputs of the aggregates, and `gap` is the record's own session gap (microseconds). A record
+    `inputs` are the inputs of the aggregates, `gap` is the record's own session gap (microseconds), and `is_checked`
+    says whether its event time was compared with a log timestamp. A record
     without meaning, such as the tombstone that follows a deletion in Debezium, has neither data nor a mark.
     """
 
@@ -35,6 +36,7 @@ class Reading:
     mark: int | None
     inputs: tuple[Value, ...] = ()
     gap: int = 0
+    is_checked: bool = False
 
 
 def read(pipeline: WindowedSource, record: LogRecord) -> Reading:
@@ -59,7 +61,7 @@ def read(pipeline: WindowedSource, record: LogRecord) -> Reading:
         and content["_value"] is None
     ):
         fields = _tombstone(pipeline, _utf8(record.key) if is_bare else content.get("_key"), log_time)
-        return _reading(pipeline, fields, _micros(fields[pipeline.source.time.field]), None)
+        return _reading(pipeline, fields, _micros(fields[pipeline.source.time.field]), None, log_time)
     latest = None if pipeline.source.time.future is None or log_time is None else log_time + pipeline.source.time.future
     mark = _mark(pipeline, content, latest)
     derived_names = {derive.name for derive in pipeline.source.derive}
@@ -70,7 +72,7 @@ def read(pipeline: WindowedSource, record: LogRecord) -> Reading:
     time = _event_time(pipeline, fields, log_time)
     if latest is not None and time > latest:
         raise DeadLetterError(FUTURE)
-    return _reading(pipeline, fields, time, mark)
+    return _reading(pipeline, fields, time, mark, log_time)
 
 
 class _FolderText(str):
@@ -115,7 +117,7 @@ def _change(pipeline: WindowedSource, record: LogRecord) -> Reading:
         and time > log_time + pipeline.source.time.future
     ):
         raise DeadLetterError(FUTURE)
-    return _reading(pipeline, fields, time, None)
+    return _reading(pipeline, fields, time, None, log_time)
 
 
 def _changed(pipeline: WindowedSource, field: m.Field, change: dict[str, object], row: dict[str, object]) -> Value:
@@ -157,7 +159,7 @@ def _gone(pipeline: WindowedSource, key: object, log_time: int | None) -> Readin
         value = None if field.path else columns.get(field.name)
         fields[field.name] = None if value is None else value_of(field.type, value)
     fields[pipeline.source.time.field] = log_time
-    return _reading(pipeline, fields, log_time, None)
+    return _reading(pipeline, fields, log_time, None, log_time)
 
 
 def _require_logged(type_: m.DataType, value: object) -> None:
@@ -193,7 +195,9 @@ def _envelope(value: bytes | None) -> tuple[dict[str, Any], bytes | None] | None
     return about, inner.encode() if isinstance(inner, str) else inner
 
 
-def _reading(pipeline: WindowedSource, fields: dict[str, Value], time: int, mark: int | None) -> Reading:
+def _reading(
+    pipeline: WindowedSource, fields: dict[str, Value], time: int, mark: int | None, log_time: int | None
+) -> Reading:
     """Return the reading of a record with the given fields, or raise DeadLetterError."""
     if any(start < YEAR_0001 or end > YEAR_10000 - 1 for start, end in windows_of(pipeline.node.window, time)):
         raise DeadLetterError(OUT_OF_RANGE)
@@ -210,7 +214,8 @@ def _reading(pipeline: WindowedSource, fields: dict[str, Value], time: int, mark
     texts = [fields[name] for name in pipeline.node.key]
     if sum(len(text.encode()) for text in texts if isinstance(text, str)) > LONGEST_KEY:
         raise DeadLetterError(LONG_KEY)
-    return Reading(fields, time, mark, taken, gap)
+    is_checked = pipeline.source.time.future is not None and log_time is not None
+    return Reading(fields, time, mark, taken, gap, is_checked)
 
 
 def _tombstone_field(pipeline: WindowedSource) -> m.Field | None:

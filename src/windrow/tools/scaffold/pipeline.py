@@ -14,17 +14,19 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import yaml
 
 from windrow import model as m
 from windrow.authoring.checks.fields import RESERVED
 from windrow.authoring.pipeline_file import parse_pipeline
 from windrow.declare.findings import is_name
+from windrow.engine.columns import MIN_TIME, Micros, distinct, to_micros
 from windrow.engine.decode.decoder import Decoder
 from windrow.engine.decode.exact import KEY, LOG_TIME_TYPE, VALUE, parse_object
 from windrow.engine.decode.values import MalformedError
+from windrow.engine.watermarks.guard import IN_A_ROW, NO_CLOCK, follow_clock
 from windrow.errors import InputError
 from windrow.expressions import decoding_spec
 from windrow.telemetry.histogram import BOUNDS
@@ -53,6 +55,7 @@ _FEW: Final = 20
 """With fewer records, a field with mostly different values can still be the key."""
 _SHORTEST_DELAY: Final = 1_000_000
 _FUTURES: Final = (_HOUR, 24 * _HOUR, 7 * 24 * _HOUR)
+_JUMPS: Final = (24 * _HOUR, 7 * 24 * _HOUR, 30 * 24 * _HOUR)
 _MOST_SUMS: Final = 3
 _MOST_DIGITS: Final = 28
 """Digits of a decimal that can be summed."""
@@ -120,6 +123,7 @@ class PipelineText:
     key: Choice = Choice("[]", "")
     lateness: Choice = Choice("1h", "")
     future: str | None = "1h"
+    jump: str | None = None
     window: str = "1m"
     results: dict[str, str] = dataclasses.field(default_factory=lambda: {"events": "count()"})
     dead: list[str] = dataclasses.field(default_factory=list)
@@ -171,6 +175,11 @@ class PipelineText:
         yield f"  delay: {self.delay.value}", self.delay.why
         if self.future is not None:
             yield f"  future: {self.future}", "a record farther ahead of its log timestamp has a wrong clock"
+        if self.jump is not None:
+            yield (
+                f"  jump: {self.jump}",
+                "a record farther ahead of those before it has a wrong clock",
+            )
         yield f"key: {self.key.value}", self.key.why
         yield f"window: {{tumbling: {self.window}}}", ""
         yield "aggregate:", ""
@@ -223,7 +232,9 @@ def scaffold_pipeline(sample: Sample, source: str) -> Scaffold:
     key = _choose_key([field for field in usable if field is not time], records, text)
     _add_fields(usable, time, key, text)
     _choose_results([field for field in usable if field not in (time, key)], text)
-    return _choose_times(sample, text)
+    logged = [field for field in fields if is_log and field.path == (m.LOG_TIME,)]
+    missing = logged[0].missing if logged else sample.raw.num_rows
+    return _choose_times(sample, text, missing if is_log else sample.raw.column("log_time").null_count)
 
 
 def _parse_records(sample: Sample) -> _Records:
@@ -388,8 +399,11 @@ def _choose_results(usable: Sequence[SampledField], text: PipelineText) -> None:
                 pass
 
 
-def _choose_times(sample: Sample, text: PipelineText) -> Scaffold:
-    """Choose window, delay and lateness from the event times of the sample, and finish the text."""
+def _choose_times(sample: Sample, text: PipelineText, missing: int) -> Scaffold:
+    """Choose window, delay and lateness from the event times of the sample, and finish the text.
+
+    The number of records without a log timestamp is `missing`.
+    """
     graph = _parse(text)
     time = graph.sources[0].time
     for future in (*_FUTURES, None):
@@ -398,18 +412,41 @@ def _choose_times(sample: Sample, text: PipelineText) -> Scaffold:
         reasons: list[str] = decoded.dead.column("reason").to_pylist()
         if sum(reason.startswith("future:") for reason in reasons) <= MISFITS * sample.raw.num_rows:
             break
+    if missing == sample.raw.num_rows:
+        time = replace(time, future=None)
     text.future = None if time.future is None else m.format_duration(time.future)
-    times = pc.min_max(decoded.good.column(2).cast(pa.int64())).as_py()
-    if times["max"] is None:
+    if not decoded.good.num_rows:
         msg = f"no record of {sample.place} has all fields; the first would be a dead letter: {reasons[0]}"
         raise InputError(msg)
-    span = times["max"] - times["min"]
+    jump, times = _choose_jump(decoded.good)
+    if missing:
+        time = replace(time, jump=jump)
+        text.jump = None if jump is None else m.format_duration(jump)
+    span = int(times.max() - times.min())
     text.window = next((name for name, size in _WINDOWS.items() if span >= _ENOUGH_WINDOWS * size), [*_WINDOWS][-1])
     _delays(_with_time(_parse(text), time), sample.raw, text)
     dead = Counter(reason.partition(":")[0] for reason in reasons)
     first = {reason.partition(":")[0]: reason for reason in reversed(reasons)}
     text.dead = [f"{number:,} {kind}, such as: {first[kind]}" for kind, number in dead.most_common()]
     return Scaffold(text.render(), _parse(text), sample.raw.num_rows, dead)
+
+
+def _choose_jump(good: pa.Table) -> tuple[int | None, Micros]:
+    """Return the least jump that few good records exceed and no gap, and the event times of the others.
+
+    The jump is None if there is none, and then all event times are returned.
+    """
+    partitions, times = (to_micros(good.column(place).cast(pa.int64())) for place in (0, 2))
+    for jump in _JUMPS:
+        moved = [
+            follow_clock(jump, NO_CLOCK, own, np.zeros(len(own), dtype=np.bool_))
+            for own in (times[partitions == partition] for partition in distinct(partitions))
+        ]
+        has_gap = any(np.convolve(part.is_leap, np.ones(IN_A_ROW, dtype=np.int64)).max() == IN_A_ROW for part in moved)
+        if not has_gap and sum(part.leaps for part in moved) <= MISFITS * len(times):
+            clock = max(part.after.clock for part in moved)
+            return jump, times if clock == MIN_TIME else times[times <= clock + jump]
+    return None, times
 
 
 def _delays(graph: m.Graph, raw: pa.Table, text: PipelineText) -> None:

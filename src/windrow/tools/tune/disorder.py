@@ -304,7 +304,7 @@ def read_log(graph: m.Graph) -> Disorder:
 
 def decode_records(graph: m.Graph, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, pa.Table]]:
     """Yield the good records among raw records, as tables with the name of the operator that reads them."""
-    for packet in Ingest(graph).run(batches):
+    for packet in Ingest(graph, is_whole=True).run(batches):
         message = packet.message
         if isinstance(message, Records):
             yield message.to, unpack(message.blob)
