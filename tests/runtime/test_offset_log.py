@@ -19,6 +19,7 @@ from windrow.connectors.open_sources import open_source
 from windrow.connectors.source import Loss
 from windrow.errors import CheckpointError, SourceError
 from windrow.model import LogSource, SqliteSink
+from windrow.runtime.run import MAX_BYTES
 from windrow.runtime.settings import SparkOptions
 from windrow.runtime.stream.checkpoint import Checkpoint
 from windrow.runtime.stream.offsets import LossGuard, OffsetLog
@@ -105,7 +106,7 @@ def test_a_plan_of_more_records_than_a_step_may_have_is_forgotten_unless_the_tab
         path.with_name(f".{path.name}.crc").unlink()
         path.write_text(f"v1\n{{}}\n{written({'0': {'line': end}})}\n")
     before = {path for path in checkpoint.spark.rglob("*") if path.is_file()}
-    OffsetLog(checkpoint).forget_larger_plan(tables, most)
+    OffsetLog(checkpoint).forget_larger_plan(tables, most, MAX_BYTES)
     left = {path for path in checkpoint.spark.rglob("*") if path.is_file()}
     names = {path.relative_to(str(checkpoint.spark)).as_posix() for path in before - left if path.suffix != ".crc"}
     third = {"offsets/2", "state/0/0/3.changelog", "state/0/1/3.changelog", "state/0/1/3.zip"}
@@ -121,7 +122,7 @@ def test_a_kept_plan_of_more_records_than_a_step_may_have_is_forgotten(
         path.with_name(f".{path.name}.crc").unlink()
         path.write_text(f"v1\n{{}}\n{written({'0': {'line': end}})}\n")
     OffsetLog(checkpoint).take_back()
-    OffsetLog(checkpoint).forget_larger_plan(1, most)
+    OffsetLog(checkpoint).forget_larger_plan(1, most, MAX_BYTES)
     assert len(checkpoint.kept_plan) == left
     OffsetLog(checkpoint).move({"0": {"line": 2}}, [GONE])
     assert checkpoint.kept_plan == []
