@@ -248,3 +248,17 @@ def test_what_is_gone_behind_the_last_step_and_what_is_gone_of_the_planned_one_a
     noted = OffsetLog(guard.checkpoint).read()
     assert noted is not None
     assert sorted((loss.partition, loss.goes_on) for loss in noted.lost) == [(0, 4), (1, 0)]
+
+
+def test_a_plan_of_more_bytes_than_a_step_may_have_is_forgotten(checkpoint: Checkpoint) -> None:
+    for batch, end in ((1, 3), (2, 10)):
+        path = checkpoint.spark / "offsets" / str(batch)
+        path.with_name(f".{path.name}.crc").unlink()
+        path.write_text(f"v1\n{{}}\n{written({'0': {'line': end}})}\n")
+    assert checkpoint.max_bytes is None
+    OffsetLog(checkpoint).forget_larger_plan(1, 100, 1000)
+    checkpoint.note_max_bytes(1000)
+    OffsetLog(checkpoint).forget_larger_plan(1, 100, 1000)
+    assert (checkpoint.spark / "offsets" / "2").exists()
+    OffsetLog(checkpoint).forget_larger_plan(1, 100, 999)
+    assert not (checkpoint.spark / "offsets" / "2").exists()

@@ -16,10 +16,8 @@ from windrow.connectors.cuts import Cut
 from windrow.connectors.kafka.client import client_of
 from windrow.connectors.kafka.read import MEANING
 
-_GROWTH = 16
-"""A step is sampled if it were too large with records of this many times the size of the last ones."""
 _USUAL_MOST = 1 << 20
-"""Brokers refuse larger records unless they are told to accept them."""
+"""Brokers refuse larger records unless they are told to accept them; a step that fits in any case is not sampled."""
 _SLACK = 1.25
 """A step may exceed its bytes by this factor, as sizes are estimates."""
 _SHRINK = 4
@@ -61,11 +59,7 @@ class RecordSizes:
         counts = {partition: end - first[partition] for partition, end in ends.items() if end > first[partition]}
         if sum(counts.values()) * _USUAL_MOST <= max_bytes:
             return dict(ends)
-        if counts.keys() <= self._last.keys():
-            if _GROWTH * sum(count * self._last[partition] for partition, count in counts.items()) <= max_bytes:
-                return dict(ends)
-        else:
-            self._last |= self.means({partition: first[partition] for partition in counts.keys() - self._last.keys()})
+        self._last |= self.means({partition: first[partition] for partition in counts.keys() - self._last.keys()})
         before = dict(self._last)
         expected = sum(count * before.get(partition, 0) for partition, count in counts.items())
         part = min(1.0, _SHRINK * max_bytes / max(1, expected))
@@ -101,16 +95,20 @@ class RecordSizes:
         sizes: dict[int, list[int]] = {}
         ended: set[int] = set()
         deadline = time.monotonic() + _SECONDS
+        if not places:
+            return {}
         try:
             self._consumer.assign([TopicPartition(self._topic, number, offset) for number, offset in places.items()])
             while places.keys() - sizes.keys() - ended and time.monotonic() < deadline:
                 messages = self._consumer.consume(1, _WAIT)
                 for message in messages + (self._consumer.consume(_SAMPLE * len(places), 0) if messages else []):
                     partition = message.partition()
-                    if message.error() is None and partition is not None:
-                        sizes.setdefault(partition, []).append(len(message.value() or b"") + len(message.key() or b""))
-                    elif partition is not None:
+                    if partition is None:
+                        continue
+                    if message.error() is not None:
                         ended.add(partition)
+                    elif len(own := sizes.setdefault(partition, [])) < _SAMPLE:
+                        own.append(len(message.value() or b"") + len(message.key() or b""))
             self._consumer.unassign()
         except KafkaException:
             return {}
