@@ -31,8 +31,6 @@ from windrow.model.connectors import split_pattern
 
 MARK = 256
 """Number of bytes at each end of a file that, together with its name and size, identify it."""
-
-
 _SAMPLE = 16
 """Maximum number of files whose rows are measured for a mean."""
 

@@ -43,7 +43,7 @@ _CHUNK_BYTES: Final = 8 << 20
 """The most bytes of values that are converted to JSON at a time, if they are of more than one row."""
 _SAMPLE_ROWS: Final = 1024
 _NESTED_ROWS: Final = 512
-"""Number of rows to read at a time if texts within lists or structs have a dictionary, as Arrow copies them all."""
+"""Number of rows to read at a time if texts within lists or structs have a dictionary, which Arrow expands."""
 _MOST_DICTIONARY: Final = 2 << 20
 """A size of a dictionary that writers do not exceed: their default is 1 MiB."""
 _INDEX_BYTES: Final = 4
@@ -64,14 +64,14 @@ class ParquetRows:
 
     def count(self) -> int:
         """Return the number of rows."""
-        with self._open() as (file, _):
+        with self._open() as (file, _, _):
             return int(file.metadata.num_rows)
 
     def size(self) -> int:
         """Estimate the bytes of the JSON objects from the first rows and the sizes in the file's metadata."""
-        with self._open() as (file, _):
+        with self._open() as (file, _, most):
             encoded = sum(int(file.metadata.row_group(number).total_byte_size) for number in range(file.num_row_groups))
-            sample = next(file.iter_batches(min(_SAMPLE_ROWS, _batch_rows(file.metadata))), None)
+            sample = next(file.iter_batches(min(_SAMPLE_ROWS, most)), None)
             if sample is None or not sample.num_rows:
                 return encoded
             return max(encoded, int(_row_bytes(sample).mean() * file.metadata.num_rows))
@@ -82,7 +82,7 @@ class ParquetRows:
 
     def read(self, row: int, byte: int, rows: int) -> Iterator[pa.Array]:  # noqa: ARG002 - the same
         """Yield `rows` rows as binary values, starting with row number `row`."""
-        with self._open() as (file, schema):
+        with self._open() as (file, schema, most):
             groups: list[int] = []
             skip = row
             for number in range(file.num_row_groups):
@@ -91,7 +91,7 @@ class ParquetRows:
                 else:
                     groups.append(number)
             writer = _JsonWriter(schema.names)
-            read = file.iter_batches(_batch_rows(file.metadata), row_groups=groups, use_threads=False)
+            read = file.iter_batches(most, row_groups=groups, use_threads=False)
             for batch in _joined(_rows_of(read, skip, rows)):
                 for part in _split(batch, schema):
                     yield writer.write(part)
@@ -101,19 +101,26 @@ class ParquetRows:
         return row + 1
 
     @contextmanager
-    def _open(self) -> Iterator[tuple[pq.ParquetFile, pa.Schema]]:
-        """Open the file, with dictionaries for its texts where possible, and its schema without them."""
+    def _open(self) -> Iterator[tuple[pq.ParquetFile, pa.Schema, int]]:
+        """Open the file, with dictionaries for its texts where possible.
+
+        Also return its schema without dictionaries, and the number of rows to read at a time.
+        """
         try:
             # INT96 has years outside 1677 to 2262, in which nanoseconds would overflow
             with pq.ParquetFile(self.path, coerce_int96_timestamp_unit="us") as plain:
-                schema = plain.schema_arrow
+                metadata, schema = plain.metadata, plain.schema_arrow
+                names = {metadata.schema.column(number).name for number in range(metadata.num_columns)}
+                paths = list(_dictionaries(metadata))
+                is_nested = not names.issuperset(paths)  # Arrow cannot read these as dictionaries
                 with pq.ParquetFile(
                     self.path,
-                    metadata=plain.metadata,
+                    metadata=metadata,
                     coerce_int96_timestamp_unit="us",
-                    read_dictionary=[] if _has_nested(plain.metadata) else list(_dictionaries(plain.metadata)),
+                    read_dictionary=[] if is_nested else paths,
                 ) as file:
-                    yield (file if _is_castable(file.schema_arrow, schema) else plain), schema
+                    most = _batch_rows(metadata, _NESTED_ROWS if is_nested else BATCH_ROWS)
+                    yield (file if _is_castable(file.schema_arrow, schema) else plain), schema, most
         except (pa.ArrowException, OSError) as exc:
             msg = f"cannot read {self.path} as Parquet: {exc}"
             raise SourceError(msg) from exc
@@ -156,20 +163,13 @@ def _dictionaries(metadata: pq.FileMetaData) -> Iterator[str]:
     A column whose dictionary became too large continues without one, so that its size is about the size in the file.
     """
     for number in range(metadata.num_columns):
-        chunks = [metadata.row_group(group).column(number) for group in range(metadata.num_row_groups)]
-        if any(
-            chunk.physical_type == "BYTE_ARRAY"
-            and chunk.has_dictionary_page
+        column = metadata.schema.column(number)
+        if column.physical_type == "BYTE_ARRAY" and any(
+            chunk.has_dictionary_page
             and chunk.total_uncompressed_size <= _MOST_DICTIONARY + _INDEX_BYTES * chunk.num_values
-            for chunk in chunks
+            for chunk in (metadata.row_group(group).column(number) for group in range(metadata.num_row_groups))
         ):
-            yield metadata.schema.column(number).path
-
-
-def _has_nested(metadata: pq.FileMetaData) -> bool:
-    """Return True if texts within lists or structs have a dictionary, which Arrow cannot read as such."""
-    names = {metadata.schema.column(number).name for number in range(metadata.num_columns)}
-    return any(path not in names for path in _dictionaries(metadata))
+            yield column.path
 
 
 def _is_castable(given: pa.Schema, plain: pa.Schema) -> bool:
@@ -181,14 +181,15 @@ def _is_castable(given: pa.Schema, plain: pa.Schema) -> bool:
     return True
 
 
-def _batch_rows(metadata: pq.FileMetaData) -> int:
-    """Return the number of rows to read at a time: at most `BATCH_ROWS`, and fewer if they are large."""
-    most = _NESTED_ROWS if _has_nested(metadata) else BATCH_ROWS
+def _batch_rows(metadata: pq.FileMetaData, most: int) -> int:
+    """Return the number of rows to read at a time: `most`, or fewer if they are large."""
+    columns = range(metadata.num_columns)
+    lists = [number for number in columns if metadata.schema.column(number).max_repetition_level]
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
-        chunks = [group.column(place) for place in range(group.num_columns)]
-        size = sum(max(chunk.total_uncompressed_size, chunk.num_values * _NUMBER_BYTES) for chunk in chunks)
-        most = min(most, group.num_rows * _CHUNK_BYTES // max(1, size))
+        values = group.num_rows * len(columns) + sum(group.column(column).num_values for column in lists)
+        size = max(1, group.total_byte_size, values * _NUMBER_BYTES)
+        most = min(most, group.num_rows * _CHUNK_BYTES // size)
     return max(1, most)
 
 
@@ -199,9 +200,12 @@ def _split(batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]
     while at < batch.num_rows:
         before = int(ends[at - 1]) if at else 0
         end = max(at + 1, int(np.searchsorted(ends, before + _CHUNK_BYTES, side="right")))
-        columns = zip(batch.slice(at, end - at).columns, schema.types, strict=True)
-        cast = [column if column.type == type_ else column.cast(type_) for column, type_ in columns]
-        yield pa.RecordBatch.from_arrays(cast, schema=schema)
+        part = batch.slice(at, end - at)
+        if part.schema.types != schema.types:
+            columns = zip(part.columns, schema.types, strict=True)
+            cast = [column if column.type == type_ else column.cast(type_) for column, type_ in columns]
+            part = pa.RecordBatch.from_arrays(cast, schema=schema)
+        yield part
         at = end
 
 

@@ -41,8 +41,8 @@ class TextRows:
 
     def size(self) -> int:
         """Return the bytes of the rows; for a compressed file, an estimate from its beginning."""
-        there = self.path.stat().st_size
         with self._open() as file:
+            there = self.path.stat().st_size
             if not isinstance(file, gzip.GzipFile):
                 return there
             text = len(file.read(BLOCK))

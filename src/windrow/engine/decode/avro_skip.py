@@ -19,6 +19,7 @@ Skipper = Callable[[bytes, int], int]
 DEEPEST: Final = 4
 """Maximum nesting of records, arrays and maps in a type that has a skipper."""
 _CONTINUES: Final = 0x80
+_BITS: Final = 63
 _INT: Final = (5, 0x0F)
 _LONG: Final = (10, 0x01)
 """Maximum number of bytes of an integer, and the greatest last byte of an integer with this number of bytes."""
@@ -111,12 +112,12 @@ def _integer(raw: bytes, at: int, limits: tuple[int, int]) -> int:
 def _number(raw: bytes, at: int) -> tuple[int, int]:
     """Return an integer of at most 63 bits, and the position after it."""
     value = shift = 0
-    while (byte := raw[at]) >= _CONTINUES:
+    while (byte := raw[at]) >= _CONTINUES and shift < _BITS:
         value |= (byte & 0x7F) << shift
         shift += 7
         at += 1
     value |= byte << shift
-    if value >> 63:
+    if value >> _BITS:
         raise IndexError
     return (value >> 1) ^ -(value & 1), at + 1
 
