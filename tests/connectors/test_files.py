@@ -29,6 +29,7 @@ from tests.runtime.spend import Files, events, spend
 from windrow.connectors.cuts import StreamPlan
 from windrow.connectors.files import rows
 from windrow.connectors.files.listing import START, FileSequence, Position
+from windrow.connectors.files.parquet import ParquetRows
 from windrow.connectors.files.source import OrderedFiles
 from windrow.connectors.open_sources import open_source
 from windrow.engine.decode.decoder import DecodedBatch, Decoder
@@ -440,3 +441,59 @@ def test_files_have_the_results_of_a_log(
     assert result("a", files, 300) == result("b", files, 70) == result("c", LogSource(str(tmp_path / "log")), 70)
     with pytest.raises(InputError, match="are not windrow's to write"):
         check_redrivable(as_graph(spend(files, SqliteSink("x.db", "spend"))))
+
+
+def bomb(path: Path, rows: int, size: int) -> None:
+    """Write rows with the same text, which are a few hundred bytes in the file."""
+    texts = pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), pa.array(["x" * size]))
+    table = pa.table({"n": pa.array(range(rows), pa.int64()), "text": texts})
+    pq.write_table(table, path, compression="zstd", store_schema=False)
+
+
+def test_a_small_parquet_file_of_large_rows_is_read_in_slices(tmp_path: Path) -> None:
+    bomb(tmp_path / "a.parquet", 60, 1_000_000)
+    assert (tmp_path / "a.parquet").stat().st_size < 2_000
+    rows = ParquetRows(tmp_path / "a.parquet")
+    assert rows.size() == pytest.approx(60_000_000, rel=0.01)
+    parts = list(rows.read(3, 0, 57))
+    assert [len(part) for part in parts] == [8] * 7 + [1]
+    values = [json.loads(value) for part in parts for value in part.to_pylist()]
+    assert [value["n"] for value in values] == list(range(3, 60))
+    assert {value["text"] for value in values} == {"x" * 1_000_000}
+
+
+def test_texts_within_lists_and_structs_are_read_in_slices(tmp_path: Path) -> None:
+    texts = pa.DictionaryArray.from_arrays(pa.array([0, 1, None] * 500, pa.int32()), pa.array(["x" * 30_000, "y"]))
+    lists = pa.ListArray.from_arrays(pa.array(range(0, 1501, 3), pa.int32()), texts)
+    structs = pa.StructArray.from_arrays([texts.take(pa.array(range(500)))], ["inner"])
+    table = pa.table({"list": lists, "struct": structs})
+    for group, name in ((500, "one"), (90, "several")):
+        pq.write_table(table, tmp_path / f"{name}.parquet", row_group_size=group, store_schema=False)
+        parts = list(ParquetRows(tmp_path / f"{name}.parquet").read(0, 0, 500))
+        assert max(part.nbytes for part in parts) < 9 << 20
+        assert [json.loads(value) for part in parts for value in part.to_pylist()] == table.to_pylist()
+
+
+def steps_of(source: FilesSource, max_bytes: int) -> list[int]:
+    """Return the number of records of each step."""
+    plan = StreamPlan(iter, {}, tasks=2, max_records=1_000_000, max_bytes=max_bytes)
+    at: dict[str, Any] = {}
+    reader, found = open_source(source).reader(plan), []
+    while (end := reader.latestOffset(at, reader.getDefaultReadLimit())) != at:
+        found.append(end["0"]["line"] - at.get("0", {"line": 0})["line"])
+        at = end
+    return found
+
+
+def test_a_step_of_files_has_about_as_many_bytes_as_it_may(tmp_path: Path) -> None:
+    bomb(tmp_path / "a.parquet", 100, 1_000_000)
+    assert steps_of(FilesSource((str(tmp_path / "*.parquet"),)), 10 << 20) == [10] * 10
+    write(tmp_path / "b.jsonl", *["x" * 999] * 50)
+    write(tmp_path / "c.jsonl", *["x" * 99] * 500)
+    write(tmp_path / "d.jsonl.gz", *["x" * 9999] * 20)
+    found = steps_of(FilesSource((str(tmp_path / "*.jsonl*"),)), 25_000)
+    assert sum(found) == 570
+    assert found[:2] == [25, 25]
+    assert max(found) <= 250
+    assert found[-9:] == [2] * 9
+    assert steps_of(FilesSource((str(tmp_path / "d*"),)), 1) == [1] * 20

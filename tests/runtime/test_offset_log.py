@@ -19,6 +19,7 @@ from windrow.connectors.open_sources import open_source
 from windrow.connectors.source import Loss
 from windrow.errors import CheckpointError, SourceError
 from windrow.model import LogSource, SqliteSink
+from windrow.runtime.run import MAX_BYTES
 from windrow.runtime.settings import SparkOptions
 from windrow.runtime.stream.checkpoint import Checkpoint
 from windrow.runtime.stream.integrity import is_whole
@@ -130,7 +131,7 @@ def test_a_plan_of_more_records_than_a_step_may_have_is_forgotten_unless_the_tab
         path.with_name(f".{path.name}.crc").unlink()
         path.write_text(f"v1\n{{}}\n{written({'0': {'line': end}})}\n")
     before = {path for path in checkpoint.spark.rglob("*") if path.is_file()}
-    OffsetLog(checkpoint).forget_larger_plan(tables, most)
+    OffsetLog(checkpoint).forget_larger_plan(tables, most, MAX_BYTES)
     left = {path for path in checkpoint.spark.rglob("*") if path.is_file()}
     names = {path.relative_to(str(checkpoint.spark)).as_posix() for path in before - left if path.suffix != ".crc"}
     third = {"offsets/2", "state/0/0/3.changelog", "state/0/1/3.changelog", "state/0/1/3.zip"}
@@ -146,7 +147,7 @@ def test_a_kept_plan_of_more_records_than_a_step_may_have_is_forgotten(
         path.with_name(f".{path.name}.crc").unlink()
         path.write_text(f"v1\n{{}}\n{written({'0': {'line': end}})}\n")
     OffsetLog(checkpoint).take_back()
-    OffsetLog(checkpoint).forget_larger_plan(1, most)
+    OffsetLog(checkpoint).forget_larger_plan(1, most, MAX_BYTES)
     assert len(checkpoint.kept_plan) == left
     OffsetLog(checkpoint).move({"0": {"line": 2}}, [GONE])
     assert checkpoint.kept_plan == []
@@ -272,3 +273,17 @@ def test_what_is_gone_behind_the_last_step_and_what_is_gone_of_the_planned_one_a
     noted = OffsetLog(guard.checkpoint).read()
     assert noted is not None
     assert sorted((loss.partition, loss.goes_on) for loss in noted.lost) == [(0, 4), (1, 0)]
+
+
+def test_a_plan_of_more_bytes_than_a_step_may_have_is_forgotten(checkpoint: Checkpoint) -> None:
+    for batch, end in ((1, 3), (2, 10)):
+        path = checkpoint.spark / "offsets" / str(batch)
+        path.with_name(f".{path.name}.crc").unlink()
+        path.write_text(f"v1\n{{}}\n{written({'0': {'line': end}})}\n")
+    assert checkpoint.max_bytes is None
+    OffsetLog(checkpoint).forget_larger_plan(1, 100, 1000)
+    checkpoint.note_max_bytes(1000)
+    OffsetLog(checkpoint).forget_larger_plan(1, 100, 1000)
+    assert (checkpoint.spark / "offsets" / "2").exists()
+    OffsetLog(checkpoint).forget_larger_plan(1, 100, 999)
+    assert not (checkpoint.spark / "offsets" / "2").exists()

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.connectors.source import FoundLosses
+from windrow.connectors.source import FoundLosses, Source
 from windrow.engine.schema import RAW
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def offset_of(steps: Cut) -> Offset:
     return {str(walk): {"line": step} for walk, step in sorted(steps.items())}
 
 
-class RandomWalks:
+class RandomWalks(Source):
     """The connector of a `RandomWalksSource`; see `windrow.connectors.source.Source`."""
 
     def __init__(self, source: RandomWalksSource) -> None:

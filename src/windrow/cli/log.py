@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -14,14 +14,13 @@ from windrow.telemetry.numbers import format_time
 from windrow.telemetry.reports import counted, now_micros
 from windrow.terminal.common import OK, json_option, print_json
 from windrow.terminal.display import aligned
-from windrow.terminal.options import BEGIN, DURATION, STATE_FOLDER, Offsets, OptionType
+from windrow.terminal.options import BEGIN, DURATION, SIZE, STATE_FOLDER, Offsets
 
 if TYPE_CHECKING:
     from windrow.connectors.log.retention import Change
     from windrow.connectors.log.source import LogFolder
 
 F = TypeVar("F", bound=Callable[..., Any])
-_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _HELP = {
     "before": "Remove records before a time (by their `_log_time`, UTC), or before offsets, such as 0=100,1=250.",
     "older_than": "Remove records that were appended longer ago than this, by their `_log_time`; like Kafka's "
@@ -36,19 +35,6 @@ _HELP = {
     "force": "Remove records even if a run has not read them.",
     "dry_run": "Print how many records would be removed, and remove nothing.",
 }
-
-
-def _read_size(text: str) -> int:
-    """Parse a size such as ``500M`` as a number of bytes; units are powers of 1024, and the default unit is bytes."""
-    size = text.lower().removesuffix("b").removesuffix("i")
-    number = size.rstrip("kmgt")
-    if not number.isdecimal() or size[len(number) :] not in _UNITS:
-        msg = f"{text!r} is not a size; write a whole number and a unit, such as 500M or 2G"
-        raise InputError(msg)
-    return int(number) * _UNITS[size[len(number) :]]
-
-
-_SIZE: Final = OptionType("size", _read_size)
 
 
 def _change_options(function: F) -> F:
@@ -106,7 +92,7 @@ def list_(*, log: str, as_json: bool) -> int:
 @click.argument("log")
 @click.option("--before", type=BEGIN, metavar="POINT", help=_HELP["before"])
 @click.option("--older-than", type=DURATION, metavar="DURATION", help=_HELP["older_than"])
-@click.option("--max-size", type=_SIZE, metavar="SIZE", help=_HELP["max_size"])
+@click.option("--max-size", type=SIZE, metavar="SIZE", help=_HELP["max_size"])
 @_change_options
 def trim(
     *,
@@ -146,7 +132,7 @@ def trim(
 @command.command("compact")
 @click.argument("log")
 @click.option("--key", metavar="FIELD[,FIELD]", required=True, help=_HELP["key"])
-@click.option("--active", type=_SIZE, default="1M", show_default=True, metavar="SIZE", help=_HELP["active"])
+@click.option("--active", type=SIZE, default="1M", show_default=True, metavar="SIZE", help=_HELP["active"])
 @click.option("--tombstones", type=DURATION, default="1d", show_default=True, help=_HELP["tombstones"])
 @_change_options
 def compact(*, log: str, key: str, active: int, tombstones: int, **options: Any) -> int:  # noqa: ANN401 - as above

@@ -19,7 +19,7 @@ from windrow.telemetry.folders import Folder, default_checkpoint
 from windrow.telemetry.reports import counted
 from windrow.terminal import common
 from windrow.terminal.interrupts import stopping
-from windrow.terminal.options import BEGIN, END, STATE_FOLDER, TABLE, Offsets, spark_options
+from windrow.terminal.options import BEGIN, END, SIZE, STATE_FOLDER, TABLE, Offsets, spark_options
 from windrow.terminal.pipelines import command_lines, open_pipeline, pipeline_argument
 from windrow.terminal.progress import ProgressLine
 from windrow.tools.backtest.command import plain_backtest, show_backtest
@@ -36,6 +36,7 @@ _HELP = {
     "fresh": "Delete the tables of an earlier replay first.",
     "savepoint": "Write a savepoint at the end, for `windrow run --from-savepoint`.",
     "max_records": "Approximate number of records in a step.",
+    "max_bytes": "Approximate size of the records of a step.",
     "rules": "Also run the rules of this pipeline file, and compare the alerts; no table is written.",
     "labels": "With --rules: a file of the true alerts, to compute precision and recall: CSV or JSON lines (.jsonl) "
     "with the fields id and kind (the rule).",
@@ -55,6 +56,7 @@ _HELP = {
 @click.option(
     "--max-records", type=click.IntRange(min=1), default=MAX_RECORDS, show_default=True, help=_HELP["max_records"]
 )
+@click.option("--max-bytes", type=SIZE, default="256M", show_default=True, metavar="SIZE", help=_HELP["max_bytes"])
 @click.option("--rules", metavar="FILE", help=_HELP["rules"])
 @click.option("--labels", type=click.Path(path_type=Path), metavar="FILE", help=_HELP["labels"])
 @spark_options
@@ -71,6 +73,7 @@ def command(
     fresh: bool,
     savepoint: Folder | None,
     max_records: int,
+    max_bytes: int,
     rules: str | None,
     labels: Path | None,
     spark: SparkOptions,
@@ -99,6 +102,7 @@ def command(
         fresh=fresh,
         savepoint=savepoint,
         max_records=max_records,
+        max_bytes=max_bytes,
         spark=spark,
         on_warning=lambda message: common.echo_error(f"warning: {message}"),
     )

@@ -35,7 +35,7 @@ from windrow.terminal.common import (
     report_spark_start,
 )
 from windrow.terminal.interrupts import stopping
-from windrow.terminal.options import ADDRESS, DURATION, SHARE, STATE_FOLDER, spark_options
+from windrow.terminal.options import ADDRESS, DURATION, SHARE, SIZE, STATE_FOLDER, spark_options
 from windrow.terminal.pipelines import checkpoint_of, command_lines, defer_pandas, open_pipelines, pipeline_argument
 from windrow.terminal.progress import ProgressLine
 from windrow.terminal.share_limits import ShareLimits
@@ -50,6 +50,7 @@ _HELP = {
     "max_records": (
         "Maximum number of records in a step.  [default: 500000, or 1000000 for a run on Spark to the end of its input]"
     ),
+    "max_bytes": "Approximate size of the records of a step; a larger record is a step of its own.",
     "host": (
         "Where to run: on Spark as a stream, in real time or as one batch job, or in this process (the last two need "
         "--until-end, start at the beginning and have no checkpoint).  [default: realtime or stream, depending "
@@ -81,6 +82,7 @@ _HELP = {
 @click.option("--until-end", is_flag=True, help=_HELP["until_end"])
 @click.option("--checkpoint", type=STATE_FOLDER, metavar="DIR", help=_HELP["checkpoint"])
 @click.option("--max-records", type=click.IntRange(min=1), help=_HELP["max_records"])
+@click.option("--max-bytes", type=SIZE, default="256M", show_default=True, metavar="SIZE", help=_HELP["max_bytes"])
 @click.option("--host", type=click.Choice(["stream", "realtime", "batch", "memory"]), help=_HELP["host"])
 @click.option("--every", type=DURATION, default="1s", show_default=True, help=_HELP["every"])
 @click.option("--step-time", type=DURATION, default="10s", show_default=True, help=_HELP["step_time"])
@@ -114,6 +116,7 @@ def command(
     pipeline: str,
     checkpoint: Folder | None,
     max_records: int | None,
+    max_bytes: int,
     host: HostName | None,
     every: int,
     step_time: int,
@@ -156,6 +159,7 @@ def command(
         host=host,
         until_end=until_end,
         max_records=max_records,
+        max_bytes=max_bytes,
         every=every,
         step_time=step_time,
         fresh=fresh,

@@ -80,6 +80,7 @@ class Pipeline:
         *,
         until_end: bool = True,
         max_records: int | None = None,
+        max_bytes: str | None = None,
         fresh: bool = False,
         checkpoint: str | PathLike[str] | None = None,
         every: str | None = None,
@@ -108,6 +109,8 @@ class Pipeline:
                 ``"realtime"`` run live, as `windrow run` does.
             max_records: the maximum number of records in a step; by default, 1,000,000 (500,000 if the run is live or
                 in memory).
+            max_bytes: the approximate size of the records of a step; by default, ``"256M"``. A larger record is a step
+                of its own.
             fresh: delete the checkpoint and the tables first.
             checkpoint: the folder from which the run resumes; by default, ``.windrow/NAME``.
             every: the time between the starts of two steps of a live run; by default, ``"1s"``.
@@ -131,6 +134,7 @@ class Pipeline:
             host,
             until_end=until_end,
             max_records=max_records,
+            max_bytes=max_bytes,
             fresh=fresh,
             checkpoint=checkpoint,
             every=every,
@@ -173,6 +177,7 @@ class Pipeline:
         fresh: bool = False,
         checkpoint: str | PathLike[str] | None = None,
         max_records: int | None = None,
+        max_bytes: str | None = None,
         on_step: Callable[[StepReport], None] | None = None,
         progress: bool = True,
     ) -> Result:
@@ -191,6 +196,7 @@ class Pipeline:
             fresh: delete the tables of an earlier replay first.
             checkpoint: of the run that writes the table; by default, ``.windrow/NAME``.
             max_records: the approximate number of records in a step; by default, 1,000,000.
+            max_bytes: the approximate size of the records of a step; by default, ``"256M"``.
             on_step: called with the report of each committed step.
             progress: whether to draw a line of progress.
 
@@ -209,6 +215,7 @@ class Pipeline:
             fresh=fresh,
             checkpoint=checkpoint,
             max_records=max_records,
+            max_bytes=max_bytes,
             on_step=on_step,
             progress=progress,
         )

@@ -16,6 +16,7 @@ from windrow.connectors.source import OnDataLoss
 from windrow.errors import HIDDEN_VALUES, InputError, WindrowError, did_you_mean, not_one_of
 from windrow.runtime.launch import launch
 from windrow.runtime.run import (
+    MAX_BYTES,
     PLACEHOLDER,
     CommandLines,
     Ended,
@@ -29,6 +30,7 @@ from windrow.runtime.settings import SparkOptions
 from windrow.telemetry.folders import default_checkpoint, folder_of
 from windrow.telemetry.reports import OnStep, StepReport, Totals, counted
 from windrow.terminal.interrupts import stopping
+from windrow.terminal.options import parse_size
 from windrow.terminal.progress import ProgressLine, alert_line
 from windrow.tools.alerts.delivery import watch_run
 
@@ -49,6 +51,7 @@ UNUSED: Mapping[HostName, tuple[str, ...]] = {
     "realtime": (
         "until_end",
         "max_records",
+        "max_bytes",
         "every",
         "step_time",
         "on_data_loss",
@@ -191,6 +194,7 @@ class RunOptions(TypedDict, total=False):
 
     until_end: bool
     max_records: int | None
+    max_bytes: str | None
     fresh: bool
     checkpoint: str | PathLike[str] | None
     every: str | None
@@ -261,6 +265,7 @@ def _prepare(
     in_background: bool,
     until_end: bool = True,
     max_records: int | None = None,
+    max_bytes: str | None = None,
     fresh: bool = False,
     checkpoint: str | PathLike[str] | None = None,
     every: str | None = None,
@@ -279,6 +284,7 @@ def _prepare(
         _require_one_of("on_data_loss", on_data_loss, get_args(OnDataLoss))
     given = {
         "max_records": max_records,
+        "max_bytes": max_bytes,
         "fresh": fresh or None,
         "checkpoint": checkpoint,
         "every": every,
@@ -301,6 +307,7 @@ def _prepare(
         # a realtime run has no end
         until_end=until_end and host != "realtime",
         max_records=max_records,
+        max_bytes=MAX_BYTES if max_bytes is None else parse_size(max_bytes),
         every=EVERY if every is None else _micros("every", every),
         step_time=STEP_TIME,
         fresh=fresh,
@@ -328,6 +335,7 @@ def replay(
     fresh: bool,
     checkpoint: str | PathLike[str] | None,
     max_records: int | None,
+    max_bytes: str | None,
     on_step: OnStep | None,
     progress: bool,
 ) -> Result:
@@ -348,6 +356,7 @@ def replay(
         host=host,
         fresh=fresh,
         max_records=max_records or MAX_RECORDS,
+        max_bytes=MAX_BYTES if max_bytes is None else parse_size(max_bytes),
         on_warning=watch.warn,
     )
     planned = plan_replay(require_valid(graph), options)

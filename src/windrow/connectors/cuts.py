@@ -27,14 +27,16 @@ class StreamPlan:
     """How Spark reads a log and passes it through a stage; a new query starts at `begin`.
 
     The stage receives a step's records as RAW batches. Each partition is read in offset order by a single Spark task,
-    and a step has at most `tasks` tasks. A step has at most `max_records` records. If `cuts` are set, each step ends at
-    the next cut instead, and the step after the last cut reads the remaining records.
+    and a step has at most `tasks` tasks. A step has at most `max_records` records of about `max_bytes` bytes in total.
+    If `cuts` are set, each step ends at the next cut instead, and the step after the last cut reads the remaining
+    records.
     """
 
     stage: Stage
     begin: Offset
     tasks: int
     max_records: int | None = None
+    max_bytes: int | None = None
     cuts: Sequence[Cut] | None = None
 
 

@@ -56,6 +56,10 @@ class SeveralLogs(Source):
     def ends(self) -> dict[int, tuple[int, int]]:
         return self._by_partition(lambda source: source.ends())
 
+    def estimate_bytes(self, begin: Cut, end: Cut) -> int:
+        parts = zip(self._sources, self._parts(begin), self._parts(end), strict=True)
+        return sum(source.estimate_bytes(first, last) for source, first, last in parts)
+
     def incomplete(self) -> list[str]:
         return [name for source in self._sources for name in source.incomplete()]
 

@@ -54,6 +54,13 @@ class Source(Protocol):
         """
         ...
 
+    def estimate_bytes(self, begin: Cut, end: Cut) -> int:  # noqa: ARG002 - for sources that know more
+        """Estimate the bytes of the records between two cuts, after `ends` was called; 0 if that is unknown.
+
+        The estimate only decides how a batch run is divided into steps.
+        """
+        return 0
+
     def incomplete(self) -> list[str]:
         """Return the names of files or partitions that currently end with an incomplete record.
 

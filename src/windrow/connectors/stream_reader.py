@@ -63,13 +63,18 @@ class Share(InputPartition, Generic[T]):
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow, Generic[T]):
-    """Follows a log. Spark keeps one reader in a separate process while a query runs, and one in each task."""
+    """Follows a log. Spark keeps one reader in a separate process while a query runs, and one in each task.
+
+    `max_bytes` is the approximate number of bytes that a step may read, None if there is no limit. A reader divides it
+    among the partitions by their backlogs, and reads at least one record of each partition that has any.
+    """
 
     def __init__(self, plan: StreamPlan) -> None:
         self._stage = Sealed(plan.stage)
         self._begin = plan.begin
         self._tasks = plan.tasks
         self._max_records = plan.max_records
+        self.max_bytes = plan.max_bytes
         self._target: dict[int, int] | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
@@ -159,6 +164,8 @@ class SeveralReader(StreamReader[Mapping[int, Any]]):
             waiting = {number: count for number, (reader, at) in readers if (count := reader.waiting(at))}
             shares = portions(waiting, max_records) if waiting else {}
             limits = {number: max(1, share) for number, share in shares.items()}
+            for number in limits:
+                self._readers[number].max_bytes = None if self.max_bytes is None else self.max_bytes // len(limits)
         ends = list(starts)
         for number, limit in limits.items():
             ends[number] = self._readers[number].step_from(dict(starts[number]), limit)

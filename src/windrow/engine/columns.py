@@ -7,12 +7,13 @@ viewed as its unscaled whole numbers (12.34 as 1234), without copying its buffer
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 Micros = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -53,6 +54,21 @@ def concat(nothing: pa.Table, tables: Iterable[pa.Table]) -> pa.Table:
     some = [table for table in tables if table.num_rows]
     # in a small step, the time of each call of Arrow matters
     return (some or [nothing])[0] if len(some) <= 1 else pa.concat_tables(some)
+
+
+def split_by_bytes(batch: pa.RecordBatch, most: int) -> Iterator[pa.RecordBatch]:
+    """Divide a batch of raw records into slices of at most `most` bytes; a larger record is a slice of its own."""
+    if batch.nbytes <= most:
+        yield batch
+        return
+    sizes = [pc.fill_null(pc.binary_length(batch.column(name)), 0).to_numpy() for name in ("key", "value")]
+    ends = np.cumsum(np.add(*sizes, dtype=np.int64))
+    at = 0
+    while at < batch.num_rows:
+        before = int(ends[at - 1]) if at else 0
+        end = max(at + 1, int(np.searchsorted(ends, before + most, side="right")))
+        yield batch.slice(at, end - at)
+        at = end
 
 
 def are_before(places: Sequence[Micros], others: Sequence[Micros | int]) -> npt.NDArray[np.bool_]:

@@ -210,13 +210,14 @@ def _launch(graph: m.Graph, options: RunSettings, on_step: OnStep, on_start: OnS
                 from windrow.runtime.batch.run import BatchRun  # noqa: PLC0415 - Spark only where it runs
 
                 most, log = options.max_records or MAX_RECORDS, log_of(options.checkpoint)
-                batch = BatchRun(graph, sinks, BatchSettings(max_records=most, spark=options.spark, log=log))
+                settings = BatchSettings(max_records=most, max_bytes=options.max_bytes, spark=options.spark, log=log)
+                batch = BatchRun(graph, sinks, settings)
                 on_start(batch.stop)
                 return batch.run(on_step)
             case "memory":
                 from windrow.runtime.memory import MemoryRun  # noqa: PLC0415 - Arrow only where it runs
 
-                memory = MemoryRun(graph, sinks, options.max_records)
+                memory = MemoryRun(graph, sinks, options.max_records, max_bytes=options.max_bytes)
                 on_start(memory.stop)
                 return memory.run(on_step)
             case _:
@@ -266,6 +267,7 @@ def _backfill(
         settings = BatchSettings(
             at_end="hold",
             savepoint=savepoint,
+            max_bytes=options.max_bytes,
             run=_backfill_run(graph, folder),
             spark=options.spark,
             log=log_of(folder),

@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,7 +26,7 @@ from windrow.connectors.open_sources import followers, open_sources, with_lists
 from windrow.connectors.sink import Run, Sink, SinkGroup
 from windrow.connectors.source import Source
 from windrow.engine.changelog import StepOutput, concat_by_sink, empty_by_sink
-from windrow.engine.columns import distinct, pack, to_micros, unpack
+from windrow.engine.columns import distinct, pack, split_by_bytes, to_micros, unpack
 from windrow.engine.level import join_levels, open_levels
 from windrow.engine.messages import EndOfInput, Message, Packet, PartitionIdle, Records, RecordsLost
 from windrow.engine.operators.base import GroupOutput
@@ -37,7 +37,7 @@ from windrow.engine.state.store import MemoryState
 from windrow.engine.tick import Crash, PlayStep, Tick, with_crashes
 from windrow.engine.watermarks.journal import NO_BOUNDS, IdleAtEnd, WatermarkBounds
 from windrow.runtime.batch.plan import BatchPlan, BatchSettings, batch_plan, ending_after, first_outputs
-from windrow.runtime.run import Ended
+from windrow.runtime.run import MAX_BYTES, Ended
 from windrow.runtime.savepoint import require_new_folder
 from windrow.telemetry.part_times import Stopwatch, ending_now, timing
 from windrow.telemetry.probe import step_probe
@@ -163,10 +163,10 @@ class _HostUntil(MemoryHost):
 class MemoryRun:
     """Runs a pipeline in this process and commits each step as an epoch; the sink's tables must be empty.
 
-    It reads everything that the source holds now, from its beginning, in steps of `max_records`. With `until`
-    (microseconds), records of a later event time are left out of the results. `read` yields the records of the source,
-    with each partition's records in offset order. With a `batch`, it computes what `BatchRun` computes, for logs that
-    fit in memory.
+    It reads everything that the source holds now, from its beginning, in steps of up to `max_records` records and
+    `max_bytes` bytes. With `until` (microseconds), records of a later event time are left out of the results. `read`
+    yields the records of the source, with each partition's records in offset order. With a `batch`, it computes what
+    `BatchRun` computes, for logs that fit in memory.
     """
 
     def __init__(
@@ -175,6 +175,7 @@ class MemoryRun:
         sink: Sink | SinkGroup,
         max_records: int | None = None,
         *,
+        max_bytes: int = MAX_BYTES,
         batch: BatchSettings | None = None,
         until: int | None = None,
         read: Callable[[Source], Iterator[pa.RecordBatch]] = lambda source: source.read_all(),
@@ -182,6 +183,7 @@ class MemoryRun:
         self._pipeline = graph
         self._sinks = SinkGroup.of(sink)
         self._max_records = max_records or _STEP
+        self._max_bytes = max_bytes
         self._batch = batch
         self._until = until
         self._read = read
@@ -223,7 +225,7 @@ class MemoryRun:
         return _HostUntil(self._pipeline, partitions, self._until)
 
     def _steps(self, host: MemoryHost, source: Source) -> Iterator[_Step]:
-        for raw in _tables(self._read(source), self._max_records):
+        for raw in _tables(self._read(source), self._max_records, self._max_bytes):
             yield partial(host.step, raw)
         if self._pipeline.at_end == "fire":
             yield host.end
@@ -254,16 +256,21 @@ _Step = Callable[[], list[GroupOutput]]
 """Computes a step."""
 
 
-def _tables(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.Table]:
-    """Divide batches into tables of `size` records; the last may be smaller."""
-    rest = RAW.empty_table()
-    for batch in batches:
-        rest = pa.concat_tables([rest, pa.Table.from_batches([batch], schema=RAW)])
-        while rest.num_rows >= size:
-            yield rest.slice(0, size)
-            rest = rest.slice(size)
-    if rest.num_rows:
-        yield rest
+def _tables(batches: Iterable[pa.RecordBatch], max_records: int, max_bytes: int) -> Iterator[pa.Table]:
+    """Divide batches into tables of `max_records` records, or fewer if these have more than `max_bytes`."""
+    held: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in chain.from_iterable(split_by_bytes(batch, max_bytes) for batch in batches):
+        rest = batch
+        while rest.num_rows:
+            if held and (rows == max_records or size + rest.nbytes > max_bytes):
+                yield pa.Table.from_batches(held, schema=RAW)
+                held, rows, size = [], 0, 0
+            part = rest.slice(0, max_records - rows)
+            held.append(part)
+            rows, size, rest = rows + part.num_rows, size + part.nbytes, rest.slice(part.num_rows)
+    if held:
+        yield pa.Table.from_batches(held, schema=RAW)
 
 
 def play(

@@ -25,7 +25,7 @@ from windrow.engine.watermarks.journal import NO_IDLE, IdleAtEnd, JournalReplay
 from windrow.errors import CheckpointError, InputError, SinkError
 from windrow.expressions import sink_specs
 from windrow.runtime.batch.plan import MAX_RECORDS, BatchSettings, starts_at_latest
-from windrow.runtime.run import Ended, OnStart, ReplayHost
+from windrow.runtime.run import MAX_BYTES, Ended, OnStart, ReplayHost
 from windrow.runtime.savepoint import require_new_folder
 from windrow.runtime.settings import AS_GIVEN, SparkOptions
 from windrow.runtime.stream.checkpoint import Checkpoint, log_of
@@ -59,6 +59,7 @@ class ReplayOptions:
     fresh: bool = False
     savepoint: Folder | None = None
     max_records: int = MAX_RECORDS
+    max_bytes: int = MAX_BYTES
     spark: SparkOptions = AS_GIVEN
     on_warning: Callable[[str], None] = lambda _: None
 
@@ -138,6 +139,7 @@ def plan_replay(graph: m.Graph, options: ReplayOptions) -> Replay:
         at_end="hold" if holds else None,
         since=options.since,
         max_records=options.max_records,
+        max_bytes=options.max_bytes,
         spark=options.spark,
         savepoint=options.savepoint,
         log=log_of(options.checkpoint),

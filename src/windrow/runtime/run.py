@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from windrow.connectors.source import OnDataLoss
     from windrow.telemetry.history import RunRecord
 
+MAX_BYTES: Final = 256 << 20
+"""Default number of bytes of the records of a step."""
+
 HostName = Literal["stream", "realtime", "batch", "memory"]
 ReplayHost = Literal["batch", "memory"]
 Ended = Literal["end", "asked"]
@@ -77,11 +80,11 @@ PLACEHOLDER: Final = CommandLines("PIPELINE")
 class RunSettings:
     """Settings of a run on any host.
 
-    A step reads at most `max_records` records (None: the host's default). In a live run, a step starts every `every`
-    microseconds if there is input, or earlier if there is a lot of it (`windrow.runtime.stream.steps`). It reads fewer
-    records if it would otherwise last longer than `step_time` microseconds. `fresh` first removes the checkpoint and
-    the tables. A new checkpoint starts from `savepoint` if given, or, with `backfill`, from a batch run over all
-    records in the log.
+    A step reads at most `max_records` records (None: the host's default) of about `max_bytes` bytes in total; a larger
+    record is a step of its own. In a live run, a step starts every `every` microseconds if there is input, or earlier
+    if there is a lot of it (`windrow.runtime.stream.steps`). It reads fewer records if it would otherwise last longer
+    than `step_time` microseconds. `fresh` first removes the checkpoint and the tables. A new checkpoint starts from
+    `savepoint` if given, or, with `backfill`, from a batch run over all records in the log.
 
     `on_trouble` is called for each fault after which the run retries, and for lost records if `on_data_loss` is
     "continue". `on_warning` is called for problems that do not stop the run, such as a followed file that cannot be
@@ -98,6 +101,7 @@ class RunSettings:
     host: HostName = "stream"
     until_end: bool = False
     max_records: int | None = None
+    max_bytes: int = MAX_BYTES
     every: int = 1_000_000
     step_time: int | None = None
     fresh: bool = False

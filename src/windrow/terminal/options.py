@@ -56,6 +56,19 @@ def _read_duration(text: str) -> int:
     return micros
 
 
+_SIZES: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+
+
+def parse_size(text: str) -> int:
+    """Parse a size such as ``500M`` as a number of bytes; units are powers of 1024, and the default unit is bytes."""
+    size = text.lower().removesuffix("b").removesuffix("i")
+    number = size.rstrip("kmgt")
+    if not number.isdecimal() or size[len(number) :] not in _SIZES:
+        msg = f"{text!r} is not a size; write a whole number and a unit, such as 500M or 2G"
+        raise InputError(msg)
+    return int(number) * _SIZES[size[len(number) :]]
+
+
 def _read_share(text: str) -> float:
     """Parse a percentage such as ``0.1%`` as a fraction."""
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?%", text)
@@ -118,6 +131,7 @@ def _not_empty(noun: str, read: Callable[[str], T]) -> Callable[[str], T]:
 
 
 DURATION: Final = OptionType("duration", _read_duration)
+SIZE: Final = OptionType("size", parse_size)
 SHARE: Final = OptionType("share", _read_share)
 ADDRESS: Final = OptionType("address", _read_address)
 FOLDER: Final = OptionType("path", _not_empty("folder", Path))

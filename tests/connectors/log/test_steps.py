@@ -151,3 +151,30 @@ def test_a_log_that_lost_what_was_read_stops_the_stream(
 def test_a_log_that_is_gone_stops_the_stream(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="there is no log folder"):
         reader(tmp_path / "gone").latestOffset({}, ReadAllAvailable())
+
+
+def test_a_step_of_growing_records_has_about_as_many_bytes_as_it_may(tmp_path: Path) -> None:
+    sizes = [100] * 1000 + [10_000] * 100 + [1_000_000] * 3
+    with (tmp_path / "partition-0.jsonl").open("wb") as file:
+        file.writelines(b"x" * (size - 1) + b"\n" for size in sizes)
+    plan = StreamPlan(iter, {}, tasks=2, max_records=100_000, max_bytes=200_000)
+    ends = [end[0] for end in steps(LogStreamReader(LogFolder(tmp_path), plan))]
+    read = [sum(sizes[begin:end]) for begin, end in zip([0, *ends], ends, strict=False)]
+    assert ends[-1] == len(sizes)
+    # full steps, and each record above the limit alone
+    assert read == [100_000 + 100_000, *[200_000] * 4, 100_000, *[1_000_000] * 3]
+
+
+def test_partitions_share_the_bytes_of_a_step(tmp_path: Path) -> None:
+    append(tmp_path, 0, 100, b"x" * 99 + b"\n")
+    append(tmp_path, 1, 300, b"x" * 99 + b"\n")
+    plan = StreamPlan(iter, {}, tasks=2, max_records=100_000, max_bytes=4_000)
+    first, *_, last = steps(LogStreamReader(LogFolder(tmp_path), plan))
+    assert first == {0: 10, 1: 29}
+    assert last == {0: 100, 1: 300}
+
+
+def test_a_long_line_that_is_not_complete_is_no_step(tmp_path: Path) -> None:
+    append(tmp_path, 0, 1, b"x" * 1000)
+    plan = StreamPlan(iter, {}, tasks=2, max_records=10, max_bytes=100)
+    assert steps(LogStreamReader(LogFolder(tmp_path), plan)) == []

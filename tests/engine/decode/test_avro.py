@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import io
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from decimal import Decimal
@@ -22,6 +23,7 @@ from tests.engine.decode.test_tombstones import table
 from tests.examples import examples
 from tests.short_forms import Pipeline, operator_spec
 
+from windrow.engine.decode import avro
 from windrow.engine.decode.avro import read_record
 from windrow.engine.decode.decoder import SMALL_BATCH, Decoder
 from windrow.engine.decode.exact import ExactDecoder, decode_exactly
@@ -122,6 +124,68 @@ def test_what_is_whole_is_read(drawn: tuple[Schema, list[bytes]]) -> None:
     again = stream.getvalue()
     found = read_record(parse_schema(json.dumps(bare), "it"), again)
     assert plain(found) == plain(fastavro.schemaless_reader(io.BytesIO(again), parsed, None))
+
+
+@examples(300, suppress_health_check=[HealthCheck.too_slow])
+@given(records(3), st.data())
+def test_what_is_not_needed_is_skipped_and_has_the_same_errors(
+    drawn: tuple[Schema, list[bytes]], data: st.DataObject
+) -> None:
+    schema, values = drawn
+    type_ = parse_schema(json.dumps(schema), "it")
+    names = [field["name"] for field in schema["fields"]]
+    needed = dict.fromkeys(data.draw(st.sets(st.sampled_from(names)) if names else st.just(set())))
+    for value in values:
+        try:
+            whole = read_record(type_, value)
+        except MalformedError as exc:
+            with pytest.raises(MalformedError, match=f"^{re.escape(str(exc))}$"):
+                read_record(type_, value, needed=needed)
+        else:
+            found = read_record(type_, value, needed=needed)
+            assert found == {name: part for name, part in whole.items() if name in needed}
+
+
+@pytest.mark.parametrize(
+    ("values", "items"),
+    [
+        ({"type": "map", "values": "long"}, {f"k{number}": -(2**40) for number in range(20_000)}),
+        ({"type": "map", "values": ["null", "string"]}, {f"k{number}": "text" for number in range(20_000)}),
+        ({"type": "array", "items": "long"}, list(range(-(2**63), -(2**63) + 20_000))),
+        ({"type": "array", "items": "double"}, [0.5] * 20_000),
+        ({"type": "array", "items": {"type": "map", "values": "int"}}, [{"a": 2**31 - 1}] * 20_000),
+        (
+            {
+                "type": "array",
+                "items": {
+                    "type": "record",
+                    "name": "item",
+                    "fields": [{"name": "a", "type": "string"}, {"name": "b", "type": "boolean"}],
+                },
+            },
+            [{"a": "x", "b": True}] * 20_000,
+        ),
+    ],
+)
+def test_items_that_are_not_needed_are_not_read(values: Schema, items: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    fields = [{"name": "id", "type": "string"}, {"name": "many", "type": values}, {"name": "t", "type": "long"}]
+    schema = {"type": "record", "name": "r", "fields": fields}
+    (value,) = written(schema, {"id": "a", "many": items, "t": 5})
+    reads = 0
+    read = avro._Datum.read  # noqa: SLF001 - each value that becomes an object
+
+    def counted(datum: Any, *rest: Any) -> object:  # noqa: ANN401 - as it is called
+        nonlocal reads
+        reads += 1
+        return read(datum, *rest)
+
+    monkeypatch.setattr(avro._Datum, "read", counted)  # noqa: SLF001 - the same
+    type_ = parse_schema(json.dumps(schema), "it")
+    assert read_record(type_, value, needed={"id": None, "t": None}) == {"id": "a", "t": "5"}
+    assert reads == 3
+    # a record whose end is missing is read to the place that is wrong
+    with pytest.raises(MalformedError, match="the record ends after"):
+        read_record(type_, value[:-3], needed={"id": None, "t": None})
 
 
 TYPES: Sequence[DataType] = (

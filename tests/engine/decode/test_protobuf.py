@@ -8,6 +8,7 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
@@ -23,8 +24,11 @@ from tests.engine.decode.test_tombstones import table
 from tests.examples import examples
 from tests.servers.registry import SchemaRegistry
 
+from windrow.engine.decode import protobuf
+from windrow.engine.decode.cursors import Cursors
 from windrow.engine.decode.decoder import SMALL_BATCH, Decoder
-from windrow.engine.decode.exact import ExactDecoder
+from windrow.engine.decode.exact import ExactDecoder, Good
+from windrow.engine.decode.field_columns import TextColumns
 from windrow.engine.decode.protobuf import descriptor_of
 from windrow.errors import InputError
 from windrow.model import (
@@ -187,6 +191,55 @@ def test_ordinary_messages_take_the_fast_path() -> None:
     values = [order(note="n", weight=1.5, first=line, paid={"value": True}, counts=[1, 300]), order(lines=[line, line])]
     exact = ExactDecoder.of(replace(node(ProtobufFormat(MESSAGE)), decode=Decode(SCALARS)))
     assert agreement(exact, batch(*values)) == 2
+
+
+def test_a_packed_field_that_is_not_needed_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    converted: list[object] = []
+    scalar = protobuf._scalar  # noqa: SLF001 - each value that becomes an object
+
+    def counted(value: Any) -> object:  # noqa: ANN401 - of any type
+        converted.append(value)
+        return scalar(value)
+
+    monkeypatch.setattr(protobuf, "_scalar", counted)
+    fields = tuple(one for one in FIELDS if one.name not in {"lines", "counts", "first"})
+    exact = ExactDecoder.of(replace(node(ProtobufFormat(MESSAGE)), decode=Decode(fields)))
+    large = order(counts=list(range(-50_000, 50_000)), lines=[{"sku": "s", "count": 1}] * 1000)
+    outcome = exact.decode(large, None)
+    assert isinstance(outcome, Good)
+    assert len(converted) < 10
+    # columns are read, too, without the runtime
+    [read] = protobuf.ProtobufReader(descriptor_of(MESSAGE)).read(
+        batch(order(counts=list(range(-50_000, 50_000)))).column("value"), {("user_id",): StringType()}, TextColumns()
+    )
+    assert read.is_record.tolist() == [True]
+    assert read.columns["user_id",].values.to_pylist() == ["u"]
+
+
+def varints(numbers: list[int]) -> bytes:
+    made = bytearray()
+    for number in numbers:
+        rest = number
+        while rest >= 0x80:
+            made.append(rest & 0x7F | 0x80)
+            rest >>= 7
+        made.append(rest)
+    return bytes(made)
+
+
+@given(st.lists(st.binary(max_size=25) | st.lists(st.integers(0, 2**64 - 1), max_size=4).map(varints), max_size=6))
+def test_packed_integers_are_whole_as_they_are_read_one_by_one(values: list[bytes]) -> None:
+    for copies in (1, 200):
+        cursors = Cursors(pa.array([value * copies for value in values], pa.binary()))
+        found = cursors.are_varints()
+        going = np.arange(len(values))
+        while len(going):
+            going = going[(cursors.at[going] < cursors.end[going]) & ~cursors.failed[going]]
+            cursors.varint(going)
+        one_by_one = cursors.at_end()
+        assert not (found & ~one_by_one).any()
+        # a record after a damaged one may be taken for damaged
+        assert found.all() or not one_by_one.all()
 
 
 def test_a_damaged_message_is_malformed() -> None:

@@ -37,6 +37,8 @@ _NATURAL = "natural"
 """Recorded with a position if the run compares numbers in names by value."""
 MARK = 256
 """Number of bytes at each end of a file that, together with its name and size, identify it."""
+_SAMPLE = 16
+"""Maximum number of files whose rows are measured for a mean."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +112,7 @@ class Span:
 
 @dataclass
 class FileSequence:
-    """The files that match a pattern, with cached row counts of unchanged files.
+    """The files that match a pattern, with cached row counts and sizes of unchanged files.
 
     `is_natural` is False for a run that an older version began. A sequence can be sent to another process.
     """
@@ -119,6 +121,7 @@ class FileSequence:
     header: m.CsvFormat | None
     is_natural: bool = True
     _counts: dict[DataFile, int] = field(default_factory=dict)
+    _sizes: dict[DataFile, int] = field(default_factory=dict)
     _marks: dict[DataFile, int] = field(default_factory=dict)
     _names: set[str] = field(default_factory=set)
     _known: Mapping[str, int] = field(default_factory=dict)
@@ -210,6 +213,25 @@ class FileSequence:
         counted = [file for file in files if file in self._counts] or [next(iter(self._rest(files, at)))[0]]
         size = sum(file.size for file in counted)
         return max(1, left * self.end(counted) // max(1, size))
+
+    def rows_within(self, files: Sequence[DataFile], at: Position, most: int) -> int:
+        """Return about how many rows after a position have `most` bytes in total; it is at least 1."""
+        found, left = 0, float(most)
+        for file, row in _rest(files, at):
+            there = self._count(file) - row
+            if there <= 0:
+                continue
+            each = max(1, self._size(file)) / self._count(file)
+            rows = min(there, int(left / each))
+            found, left = found + rows, left - rows * each
+            if rows < there:
+                break
+        return max(1, found)
+
+    def mean_bytes(self, files: Sequence[DataFile]) -> float:
+        """Return the mean bytes of the rows of some files."""
+        some = files[:: -(-len(files) // _SAMPLE) or 1]
+        return sum(map(self._size, some)) / max(1, self.end(some))
 
     def advance(self, files: Sequence[DataFile], at: Position, rows: int | None = None) -> Position:
         """Return the position that is a number of rows further on, or the end of the partition."""
@@ -316,6 +338,9 @@ class FileSequence:
 
     def _count(self, file: DataFile) -> int:
         return _cached(self._counts, file, lambda file: self._rows(file).count())
+
+    def _size(self, file: DataFile) -> int:
+        return _cached(self._sizes, file, lambda file: self._rows(file).size())
 
     def _rows(self, file: DataFile) -> Rows:
         return rows_of(file.path, self.header)

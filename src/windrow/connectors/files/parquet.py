@@ -4,6 +4,9 @@ DuckDB converts them in bulk, but only values whose types exist in JSON or have 
 time outside the years 1 to 9999, text that is not UTF-8, NaN within a struct) is converted in Python to an object with
 its type and value, which no field accepts. A row with such a value becomes a dead letter only if the pipeline decodes
 that value.
+
+A few bytes of Parquet can stand for gigabytes of equal texts. Dictionaries are therefore read as such, and rows are
+measured before their texts are copied. Only rows of a few megabytes in total are converted at a time.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from __future__ import annotations
 import base64
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +39,16 @@ _LONGEST_DAYS: Final = 3_652_059
 """The maximum duration, from year 1 to year 9999."""
 _FINEST: Final = 2**63 - 1
 """DuckDB reads the largest and smallest number of nanoseconds as infinities."""
+_CHUNK_BYTES: Final = 8 << 20
+"""The most bytes of values that are converted to JSON at a time, if they are of more than one row."""
+_SAMPLE_ROWS: Final = 1024
+_NESTED_ROWS: Final = 512
+"""Number of rows to read at a time if texts within lists or structs have a dictionary, which Arrow expands."""
+_MOST_DICTIONARY: Final = 2 << 20
+"""A size of a dictionary that writers do not exceed: their default is 1 MiB."""
+_INDEX_BYTES: Final = 4
+_NUMBER_BYTES: Final = 8
+"""Bytes at which a value of a fixed size is estimated."""
 _KNOWN_EXTENSIONS: Final = frozenset({"arrow.uuid", "arrow.bool8"})
 """Extension types for which DuckDB has native types."""
 
@@ -51,8 +64,17 @@ class ParquetRows:
 
     def count(self) -> int:
         """Return the number of rows."""
-        with self._open() as file:
+        with self._open() as (file, _, _):
             return int(file.metadata.num_rows)
+
+    def size(self) -> int:
+        """Estimate the bytes of the JSON objects from the first rows and the sizes in the file's metadata."""
+        with self._open() as (file, _, most):
+            encoded = sum(int(file.metadata.row_group(number).total_byte_size) for number in range(file.num_row_groups))
+            sample = next(file.iter_batches(min(_SAMPLE_ROWS, most)), None)
+            if sample is None or not sample.num_rows:
+                return encoded
+            return max(encoded, int(_row_bytes(sample).mean() * file.metadata.num_rows))
 
     def after(self, byte: int, rows: int) -> int:  # noqa: ARG002 - as of lines
         """Return 0, because Parquet rows are found by number rather than by byte."""
@@ -60,7 +82,7 @@ class ParquetRows:
 
     def read(self, row: int, byte: int, rows: int) -> Iterator[pa.Array]:  # noqa: ARG002 - the same
         """Yield `rows` rows as binary values, starting with row number `row`."""
-        with self._open() as file:
+        with self._open() as (file, schema, most):
             groups: list[int] = []
             skip = row
             for number in range(file.num_row_groups):
@@ -68,28 +90,153 @@ class ParquetRows:
                     skip -= there
                 else:
                     groups.append(number)
-            writer = _JsonWriter(file.schema_arrow.names)
-            for read in file.iter_batches(BATCH_ROWS, row_groups=groups, use_threads=False):
-                batch = read.slice(skip, rows)
-                skip, rows = max(0, skip - read.num_rows), rows - batch.num_rows
-                if batch.num_rows:
-                    yield writer.write(batch)
-                if rows <= 0:
-                    return
+            writer = _JsonWriter(schema.names)
+            read = file.iter_batches(most, row_groups=groups, use_threads=False)
+            for batch in _joined(_rows_of(read, skip, rows)):
+                for part in _split(batch, schema):
+                    yield writer.write(part)
 
     def line(self, row: int) -> int:
         """Return the number of a row, counted from 1."""
         return row + 1
 
     @contextmanager
-    def _open(self) -> Iterator[pq.ParquetFile]:
+    def _open(self) -> Iterator[tuple[pq.ParquetFile, pa.Schema, int]]:
+        """Open the file, with dictionaries for its texts where possible.
+
+        Also return its schema without dictionaries, and the number of rows to read at a time.
+        """
         try:
             # INT96 has years outside 1677 to 2262, in which nanoseconds would overflow
-            with pq.ParquetFile(self.path, coerce_int96_timestamp_unit="us") as file:
-                yield file
+            with pq.ParquetFile(self.path, coerce_int96_timestamp_unit="us") as plain:
+                metadata, schema = plain.metadata, plain.schema_arrow
+                names = {metadata.schema.column(number).name for number in range(metadata.num_columns)}
+                paths = list(_dictionaries(metadata))
+                is_nested = not names.issuperset(paths)  # Arrow cannot read these as dictionaries
+                with pq.ParquetFile(
+                    self.path,
+                    metadata=metadata,
+                    coerce_int96_timestamp_unit="us",
+                    read_dictionary=[] if is_nested else paths,
+                ) as file:
+                    most = _batch_rows(metadata, _NESTED_ROWS if is_nested else BATCH_ROWS)
+                    yield (file if _is_castable(file.schema_arrow, schema) else plain), schema, most
         except (pa.ArrowException, OSError) as exc:
             msg = f"cannot read {self.path} as Parquet: {exc}"
             raise SourceError(msg) from exc
+
+
+def _rows_of(batches: Iterable[pa.RecordBatch], skip: int, rows: int) -> Iterator[pa.RecordBatch]:
+    """Yield `rows` rows of batches, without the first `skip`."""
+    for read in batches:
+        batch = read.slice(skip, rows)
+        skip, rows = max(0, skip - read.num_rows), rows - batch.num_rows
+        if batch.num_rows:
+            yield batch
+        if rows <= 0:
+            return
+
+
+def _joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Join small batches, because each conversion has a fixed cost."""
+    held: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        if held and (rows + batch.num_rows > BATCH_ROWS or size + batch.nbytes > _CHUNK_BYTES):
+            yield from _join(held)
+            held, rows, size = [], 0, 0
+        held.append(batch)
+        rows, size = rows + batch.num_rows, size + batch.nbytes
+    yield from _join(held)
+
+
+def _join(held: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    if len(held) > 1:
+        yield from pa.Table.from_batches(held).combine_chunks().to_batches()
+    else:
+        yield from held
+
+
+def _dictionaries(metadata: pq.FileMetaData) -> Iterator[str]:
+    """Yield the paths of the columns of texts and bytes that may be larger than they are in the file.
+
+    A column whose dictionary became too large continues without one, so that its size is about the size in the file.
+    """
+    for number in range(metadata.num_columns):
+        column = metadata.schema.column(number)
+        if column.physical_type == "BYTE_ARRAY" and any(
+            chunk.has_dictionary_page
+            and chunk.total_uncompressed_size <= _MOST_DICTIONARY + _INDEX_BYTES * chunk.num_values
+            for chunk in (metadata.row_group(group).column(number) for group in range(metadata.num_row_groups))
+        ):
+            yield column.path
+
+
+def _is_castable(given: pa.Schema, plain: pa.Schema) -> bool:
+    """Return True if Arrow can convert columns with dictionaries to those without."""
+    try:
+        given.empty_table().cast(plain)
+    except pa.ArrowNotImplementedError:
+        return False
+    return True
+
+
+def _batch_rows(metadata: pq.FileMetaData, most: int) -> int:
+    """Return the number of rows to read at a time: `most`, or fewer if they are large."""
+    columns = range(metadata.num_columns)
+    lists = [number for number in columns if metadata.schema.column(number).max_repetition_level]
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        values = group.num_rows * len(columns) + sum(group.column(column).num_values for column in lists)
+        size = max(1, group.total_byte_size, values * _NUMBER_BYTES)
+        most = min(most, group.num_rows * _CHUNK_BYTES // size)
+    return max(1, most)
+
+
+def _split(batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Divide a batch into slices of at most `_CHUNK_BYTES`, in the given schema; a larger row is a slice of its own."""
+    ends = np.cumsum(_row_bytes(batch))
+    at = 0
+    while at < batch.num_rows:
+        before = int(ends[at - 1]) if at else 0
+        end = max(at + 1, int(np.searchsorted(ends, before + _CHUNK_BYTES, side="right")))
+        part = batch.slice(at, end - at)
+        if part.schema.types != schema.types:
+            columns = zip(part.columns, schema.types, strict=True)
+            cast = [column if column.type == type_ else column.cast(type_) for column, type_ in columns]
+            part = pa.RecordBatch.from_arrays(cast, schema=schema)
+        yield part
+        at = end
+
+
+def _row_bytes(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
+    """Return the approximate bytes of each row as JSON."""
+    names = sum(len(name) + _NUMBER_BYTES for name in batch.schema.names)
+    return sum((_value_bytes(column) for column in batch.columns), np.full(batch.num_rows, names, dtype=np.int64))
+
+
+def _value_bytes(column: pa.Array) -> npt.NDArray[np.int64]:
+    """Return the approximate bytes of each value of a column."""
+    if isinstance(column, pa.ExtensionArray):
+        column = column.storage
+    type_, types = column.type, pa.types
+    found: npt.NDArray[np.int64] = np.full(len(column), _NUMBER_BYTES, dtype=np.int64)
+    if types.is_dictionary(type_):
+        lengths = np.append(_value_bytes(column.dictionary), 0)
+        found = lengths[column.indices.fill_null(len(lengths) - 1).to_numpy()]
+    elif types.is_string_view(type_) or types.is_binary_view(type_):
+        found = _value_bytes(column.cast(pa.large_binary()))
+    elif (_is_text(type_) or _is_bytes(type_)) and not types.is_fixed_size_binary(type_):
+        found = pc.fill_null(pc.binary_length(column), 0).to_numpy().astype(np.int64)
+    elif types.is_struct(type_):
+        found = sum(map(_value_bytes, column.flatten()), found)
+    elif types.is_map(type_):
+        found = _value_bytes(column.cast(pa.list_(pa.struct([type_.key_field, type_.item_field]))))
+    elif _is_list(type_):
+        lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy()
+        ends = np.cumsum(np.append(0, _value_bytes(column.flatten())))[np.cumsum(np.append(0, lengths))]
+        found = np.diff(ends) + _NUMBER_BYTES
+    return found
 
 
 class _JsonWriter:

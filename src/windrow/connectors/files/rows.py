@@ -41,6 +41,15 @@ class TextRows:
         """Return the number of rows."""
         return sum(_lines(block) for _, block in self._blocks(0))
 
+    def size(self) -> int:
+        """Return the bytes of the rows; for a compressed file, an estimate from its beginning."""
+        with self._open() as file:
+            there = self.path.stat().st_size
+            if not isinstance(file, gzip.GzipFile):
+                return there
+            text = len(file.read(BLOCK))
+            return text if text < BLOCK else text * there // max(1, file.fileobj.tell())
+
     def after(self, byte: int, rows: int) -> int:
         """Return the byte at which a number of rows end, counted from the row that starts at `byte`."""
         for at, block in self._blocks(byte):

@@ -52,6 +52,13 @@ class OrderedFiles(Source):
         self._listed = self._list()
         return {partition: (0, self._sequences[partition].end(files)) for partition, files in enumerate(self._listed)}
 
+    def estimate_bytes(self, begin: Cut, end: Cut) -> int:
+        listed = self._listed or self._list()
+        return sum(
+            int((last - begin.get(partition, 0)) * self._sequences[partition].mean_bytes(listed[partition]))
+            for partition, last in end.items()
+        )
+
     def incomplete(self) -> list[str]:
         """Return an empty list, because the last line of a file does not need a newline."""
         return []

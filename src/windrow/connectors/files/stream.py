@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from windrow.connectors.cuts import Cut, Offset, StreamPlan, limited_ends
+from windrow.connectors.cuts import Cut, Offset, StreamPlan, fair_shares, limited_ends
 from windrow.connectors.files.listing import START, DataFile, FileSequence, Position, Span, list_partitions
 from windrow.connectors.stream_reader import WORTH_RECORDS, CutReader, share_partitions
 from windrow.errors import InputError, SourceError
@@ -71,9 +71,29 @@ class FilesStreamReader(CutReader[Part]):
 
         if cut is not None:
             return {p: advance(p, at, max(0, cut.get(p, 0) - at.line)) for p, at in begin.items()}
+        most = self._most_rows(offered, begin)
         if max_records is None:
-            return {partition: advance(partition, at, None) for partition, at in begin.items()}
-        return limited_ends(begin, lambda p, at: self._sequences[p].bytes_left(offered[p], at), advance, max_records)
+            return {partition: advance(partition, at, most.get(partition)) for partition, at in begin.items()}
+
+        def rows_left(partition: int, at: Position) -> int | None:
+            return None if partition not in most else begin[partition].line + most[partition] - at.line
+
+        def left(partition: int, at: Position) -> int:
+            return 0 if rows_left(partition, at) == 0 else self._sequences[partition].bytes_left(offered[partition], at)
+
+        def advance_within(partition: int, at: Position, rows: int) -> Position:
+            limit = rows_left(partition, at)
+            return advance(partition, at, rows if limit is None else min(rows, limit))
+
+        return limited_ends(begin, left, advance_within, max_records)
+
+    def _most_rows(self, offered: Sequence[Sequence[DataFile]], begin: Mapping[int, Position]) -> dict[int, int]:
+        """Return the number of rows of each partition with a backlog that have its share of `max_bytes`."""
+        if self.max_bytes is None:
+            return {}
+        waiting = {p: left for p, at in begin.items() if (left := self._sequences[p].bytes_left(offered[p], at))}
+        shares = fair_shares(waiting, self.max_bytes) if waiting else {}
+        return {p: self._sequences[p].rows_within(offered[p], begin[p], share) for p, share in shares.items()}
 
     def waiting(self, start: Offset) -> int:
         """Estimate how many records follow a position, based on the files that were already counted."""

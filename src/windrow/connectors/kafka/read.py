@@ -45,7 +45,7 @@ _TUNING = {
     "fetch.queue.backoff.ms": 5,
     "reconnect.backoff.max.ms": 1000,
 }
-_MEANING = {
+MEANING = {
     "group.id": "windrow",  # required by the client; nothing is committed to it
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
@@ -71,7 +71,7 @@ class Reader:
         self._topic = topic
         self._servers = settings["bootstrap.servers"]
         self._said: list[KafkaError] = []
-        options = {**_TUNING, **settings, **_MEANING, "error_cb": self._said.append}
+        options = {**_TUNING, **settings, **MEANING, "error_cb": self._said.append}
         self._consumer = client_of(Consumer, topic, options)
 
     def read(self, ranges: Mapping[int, Range]) -> Iterator[pa.RecordBatch]:
@@ -92,12 +92,12 @@ class Reader:
         """Yield batches until every partition has reached the end of its range."""
         at = {partition: begin for partition, (begin, _) in ranges.items()}
         ends = {partition: end for partition, (_, end) in ranges.items()}
-        left, heard = set(ranges), time.monotonic()
+        left, heard, most = set(ranges), time.monotonic(), _MESSAGES
         short: dict[int, int] = {}
         while left:
             # no more than exist: the client would wait for them
             rest = sum(ends[partition] - at[partition] for partition in left)
-            messages = self._consumer.consume(min(rest, _MESSAGES), _WAIT)
+            messages = self._consumer.consume(min(rest, most), _WAIT)
             if messages:
                 heard = time.monotonic()
             else:
@@ -107,7 +107,10 @@ class Reader:
                 events = [message for message in messages if message.error()]
                 messages = [message for message in messages if not message.error()]
             if messages:
-                yield _before(ends, _in_order(at, _batch(messages)))
+                batch = _batch(messages)
+                most = max(1, min(_MESSAGES, _BATCH_BYTES * len(messages) // max(1, batch.nbytes)))
+                yield _before(ends, _in_order(at, batch))
+                del batch, messages[:]
             for message in events:
                 self._hear(message, at, short)
             short = {partition: end for partition, end in short.items() if at[partition] <= end < ends[partition]}
@@ -222,7 +225,7 @@ class Tail:
         self._servers = settings["bootstrap.servers"]
         self._group = group
         self._said: list[KafkaError] = []
-        options = {**_TAILING, **settings, **_MEANING, "group.id": group, "error_cb": self._said.append}
+        options = {**_TAILING, **settings, **MEANING, "group.id": group, "error_cb": self._said.append}
         self._consumer = client_of(Consumer, topic, options)
         self.next = 0
         """The offset after all returned records and transaction markers."""

@@ -99,6 +99,12 @@ class KafkaTopic(Source):
     def ends(self) -> dict[int, tuple[int, int]]:
         return _ends(self._shared_admin)
 
+    def estimate_bytes(self, begin: Cut, end: Cut) -> int:
+        from windrow.connectors.kafka.sizes import RecordSizes  # noqa: PLC0415 - as above
+
+        sizes = RecordSizes(self._source.topic, client_options(self._source))
+        return sizes.estimate(begin, end)
+
     def incomplete(self) -> list[str]:
         """Return an empty list, because a broker stores only complete records."""
         return []

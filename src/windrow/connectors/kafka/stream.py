@@ -16,6 +16,7 @@ from windrow.connectors.cuts import Cut, Offset, StreamPlan, portions
 from windrow.connectors.kafka.client import Admin
 from windrow.connectors.kafka.options import TIMEOUT
 from windrow.connectors.kafka.read import Range, reader
+from windrow.connectors.kafka.sizes import RecordSizes
 from windrow.connectors.stream_reader import WORTH_RECORDS, StreamReader, share_partitions
 from windrow.errors import RecordsLostError
 
@@ -35,6 +36,10 @@ class KafkaStreamReader(StreamReader[Range]):
     def _admin(self) -> Admin:
         return Admin(self._topic, dict(self._settings), TIMEOUT)
 
+    @cached_property
+    def _sizes(self) -> RecordSizes:
+        return RecordSizes(self._topic, dict(self._settings))
+
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Set the reader to stop at the current ends of the partitions."""
         self._target = self._admin.ends()
@@ -47,6 +52,8 @@ class KafkaStreamReader(StreamReader[Range]):
                 msg = f"the topic lost records: partition {partition} of {self._topic} was read up to offset {at}"
                 raise RecordsLostError(msg)
         reached = up_to(begin, ends, max_records)
+        if self.max_bytes is not None:
+            reached = self._sizes.limit(begin, reached, self.max_bytes)
         return {self._topic: {str(partition): at for partition, at in sorted(reached.items())}}
 
     def waiting(self, start: Offset) -> int:

@@ -63,6 +63,10 @@ class EmbeddedLog(Source):
         self._counted = counted
         return found
 
+    def estimate_bytes(self, begin: Cut, end: Cut) -> int:
+        counted = ((number, self._counted.get(number, START)) for number in end)
+        return sum((end[number] - begin.get(number, 0)) * at.byte // at.line for number, at in counted if at.line)
+
     def _end(self, partition: int, size: int, kept: Retained) -> tuple[Position, Position]:
         before = max(kept.first, self._counted.get(partition, START))
         return kept.first, self._folder.scan(partition, before if before.byte <= size else kept.first)

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from windrow.connectors.cuts import Cut, Offset, StreamPlan, limited_ends
+from windrow.connectors.cuts import Cut, Offset, StreamPlan, limited_ends, portions
 from windrow.connectors.log.folder import LogFolder
 from windrow.connectors.log.segments import START, Position
 from windrow.connectors.stream_reader import WORTH_BYTES, CutReader, share_partitions
@@ -41,7 +41,7 @@ class LogStreamReader(CutReader[Part]):
             note = start[str(partition)]
             self._folder.verify(partition, position, note["mark"], note.get("head"))
         if cut is None:
-            ends = up_to(self._folder, begin, sizes, max_records)
+            ends = up_to(self._folder, begin, sizes, max_records, self.max_bytes)
         else:
             ends = up_to_cut(self._folder, begin, sizes, cut)
         moved = {p: end for p, end in ends.items() if end != begin.get(p, START)}
@@ -86,12 +86,30 @@ def _positions(offset: Mapping[str, Mapping[str, Any]]) -> Positions:
 Positions = Mapping[int, Position]
 
 
-def up_to(folder: LogFolder, start: Positions, sizes: Mapping[int, int], max_records: int | None) -> Positions:
+def up_to(
+    folder: LogFolder,
+    start: Positions,
+    sizes: Mapping[int, int],
+    max_records: int | None,
+    max_bytes: int | None = None,
+) -> Positions:
     """Return where a step ends that reads at most the first `sizes` bytes of each partition.
 
-    `max_records` limits the step as in `limited_ends`. The result depends only on the files and the start.
+    `max_records` limits the step as in `limited_ends`. The partitions share `max_bytes` in proportion to their
+    backlogs, and a record that is longer than its partition's share is read alone. The result depends only on the files
+    and the start.
     """
     begin = {partition: _at(start, partition) for partition in sizes}
+    if max_bytes is not None:
+        waiting = {partition: left for partition, at in begin.items() if (left := sizes[partition] - at.byte) > 0}
+        shares = portions(waiting, max(max_bytes, len(waiting)))
+        within = {**sizes, **{partition: begin[partition].byte + share for partition, share in shares.items()}}
+        ends = up_to(folder, start, within, max_records)
+        for partition, share in shares.items():
+            if share < waiting[partition] and _at(ends, partition) == begin[partition]:
+                alone = folder.scan(partition, begin[partition], max_lines=1, max_byte=sizes[partition])
+                ends = {**ends, partition: alone}
+        return ends
     if max_records is None:
         ends = {partition: folder.scan(partition, at, max_byte=sizes[partition]) for partition, at in begin.items()}
     else:

@@ -25,8 +25,10 @@ import pyarrow as pa
 from windrow import model as m
 from windrow.engine import schema
 from windrow.engine.decode import field_columns as fc
+from windrow.engine.decode.avro_skip import DEEPEST, skipper_of
 from windrow.engine.decode.cursors import Cursors, Longs, Rows, unzigzag
 from windrow.engine.decode.field_columns import FieldColumn, Mask, Path, Read, ReadColumns, TextColumns, Wanted
+from windrow.engine.decode.needed import Needed
 from windrow.engine.decode.registry import PREFIX, RegisteredSchema, Schemas
 from windrow.engine.decode.values import MAX_DEPTH, TOO_DEEP, MalformedError, NumberText, TimeText
 from windrow.model import avro_schema as avro
@@ -49,16 +51,17 @@ def registered_type(schema: RegisteredSchema) -> avro.AvroType:
 
 
 class AvroReader:
-    """A `RecordReader` for Avro, with one schema or the schemas of a registry."""
+    """A `RecordReader` for Avro, with one schema or the schemas of a registry, which reads what is `needed`."""
 
-    def __init__(self, schemas: avro.AvroType | Schemas[avro.AvroType]) -> None:
+    def __init__(self, schemas: avro.AvroType | Schemas[avro.AvroType], needed: Needed = None) -> None:
         self._schemas = schemas
+        self._needed = needed
 
     def parse(self, raw: bytes) -> Mapping[str, object]:
         """Map the names of a record's fields to their values."""
         if isinstance(self._schemas, Schemas):
-            return read_record(self._schemas.of(raw), raw, PREFIX)
-        return read_record(self._schemas, raw)
+            return read_record(self._schemas.of(raw), raw, PREFIX, self._needed)
+        return read_record(self._schemas, raw, needed=self._needed)
 
     def read(self, values: pa.Array, types: Mapping[Path, m.DataType], texts: TextColumns) -> Iterator[ReadColumns]:
         """Yield the columns of all records that have a schema, in one group for each schema."""
@@ -76,10 +79,13 @@ class AvroReader:
             yield ReadColumns(rows, columns, is_record & cursors.at_end())
 
 
-def read_record(type_: avro.AvroType, raw: bytes, begin: int = 0) -> dict[str, object]:
-    """Decode the datum that begins at the byte `begin`; raise MalformedError if it is malformed or not a record."""
+def read_record(type_: avro.AvroType, raw: bytes, begin: int = 0, needed: Needed = None) -> dict[str, object]:
+    """Decode what is needed of the datum that begins at the byte `begin`.
+
+    Raise MalformedError if the datum is malformed, in whatever part, or not a record.
+    """
     datum = _Datum(raw, begin)
-    value = datum.read(type_, 1)
+    value = datum.read(type_, 1, needed)
     if datum.at < len(raw):
         msg = f"malformed: not Avro at byte {datum.at}: the datum ends here, the record has {len(raw)} bytes"
         raise MalformedError(msg)
@@ -97,7 +103,20 @@ class _Datum:
         self._path: list[str] = []
         self.at = at
 
-    def read(self, type_: avro.AvroType, depth: int) -> object:
+    def skip(self, type_: avro.AvroType, depth: int) -> None:
+        """Skip a value, with the errors of `read`."""
+        skip = skipper_of(type_) if depth + DEEPEST <= MAX_DEPTH else None
+        if skip is not None:
+            try:
+                at = skip(self._raw, self.at)
+            except IndexError:
+                at = len(self._raw) + 1
+            if at <= len(self._raw):
+                self.at = at
+                return
+        self.read(type_, depth)
+
+    def read(self, type_: avro.AvroType, depth: int, needed: Needed = None) -> object:
         """Read a value; `depth` is the number of records, arrays and maps around it, including itself."""
         while isinstance(type_, avro.AvroUnion):
             type_ = type_.branches[self._index(len(type_.branches), "union", "branch")]
@@ -112,23 +131,34 @@ class _Datum:
             raise MalformedError(TOO_DEEP)
         match type_:
             case avro.AvroRecord():
-                return {name: self._field(name, inner, depth) for name, inner in type_.fields}
+                return self._fields(type_, depth, needed)
             case avro.AvroArray(items):
                 return [self.read(items, depth + 1) for _ in self._items()]
             case avro.AvroMap(values):
-                found: dict[str, object] = {}
-                for _ in self._items():
-                    name = self._take(self._size()).decode(errors="surrogateescape")
-                    found[name] = self.read(values, depth + 1)
-                return found
+                return self._entries(values, depth, needed)
             case _:
                 assert_never(type_)
 
-    def _field(self, name: str, type_: avro.AvroType, depth: int) -> object:
-        self._path.append(name)
-        value = self.read(type_, depth + 1)
-        self._path.pop()
-        return value
+    def _entries(self, values: avro.AvroType, depth: int, needed: Needed) -> dict[str, object]:
+        found: dict[str, object] = {}
+        for _ in self._items():
+            name = self._take(self._size()).decode(errors="surrogateescape")
+            if needed is None or name in needed:
+                found[name] = self.read(values, depth + 1, None if needed is None else needed[name])
+            else:
+                self.skip(values, depth + 1)
+        return found
+
+    def _fields(self, type_: avro.AvroRecord, depth: int, needed: Needed) -> dict[str, object]:
+        found: dict[str, object] = {}
+        for name, inner in type_.fields:
+            self._path.append(name)
+            if needed is None or name in needed:
+                found[name] = self.read(inner, depth + 1, None if needed is None else needed[name])
+            else:
+                self.skip(inner, depth + 1)
+            self._path.pop()
+        return found
 
     def _primitive(self, kind: avro.Primitive, nanos: int | None, scale: int | None) -> object:  # noqa: PLR0911 - a case each
         match kind:

@@ -25,6 +25,10 @@ _LONGEST: Final = 10
 """Maximum number of bytes of a variable-length integer of 64 bits."""
 
 
+_LARGE: Final = 1024
+"""Mean size of ranges that are copied one by one."""
+
+
 class Cursors:
     """Cursors into binary values without nulls, one for each value, starting at byte `skip`."""
 
@@ -123,6 +127,30 @@ class Cursors:
             value[rest] |= np.where(is_ninth, _U(0), tenth << _U(63))
             length[rest] = np.where(is_ninth, _LONGEST - 1, np.where(tenth <= 1, _LONGEST, len(self.data)))
         return value, length
+
+    def are_varints(self) -> Mask:
+        """Return the mask of records whose rest consists of variable-length integers of at most 64 bits."""
+        sizes = self.end - self.at
+        ends = np.cumsum(sizes)
+        whole = ~self.failed
+        some = np.flatnonzero(sizes)
+        if not len(some):
+            return whole
+        data = self._bytes(self.at, sizes)
+        stops = np.flatnonzero(data < 0x80)  # noqa: PLR2004 - the last byte of an integer
+        whole[some] &= data[ends[some] - 1] < 0x80  # noqa: PLR2004 - the same
+        lengths = np.diff(stops, prepend=-1)
+        wrong = (lengths > _LONGEST) | ((lengths == _LONGEST) & (data[stops] > 1))
+        whole[np.searchsorted(ends, stops[wrong], side="right")] = False
+        return whole
+
+    def _bytes(self, at: Longs, sizes: Longs) -> npt.NDArray[np.uint8]:
+        """Return ranges of bytes, one after the other."""
+        if sizes.sum() >= _LARGE * len(at):
+            return np.concatenate(
+                [self.data[first:end] for first, end in zip(at.tolist(), (at + sizes).tolist(), strict=True)]
+            )
+        return np.frombuffer(self.texts(at, sizes).buffers()[2], np.uint8)
 
     def texts(self, at: Longs, lengths: Longs) -> pa.Array:
         """Return ranges of bytes, given their positions and lengths, as binary values."""

@@ -23,6 +23,7 @@ from windrow.engine.decode.avro import AvroReader, registered_type
 from windrow.engine.decode.csv_lines import CsvReader
 from windrow.engine.decode.field_columns import DeadRows, GoodRows, MarkRows, RecordReader, Rows, array_of
 from windrow.engine.decode.folders import FolderFields
+from windrow.engine.decode.needed import Needed, needed_of
 from windrow.engine.decode.registry import Schemas
 from windrow.engine.decode.values import (
     MAX_DEPTH,
@@ -155,7 +156,7 @@ class ExactDecoder:
             times=times_with_windows(spec.node.window if is_window_spec(spec) else m.Global()),
             tombstones=spec.decode.tombstone_key,
             is_debezium=is_debezium,
-            reader=open_reader(spec.source.format),
+            reader=open_reader(spec.source.format, _needed(spec)),
             table_keys=frozenset(table_keys)
             & {field.name for field in spec.decode.fields if not field.path} - {spec.time.field, spec.time.sent},
             folders=FolderFields.of(spec.source),
@@ -339,8 +340,15 @@ class ExactDecoder:
             raise BadValueError(no_window_reason(self.time.field, begins_early=time < least))
 
 
-def open_reader(format_: m.RecordFormat) -> RecordReader | None:
-    """Return the reader of a format, or None for JSON.
+def _needed(spec: AnySpec | m.SourceNode) -> Needed:
+    """Return what is read of the records of a source."""
+    mark = mark_field(spec)
+    fields = spec.decode.fields if mark is None else (*spec.decode.fields, mark)
+    return needed_of([(m.LOG_TIME,), *(path for field in fields for path in field.paths)])
+
+
+def open_reader(format_: m.RecordFormat, needed: Needed = None) -> RecordReader | None:
+    """Return the reader of a format, or None for JSON; it reads what is `needed` of records.
 
     A registry is not contacted before a record is read.
     """
@@ -349,8 +357,8 @@ def open_reader(format_: m.RecordFormat) -> RecordReader | None:
             return None
         case m.AvroFormat(source):
             if isinstance(source, m.Registry):
-                return AvroReader(Schemas(source, "AVRO", registered_type))
-            return AvroReader(parse_schema(source, "the schema of the source"))
+                return AvroReader(Schemas(source, "AVRO", registered_type), needed)
+            return AvroReader(parse_schema(source, "the schema of the source"), needed)
         case m.CsvFormat():
             return CsvReader(format_)
         case m.ProtobufFormat(source):
@@ -358,8 +366,8 @@ def open_reader(format_: m.RecordFormat) -> RecordReader | None:
 
             if isinstance(source, m.Registry):
                 file_of = protobuf.registered_file
-                return protobuf.ProtobufReader(Schemas(source, "PROTOBUF", file_of, "serialized"))
-            return protobuf.ProtobufReader(protobuf.descriptor_of(source))
+                return protobuf.ProtobufReader(Schemas(source, "PROTOBUF", file_of, "serialized"), needed)
+            return protobuf.ProtobufReader(protobuf.descriptor_of(source), needed)
         case _:
             assert_never(format_)
 

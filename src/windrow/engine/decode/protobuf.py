@@ -14,6 +14,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache
 from importlib import import_module
 from typing import Any, Final
 
@@ -22,7 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from google.protobuf import descriptor_pool, message_factory
-from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.descriptor import Descriptor, FieldDescriptor, FileDescriptor
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 from google.protobuf.message import DecodeError, Message
 
@@ -30,6 +31,7 @@ from windrow import model as m
 from windrow.engine.decode import field_columns as fc
 from windrow.engine.decode.cursors import Cursors, Longs, Rows, unzigzag
 from windrow.engine.decode.field_columns import FieldColumn, Mask, Path, Read, ReadColumns, TextColumns, Wanted
+from windrow.engine.decode.needed import Needed
 from windrow.engine.decode.registry import PREFIX, RegisteredSchema, Schemas
 from windrow.engine.decode.values import MalformedError, NumberText, TimeText
 from windrow.errors import InputError
@@ -66,26 +68,25 @@ _INT32: Final = (_F.TYPE_INT32, _F.TYPE_SINT32, _F.TYPE_ENUM)
 
 
 class ProtobufReader:
-    """A `RecordReader` for Protobuf, with one message type or the schemas of a registry."""
+    """A `RecordReader` for Protobuf, with one message type or the schemas of a registry; it reads what is `needed`."""
 
-    def __init__(self, schemas: Descriptor | Schemas[FileDescriptorProto]) -> None:
+    def __init__(self, schemas: Descriptor | Schemas[FileDescriptorProto], needed: Needed = None) -> None:
         self._schemas = schemas
+        self._needed = needed
 
     def parse(self, raw: bytes) -> Mapping[str, object]:
         """Map the names of a message's fields to their values."""
         if not isinstance(self._schemas, Schemas):
-            return _message(self._schemas, raw, 0)
+            return _message(self._schemas, raw, 0, self._needed)
         file = self._schemas.of(raw)
         descriptor, begin = _find_message(file, raw)
-        return _message(descriptor, raw, begin)
+        return _message(descriptor, raw, begin, self._needed)
 
     def read(self, values: pa.Array, types: Mapping[Path, m.DataType], texts: TextColumns) -> Iterator[ReadColumns]:
         """Yield the columns of proto3 messages; with a registry, only of the first message of each schema."""
         wanted = fc.wanted_tree(types)
         for rows, descriptor, skip in self._groups(values):
-            file = FileDescriptorProto()
-            descriptor.file.CopyToProto(file)
-            if file.syntax == "proto3":  # no proto2, and no features of editions
+            if _is_proto3(descriptor.file):
                 own = values if len(rows) == len(values) else values.take(pa.array(rows))
                 cursors = Cursors(own, skip)
                 columns, trusted = _Messages(cursors, texts, 1).read(descriptor, wanted)
@@ -193,12 +194,12 @@ def _varint(raw: bytes, at: int) -> tuple[int, int]:
     raise MalformedError(msg)
 
 
-def _message(descriptor: Descriptor, raw: bytes, begin: int) -> Mapping[str, object]:
+def _message(descriptor: Descriptor, raw: bytes, begin: int, needed: Needed) -> Mapping[str, object]:
     message = message_factory.GetMessageClass(descriptor)()
     try:
         message.ParseFromString(raw[begin:] if begin else raw)
         is_whole = message.IsInitialized()
-        found = _fields(message)  # here proto2 strings turn out not to be UTF-8
+        found = _fields(message, needed)  # here proto2 strings turn out not to be UTF-8
     except (DecodeError, UnicodeDecodeError, RecursionError) as exc:
         msg = "malformed: not Protobuf"
         raise MalformedError(msg) from exc
@@ -208,16 +209,44 @@ def _message(descriptor: Descriptor, raw: bytes, begin: int) -> Mapping[str, obj
     return found
 
 
-def _fields(message: Message) -> dict[str, object]:
-    return {field.name: _field(message, field) for field in message.DESCRIPTOR.fields}
+def _fields(message: Message, needed: Needed = None) -> dict[str, object]:
+    found = {}
+    for field in message.DESCRIPTOR.fields:
+        if needed is None or field.name in needed:
+            found[field.name] = _field(message, field, None if needed is None else needed[field.name])
+        elif _may_be_wrong(field):
+            _field(message, field)
+    return found
 
 
-def _field(message: Message, field: FieldDescriptor) -> object:
+@lru_cache(maxsize=1024)
+def _may_be_wrong(field: FieldDescriptor) -> bool:
+    """Return True if a field may have a string that the runtime has not checked: one of another syntax than proto3."""
+    seen: set[str] = set()
+    left = [field]
+    while left:
+        inner = left.pop()
+        if inner.type == _F.TYPE_STRING and not _is_proto3(inner.file):
+            return True
+        if inner.message_type is not None and inner.message_type.full_name not in seen:
+            seen.add(inner.message_type.full_name)
+            left += inner.message_type.fields
+    return False
+
+
+def _is_proto3(file: FileDescriptor) -> bool:
+    """Return True if a file is proto3; proto2 and editions have other rules."""
+    found = FileDescriptorProto()
+    file.CopyToProto(found)
+    return str(found.syntax) == "proto3"
+
+
+def _field(message: Message, field: FieldDescriptor, needed: Needed = None) -> object:
     if field.has_presence and not message.HasField(field.name):
         return None
     value: Any = getattr(message, field.name)
     if not field.is_repeated:
-        return _value(field, value)
+        return _value(field, value, needed)
     inner = field.message_type
     if inner is not None and inner.GetOptions().map_entry:
         of = inner.fields_by_name["value"]
@@ -228,7 +257,7 @@ def _field(message: Message, field: FieldDescriptor) -> object:
     return [_value(field, element) for element in value]
 
 
-def _value(field: FieldDescriptor, value: Any) -> object:  # noqa: ANN401 - of any type
+def _value(field: FieldDescriptor, value: Any, needed: Needed = None) -> object:  # noqa: ANN401 - of any type
     if field.type == FieldDescriptor.TYPE_ENUM:
         known = field.enum_type.values_by_number.get(value)
         return NumberText(value) if known is None else known.name
@@ -237,7 +266,7 @@ def _value(field: FieldDescriptor, value: Any) -> object:  # noqa: ANN401 - of a
     name = value.DESCRIPTOR.full_name
     if name == TIMESTAMP:
         return TimeText.of(value.seconds * 1_000_000_000 + value.nanos, 1)
-    return _scalar(value.value) if name in WRAPPERS else _fields(value)
+    return _scalar(value.value) if name in WRAPPERS else _fields(value, needed)
 
 
 def _scalar(value: float | str | bytes) -> object:
@@ -401,13 +430,7 @@ class _Field:
         if self.wire != _VARINT:
             whole: Mask = sizes % (8 if self.wire == _FIXED64 else 4) == 0
             return whole
-        going = np.flatnonzero(sizes)
-        for _ in range(_MOST_FIELDS):
-            if not len(going):
-                break
-            cursors.varint(going)
-            going = going[(cursors.at[going] < cursors.end[going]) & ~cursors.failed[going]]
-        return cursors.at_end()
+        return cursors.are_varints()
 
     def _tree(self) -> Mapping[str, Wanted]:
         """Map each name to read within the message to its type."""

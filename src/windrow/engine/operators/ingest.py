@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from types import MappingProxyType
 
 import numpy as np
@@ -16,7 +17,7 @@ import pyarrow as pa
 
 from windrow import model as m
 from windrow.engine import messages
-from windrow.engine.columns import MIN_TIME, Mask, Micros, distinct, pack, to_micros, with_schema
+from windrow.engine.columns import MIN_TIME, Mask, Micros, distinct, pack, split_by_bytes, to_micros, with_schema
 from windrow.engine.decode.decoder import DecodedBatch, Decoder
 from windrow.engine.decode.redriven import RedrivenDecoder
 from windrow.engine.messages import EventTimes, Message, Observation, Packet, PartitionProgress, Progress
@@ -29,6 +30,8 @@ from windrow.engine.watermarks.journal import NO_BOUNDS, WatermarkBounds
 from windrow.expressions import decoding_spec, table_keys
 
 NO_OFFSETS: Mapping[int, int] = MappingProxyType({})
+CHUNK_BYTES = 32 << 20
+"""The most bytes of raw records that are decoded at a time."""
 
 
 @dataclass
@@ -87,6 +90,7 @@ class _Source:
 class Ingest:
     """Decodes the records of a step, in offset order within each partition, and splits them by node and key group.
 
+    Large batches are decoded in chunks, so memory does not depend on the size of the step, only on what fields keep.
     All records of a batch come from the same source. `bounds` are lower bounds of watermarks, taken from the clock
     journal of a replayed run. `packed` is the function that packs records. `decoded_since` maps each partition to the
     first offset that is decoded with the pipeline's settings; the default is 0. If `is_whole`, the only step has all
@@ -115,7 +119,7 @@ class Ingest:
         """Yield the packets of the step; packets about partitions come last."""
         partitions: dict[int, _Partition] = {}
         probe = self._probe()
-        for batch in batches:
+        for batch in chain.from_iterable(split_by_bytes(batch, CHUNK_BYTES) for batch in batches):
             if batch.num_rows == 0:
                 continue
             source = self._sources[self._graph.source_of(batch.column("partition")[0].as_py()).name]

@@ -20,6 +20,7 @@ from windrow.engine.operators.base import GroupOutput
 from windrow.engine.schema import MICROS
 from windrow.engine.watermarks.journal import NO_BOUNDS, NO_IDLE, IdleAtEnd, WatermarkBounds
 from windrow.errors import SourceError
+from windrow.runtime.run import MAX_BYTES
 from windrow.runtime.savepoint import Savepoint, fingerprint
 from windrow.runtime.settings import AS_GIVEN, SparkOptions
 from windrow.telemetry.folders import Folder
@@ -70,7 +71,17 @@ def batch_plan(graph: m.Graph, source: Source, settings: BatchSettings) -> Batch
     last: list[Message] = [PartitionIdle(*low) for low in settings.idle_at_end.lows]
     if (settings.at_end or graph.at_end) == "fire":
         last.append(EndOfInput())
-    return BatchPlan(begin, slices(begin, end, settings.ends, settings.max_records, tuple(last)), at, identity)
+    most = _most_records(source, begin, end, settings)
+    return BatchPlan(begin, slices(begin, end, settings.ends, most, tuple(last)), at, identity)
+
+
+def _most_records(source: Source, begin: Cut, end: Cut, settings: BatchSettings) -> int:
+    """Return the maximum number of records of a step, given the mean size of the records."""
+    size = source.estimate_bytes(begin, end)
+    if size <= settings.max_bytes:
+        return settings.max_records
+    records = sum(last - begin.get(partition, 0) for partition, last in end.items())
+    return min(settings.max_records, max(1, records * settings.max_bytes // size))
 
 
 def _range(graph: m.Graph, source: Source, settings: BatchSettings) -> tuple[dict[int, int], dict[int, int]]:
@@ -178,9 +189,9 @@ class BatchSettings:
     copy. `at_end` overrides the pipeline's setting. All windows are computed, but only those that end after `since`
     (microseconds) are written.
 
-    A step reads at most `max_records` offsets. The final state of the key groups is written to the folder `savepoint`,
-    Spark's log to the file `log` (default: stderr). Rows are written as rows of `run` (default: a new run). The records
-    are in the order in which a run has read them up to the position `read_as`.
+    A step reads at most `max_records` offsets of about `max_bytes` bytes in total. The final state of the key groups is
+    written to the folder `savepoint`, Spark's log to the file `log` (default: stderr). Rows are written as rows of
+    `run` (default: a new run). The records are in the order in which a run has read them up to the position `read_as`.
     """
 
     begin: Cut | None = None
@@ -192,6 +203,7 @@ class BatchSettings:
     at_end: Literal["fire", "hold"] | None = None
     since: int | None = None
     max_records: int = MAX_RECORDS
+    max_bytes: int = MAX_BYTES
     spark: SparkOptions = AS_GIVEN
     savepoint: Folder | None = None
     log: Path | None = None

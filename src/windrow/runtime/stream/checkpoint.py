@@ -269,6 +269,21 @@ class Checkpoint:
         with writing(self.folder):
             write_whole(self.tick_due, f"{micros}\n")
 
+    @property
+    def max_bytes(self) -> int | None:
+        """The maximum number of bytes with which steps were planned last, or None if it was not recorded."""
+        path = on_this_machine(self.folder) / "max_bytes"
+        try:
+            return int(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+
+    def note_max_bytes(self, max_bytes: int) -> None:
+        """Record the maximum number of bytes of steps; raise CheckpointError if that fails."""
+        if self.max_bytes != max_bytes:
+            with writing(self.folder):
+                write_whole(on_this_machine(self.folder) / "max_bytes", f"{max_bytes}\n")
+
     def place(self, batch: int | None) -> tuple[Folder, int]:
         """Return the file, and the line in it, with the offsets of a batch or of the beginning of the run."""
         if batch is None or batch < 0:

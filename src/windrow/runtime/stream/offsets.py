@@ -55,13 +55,17 @@ class OffsetLog:
                 self.checkpoint.keep_plan(done + 1)
             self._forget_after(done, done - 1)
 
-    def forget_larger_plan(self, written: int, most: int) -> None:
-        """Remove the plan of a step that reads more than `most` offsets, unless it is in the tables (up to `written`).
+    def forget_larger_plan(self, written: int, most: int, max_bytes: int) -> None:
+        """Remove the plan of a step that reads too much, unless it is in the tables (up to `written`).
 
+        That is more than `most` offsets, or any number if it was planned with more than `max_bytes`.
         Otherwise a step that failed because of its size could never run again with fewer records. No result depends on
         where steps end, and a step that is not in the tables has not been seen by anyone. Check for losses first, as a
         plan can reveal one.
         """
+        before = self.checkpoint.max_bytes
+        if before is not None and before > max_bytes:
+            most = 0
         for begin, end in self.checkpoint.kept_plan[:1]:
             if _records(offsets_of(begin["at"]), offsets_of(end["at"])) > most:
                 self.checkpoint.forget_plan()

@@ -246,7 +246,9 @@ class StreamRun:
         begun = self._begun(self._last_reported)
         self._losses(checkpoint).look(begun)
         if self._max_records is not None:
-            OffsetLog(checkpoint).forget_larger_plan(begun - checkpoint.first_epoch, self._max_records)
+            most = self._settings.max_bytes
+            OffsetLog(checkpoint).forget_larger_plan(begun - checkpoint.first_epoch, self._max_records, most)
+            checkpoint.note_max_bytes(most)
         return checkpoint
 
     def _open(self, checkpoint: Checkpoint) -> int:
@@ -396,7 +398,9 @@ class StreamRun:
         # a checkpoint with steps keeps its number, which Spark has recorded with them
         spark.conf.set(SHUFFLE_PARTITIONS, partitions_of_state(spark, graph.key_groups))
         tasks = spark.sparkContext.defaultParallelism
-        reader = self._source.reader(StreamPlan(stage, begin.at, tasks, self._max_records, cuts))
+        reader = self._source.reader(
+            StreamPlan(stage, begin.at, tasks, self._max_records, self._settings.max_bytes, cuts)
+        )
         control = ControlReader(
             reader,
             begin,
