@@ -24,6 +24,7 @@ from windrow.engine.tick import PlayStep
 from windrow.model import Global, Session
 from windrow.runtime.memory import MemoryHost
 from windrow.testing.oracle import run
+from windrow.testing.oracle.answer import LogRecord
 from windrow.testing.transcript.story import load_play
 
 DEFECTS = st.builds(Defects, st.integers(0, 2**32), st.integers(4, 12))
@@ -93,7 +94,7 @@ def test_many_graphs_with_records_that_fail(case: Case, defects: Defects) -> Non
 def hold_to_the_oracle(host: str, case: ShortCase, defects: Defects) -> None:
     """Play a case as it is and in another cut; both must come to the answer of the oracle, which knows the defects."""
 
-    def expected_of(steps: Sequence[PlayStep]) -> object:
+    def expected_of(steps: Sequence[PlayStep]) -> dict[int, list[LogRecord]]:
         return {
             partition: [replace(one, is_defect=defects.at("decode", repr(one.value)) is not None) for one in records]
             for partition, records in log_of(case, steps).items()

@@ -217,7 +217,7 @@ class FileSequence:
     def rows_within(self, files: Sequence[DataFile], at: Position, most: int) -> int:
         """Return about how many rows after a position have `most` bytes in total; it is at least 1."""
         found, left = 0, float(most)
-        for file, row in _rest(files, at):
+        for file, row in self._rest(files, at):
             there = self._count(file) - row
             if there <= 0:
                 continue
