@@ -106,8 +106,8 @@ OF_A_TOOL = {
     "redrive": {"engine.operators.window.assigner", "runtime.stream.checkpoint"},
     # empties the outbox into a topic, and retries as a run does
     "relay": {"connectors.kafka.source", "connectors.postgres.outbox", "runtime.stream.following"},
-    # refuses a sample that is not text
-    "scaffold": {"connectors.not_text"},
+    # refuses a sample that is not text, and follows the guarded clocks of one
+    "scaffold": {"connectors.not_text", "engine.watermarks.guard"},
     # computes watermarks of a sample, and what a savepoint allows
     "tune": {
         *("engine.messages", "engine.operators.ingest", "engine.operators.window.assigner", "runtime.compatibility"),
