@@ -34,6 +34,7 @@ STEP = replace(
     lag={0: 3},
     lag_seconds={0: 1.5},
     read={0: 1},
+    leaps={0: 1},
     log_times={0: T0},
     lateness={0: Histogram((1, 2))},
     latency=Histogram((0, 3)),

@@ -102,7 +102,7 @@ def test_a_copy_that_is_committed_after_its_run_gave_up_is_not_made_twice(
     def commit_late(producer: TransactionalProducer) -> None:
         nonlocal commits
         commits += 1
-        if commits == 2:  # 1 is the state, 2 the copy
+        if commits == 3:  # 1 is the state, 2 that with the publication, 3 the copy
             lost.append(producer)
             raise Killed
         commit(producer)
