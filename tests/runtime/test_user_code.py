@@ -19,11 +19,13 @@ from windrow.errors import (
     EngineError,
     PipelineError,
     RunError,
+    SetupError,
     SinkError,
     SourceUnavailableError,
     WorkerLostError,
 )
 from windrow.model import LongType
+from windrow.runtime.spark import worker_daemon
 from windrow.runtime.spark.errors import fault_of, translate_spark_error
 from windrow.runtime.spark.transport import pickle_pipeline, unpickle_pipeline
 
@@ -183,6 +185,14 @@ def test_a_python_that_has_ended_is_told_with_what_may_have_ended_it() -> None:
     )
     assert type(error) is WorkerLostError
     assert "exited unexpectedly (crashed).; this happens if the machine runs out of memory, or" in str(error)
+
+
+def test_an_executor_whose_python_lacks_windrow_is_named() -> None:
+    module = worker_daemon.__name__
+    said = f"EOFException occurred while reading the port number from {module}'s stdout."
+    error = translate_spark_error(PySparkException(f"java.io.IOException: {said}"), host="node1")
+    assert type(error) is SetupError
+    assert "the executor on node1 has a Python without windrow or without its dependencies" in str(error)
 
 
 def test_a_process_without_descriptors_is_a_fault_that_passes() -> None:

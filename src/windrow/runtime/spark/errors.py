@@ -10,6 +10,7 @@ from pyspark.errors import PySparkException
 
 from windrow import errors
 from windrow.errors import CheckpointError, EngineError, RunError, SetupError, WindrowError, WorkerLostError
+from windrow.runtime.settings import MEANING
 from windrow.runtime.stream.integrity import RESTORE
 
 SPARK_ERRORS = (PySparkException, Py4JError, ConnectionError)
@@ -26,7 +27,7 @@ _NO_DESCRIPTORS = re.compile("Too many open files|can't start new thread")
 _EXHAUSTED = "file descriptors or threads left: raise its limits (ulimit -n, ulimit -u), or find out what takes them"
 _CUT_CALL = re.compile(r"py4j\.Py4J(?:Network)?Exception: (?:Error while|Cannot obtain)")
 _NO_PYTHON = re.compile(r'Cannot run program "([^"]+)"')
-_NO_DAEMON = re.compile(r"reading the port number from windrow\.hosts\.worker_daemon's stdout")
+_NO_DAEMON = re.compile(rf"reading the port number from {re.escape(MEANING['spark.python.daemon.module'])}'s stdout")
 _HOST = re.compile(r"Lost task \S+ in stage \S+ \(TID \d+\) \((\S+) executor \w+\)")
 _LOST_EXECUTOR = re.compile(r"ExecutorLostFailure|FetchFailed|Executor heartbeat timed out|worker lost", re.IGNORECASE)
 _STOPPED = re.compile(r"stopped SparkContext|SparkContext was shut down|LiveListenerBus is stopped")
