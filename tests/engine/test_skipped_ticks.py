@@ -54,7 +54,7 @@ def timed(idle: int | None, all_idle: Any) -> EventTime:  # noqa: ANN401 - one o
 def timers(ctx: Any, row: Any) -> None:  # noqa: ANN401 - as users write it
     count = (ctx.state.count.get() or 0) + 1
     ctx.state.count.set(count)
-    ctx.processing_timer(after=f"{count + 1}s", name=row.user)
+    ctx.processing_timer(after=f"{count + 1}s", name=row["user"])
 
 
 def said(ctx: Any, timer: Any) -> None:  # noqa: ANN401
