@@ -41,7 +41,8 @@ from windrow.model import (
 def test_what_is_printed_reads_back(pipeline: Pipeline) -> None:
     text = to_yaml(as_graph(pipeline))
     assert parse_short(text) == pipeline
-    assert yaml.safe_load(text) == to_dict(as_graph(pipeline))
+    # only a reference to a variable needs its escape
+    assert yaml.safe_load(text.replace("$${", "${")) == to_dict(as_graph(pipeline))
     assert json.loads(to_json(as_graph(pipeline))) == to_dict(as_graph(pipeline))
     assert eval(python_of(pipeline), {"wr": wr}).graph == as_graph(pipeline)  # noqa: S307 its own print-out
 

@@ -17,6 +17,7 @@ from tests.runtime.realtime_jobs import (
     ends_of,
     expected,
     feed,
+    messages,
     open_jobs,
     process_pipeline,
     rules_pipeline,
@@ -152,12 +153,17 @@ def test_a_partition_that_is_added_ends_the_run(kafka: Kafka, pipeline: ProcessP
         watch.report(lambda _: None)
 
 
-def test_a_change_that_its_topic_does_not_take_ends_the_run(kafka: Kafka, pipeline: ProcessPipeline) -> None:
-    kafka.create_topic(f"{pipeline.name}.alerts", 1, {"max.message.bytes": "80"})
+def test_a_change_that_its_topic_does_not_take_is_a_dead_letter(kafka: Kafka, pipeline: ProcessPipeline) -> None:
+    topic = f"{pipeline.name}.alerts"
+    kafka.create_topic(topic, 1, {"max.message.bytes": "80"})
     feed(kafka, source_of(pipeline), 0, 200, partitions=1)
     jobs = open_jobs(pipeline)
-    with pytest.raises(RunError, match=r"failed twice after offset \d+: .* is refused: .*; raise max.message.bytes"):
-        serve(jobs, until_read(jobs, ends_of(pipeline)))
+    serve(jobs, until_read(jobs, ends_of(pipeline)))
+    assert written(kafka.servers, topic) == {}
+    letters = messages(kafka.servers, as_graph(pipeline).sinks[0].sink.companion("dead"))
+    reasons = [dict(letter.headers())["reason"] for letter in letters]
+    changes = sum(map(len, expected(pipeline)[topic].values()))
+    assert sum(reason.startswith(b"refused: Kafka: a record of ") for reason in reasons) == changes > 5
 
 
 def test_a_topic_that_takes_each_change_takes_all_of_them(kafka: Kafka, pipeline: ProcessPipeline) -> None:

@@ -138,8 +138,8 @@ class KafkaRecords:
         for batch in written.to_batches():
             keys = batch.column(self._key[0]) if self._is_text else json_objects(batch.select(self._key))
             records += self._changes(batch, _utf8(keys))
-        if self._topic in self._limits:
-            largest = max((len(key or b"") + len(value or b"") for _, key, value, *_ in records), default=0)
+        if records and self._topic in self._limits:
+            largest = max(len(key or b"") + len(value or b"") for _, key, value, *_ in records)
             size, most = largest + _OVERHEAD, self._limits[self._topic]
             if size > most:
                 msg = f"refused: Kafka: a record of {size:,} bytes, where topic {self._topic} takes {most:,}"

@@ -72,7 +72,8 @@ def test_a_commit_that_is_interrupted_loses_and_repeats_nothing(topic_shop: Topi
     shop = topic_shop
     shop.change([("c", 1, 10), ("c", 2, 20)])
     commits = [(TransactionalProducer, "commit")]
-    with killed_at(1, is_after=is_after, points=commits), pytest.raises(Killed):  # 0 is the state, 1 the copy
+    # 0 is the state, 1 that with the publication, 2 the copy
+    with killed_at(2, is_after=is_after, points=commits), pytest.raises(Killed):
         shop.follow().update()
     assert len(shop.records()) == 2 * is_after
     shop.done = []
