@@ -13,7 +13,7 @@ from windrow import model as m
 from windrow.errors import InputError
 from windrow.runtime.batch.plan import MAX_RECORDS
 from windrow.runtime.replay import Replay, ReplayOptions, plan_replay, run_replay
-from windrow.runtime.run import ReplayHost
+from windrow.runtime.run import MAX_BYTES, ReplayHost
 from windrow.runtime.settings import SparkOptions
 from windrow.telemetry.folders import Folder, default_checkpoint
 from windrow.telemetry.reports import counted
@@ -56,7 +56,9 @@ _HELP = {
 @click.option(
     "--max-records", type=click.IntRange(min=1), default=MAX_RECORDS, show_default=True, help=_HELP["max_records"]
 )
-@click.option("--max-bytes", type=SIZE, default="256M", show_default=True, metavar="SIZE", help=_HELP["max_bytes"])
+@click.option(
+    "--max-bytes", type=SIZE, default=f"{MAX_BYTES >> 20}M", show_default=True, metavar="SIZE", help=_HELP["max_bytes"]
+)
 @click.option("--rules", metavar="FILE", help=_HELP["rules"])
 @click.option("--labels", type=click.Path(path_type=Path), metavar="FILE", help=_HELP["labels"])
 @spark_options

@@ -19,7 +19,7 @@ from windrow.client.run import UNUSED, WARN_ABOVE, host_of, on_host, refuse_toge
 from windrow.connectors.source import OnDataLoss
 from windrow.errors import InputError
 from windrow.runtime.launch import Job, launch_all
-from windrow.runtime.run import Ended, HostName, RunSettings
+from windrow.runtime.run import MAX_BYTES, Ended, HostName, RunSettings
 from windrow.runtime.settings import SparkOptions
 from windrow.telemetry.folders import Folder
 from windrow.telemetry.health import CONDITIONS, span_of
@@ -82,7 +82,9 @@ _HELP = {
 @click.option("--until-end", is_flag=True, help=_HELP["until_end"])
 @click.option("--checkpoint", type=STATE_FOLDER, metavar="DIR", help=_HELP["checkpoint"])
 @click.option("--max-records", type=click.IntRange(min=1), help=_HELP["max_records"])
-@click.option("--max-bytes", type=SIZE, default="256M", show_default=True, metavar="SIZE", help=_HELP["max_bytes"])
+@click.option(
+    "--max-bytes", type=SIZE, default=f"{MAX_BYTES >> 20}M", show_default=True, metavar="SIZE", help=_HELP["max_bytes"]
+)
 @click.option("--host", type=click.Choice(["stream", "realtime", "batch", "memory"]), help=_HELP["host"])
 @click.option("--every", type=DURATION, default="1s", show_default=True, help=_HELP["every"])
 @click.option("--step-time", type=DURATION, default="10s", show_default=True, help=_HELP["step_time"])

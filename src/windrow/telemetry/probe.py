@@ -48,12 +48,12 @@ class StepFacts:
 
     The annotation of a field is its kind (`windrow.telemetry.facts`, which explains how to add a fact). `read` is the
     number of good records of each partition, and `leaps` the number of those that are too far ahead of a guarded clock.
-    `ages` are the ages of the records of each batch, `samples` a sample of
-    the good records, and `verdicts` the verdicts of each node on records that may be in that sample. `lateness` counts
-    for each partition how far records were behind the partition's clock; a record counts once for each operator that
-    takes it from its source. `hot_keys` are estimates for each node, `windows` are counts for each node that has
-    windows, and `open_windows` is the count for all nodes together. `dead_reasons` counts dead letters by the kind of
-    their reason; `dead_by_sink` counts them for each sink if there are several. `part_times` are the timings of tasks.
+    `ages` are the ages of the records of each batch, `samples` a sample of the good records, and `verdicts` the
+    verdicts of each node on records that may be in that sample. `lateness` counts for each partition how far records
+    were behind the partition's clock; a record counts once for each operator that takes it from its source. `hot_keys`
+    are estimates for each node, `windows` are counts for each node that has windows, and `open_windows` is the count
+    for all nodes together. `dead_reasons` counts dead letters by the kind of their reason; `dead_by_sink` counts them
+    for each sink if there are several. `part_times` are the timings of tasks.
     """
 
     read: Annotated[dict[int, int], facts.COUNTS] = field(default_factory=dict)

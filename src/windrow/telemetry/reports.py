@@ -176,11 +176,11 @@ class StepReport:
     `committed` is the wall-clock time of the commit (microseconds). `read` is the number of good records of each
     partition, `leaps` the number of those that are too far ahead of a guarded clock, and `log_times` the newest log
     timestamp that was read (microseconds). `lateness` counts how far records were behind their partition's clock; a
-    record counts once for each operator that takes it from its source. `latency` is
-    the time from each record's log timestamp to the commit, rounded up to a bound. `parts` are the seconds spent on
-    each part of the step: `plan`, `compute`, `collect`, `wait` (for the previous commit), `sync` (the checkpoint) and
-    `commit` (the sink). `tasks` are the seconds that all tasks of `compute` together spent on `read`, `decode` and
-    `operate`. `part_times` say when these parts began and ended, for all tasks together; the plain form omits them.
+    record counts once for each operator that takes it from its source. `latency` is the time from each record's log
+    timestamp to the commit, rounded up to a bound. `parts` are the seconds spent on each part of the step: `plan`,
+    `compute`, `collect`, `wait` (for the previous commit), `sync` (the checkpoint) and `commit` (the sink). `tasks` are
+    the seconds that all tasks of `compute` together spent on `read`, `decode` and `operate`. `part_times` say when
+    these parts began and ended, for all tasks together; the plain form omits them.
 
     `key_group_load` is the load of the busiest key group, as a multiple of the mean. `state_rows` and `state_bytes` are
     the size of the state store at about that time; `state_by_node` has the sizes for each group of nodes whose

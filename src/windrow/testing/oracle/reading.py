@@ -27,8 +27,8 @@ class Reading:
     """A valid record: its data and event time (None and 0 if it is only a mark), and its mark if it has one.
 
     `inputs` are the inputs of the aggregates, `gap` is the record's own session gap (microseconds), and `is_checked`
-    says whether its event time was compared with a log timestamp. A record
-    without meaning, such as the tombstone that follows a deletion in Debezium, has neither data nor a mark.
+    says whether its event time was compared with a log timestamp. A record without meaning, such as the tombstone that
+    follows a deletion in Debezium, has neither data nor a mark.
     """
 
     fields: dict[str, Value] | None
