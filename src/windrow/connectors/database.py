@@ -174,6 +174,11 @@ class Snapshot(ABC):
         for fitted_columns in self.fetch(table, sql, values):
             yield with_misfits(table, fitted_columns, keep=misfits)
 
+    def stored(self, table: Table, where: Sequence[Condition]) -> pa.Table:
+        """Return the rows that satisfy all conditions as a single table, sorted by the key."""
+        rows = (part.cast(table.schema) for part in self.rows(table, table.key, where))
+        return pa.concat_tables([table.schema.empty_table(), *rows])
+
     def count(self, table: Table, where: Sequence[Condition] = ()) -> int:
         """Return the number of rows that satisfy all conditions."""
         conditions, values = self._where(table, where)

@@ -61,8 +61,13 @@ def split_by_bytes(batch: pa.RecordBatch, most: int) -> Iterator[pa.RecordBatch]
     if batch.nbytes <= most:
         yield batch
         return
-    sizes = [pc.fill_null(pc.binary_length(batch.column(name)), 0).to_numpy() for name in ("key", "value")]
-    ends = np.cumsum(np.add(*sizes, dtype=np.int64))
+    key, value = (pc.fill_null(pc.binary_length(batch.column(name)), 0).to_numpy() for name in ("key", "value"))
+    yield from slices(batch, np.add(key, value, dtype=np.int64), most)
+
+
+def slices(batch: pa.RecordBatch, sizes: npt.NDArray[np.int64], most: int) -> Iterator[pa.RecordBatch]:
+    """Divide a batch into slices of at most `most` bytes, given those of each row; a larger row stands alone."""
+    ends = np.cumsum(sizes)
     at = 0
     while at < batch.num_rows:
         before = int(ends[at - 1]) if at else 0

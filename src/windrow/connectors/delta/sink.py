@@ -213,9 +213,7 @@ class DeltaResult:
 
     def _stored(self, where: Sequence[Condition]) -> pa.Table:
         """Return the rows of the result table that satisfy all conditions."""
-        table = self.result.table
-        rows = (part.cast(table.schema) for part in DeltaSnapshot(self.sink.path).rows(table, table.key, where))
-        return pa.concat_tables([table.schema.empty_table(), *rows])
+        return DeltaSnapshot(self.sink.path).stored(self.result.table, where)
 
     def _apply(self, changes: pa.Table) -> Write:
         """Return a write that applies the changes of a step to the result table."""

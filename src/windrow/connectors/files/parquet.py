@@ -28,6 +28,7 @@ import pyarrow.parquet as pq
 
 from windrow.connectors.log.folder import BATCH_ROWS
 from windrow.engine import duckdb_sql
+from windrow.engine.columns import slices
 from windrow.errors import SourceError
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
@@ -195,18 +196,10 @@ def _batch_rows(metadata: pq.FileMetaData, most: int) -> int:
 
 def _split(batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Divide a batch into slices of at most `_CHUNK_BYTES`, in the given schema; a larger row is a slice of its own."""
-    ends = np.cumsum(_row_bytes(batch))
-    at = 0
-    while at < batch.num_rows:
-        before = int(ends[at - 1]) if at else 0
-        end = max(at + 1, int(np.searchsorted(ends, before + _CHUNK_BYTES, side="right")))
-        part = batch.slice(at, end - at)
-        if part.schema.types != schema.types:
-            columns = zip(part.columns, schema.types, strict=True)
-            cast = [column if column.type == type_ else column.cast(type_) for column, type_ in columns]
-            part = pa.RecordBatch.from_arrays(cast, schema=schema)
-        yield part
-        at = end
+    for part in slices(batch, _row_bytes(batch), _CHUNK_BYTES):
+        columns = zip(part.columns, schema.types, strict=True)
+        cast = [column if column.type == type_ else column.cast(type_) for column, type_ in columns]
+        yield part if part.schema.types == schema.types else pa.RecordBatch.from_arrays(cast, schema=schema)
 
 
 def _row_bytes(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:

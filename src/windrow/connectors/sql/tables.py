@@ -251,9 +251,7 @@ class SqlTable:
 
     def stored(self, db: Session, where: Sequence[Condition]) -> pa.Table:
         """Return the rows of the result table that satisfy all conditions."""
-        result = self.layout.result
-        rows = (part.cast(result.schema) for part in db.snapshot().rows(result, result.key, where))
-        return pa.concat_tables([result.schema.empty_table(), *rows])
+        return db.snapshot().stored(self.layout.result, where)
 
     def write(self, db: Session, epoch: int, output: StepOutput) -> None:
         """Write a step to the tables."""

@@ -6,7 +6,7 @@ that fail.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import assert_never
 
 import numpy as np
@@ -21,6 +21,9 @@ from windrow.engine.duckdb_sql import EvaluationError, Projection, identifier
 from windrow.engine.halving import compute_rows, evaluate_in_halves
 from windrow.engine.schema import arrow_type
 from windrow.expressions import Computed, Expression
+
+Evaluated = tuple[list[pa.Array], dict[int, str]]
+"""The computed columns, and the reason for each row that failed."""
 
 
 class Evaluator:
@@ -40,11 +43,13 @@ class Evaluator:
         )
         self._each = [_ColumnEvaluator(column.expression) for column in columns]
 
-    def compute(self, fields: pa.Table) -> tuple[list[pa.Array], dict[int, str]]:
+    def compute(self, fields: pa.Table) -> Evaluated:
         """Return the columns, and the reason for each row that failed; the values of failed rows are undefined."""
-        if self._step is None:
-            return self._compute(fields)
-        parts = compute_rows(self._step, self._compute, fields, self._dead)
+        return self._compute(fields) if self._step is None else self.with_failures(self._step, self._compute, fields)
+
+    def with_failures(self, step: str, compute: Callable[[pa.Table], Evaluated], fields: pa.Table) -> Evaluated:
+        """Return what a method of this evaluator computes; an unexpected failure in a step is one of its row."""
+        parts = compute_rows(step, compute, fields, self._dead)
         if len(parts) == 1:
             return parts[0]
         failed: dict[int, str] = {}
@@ -54,11 +59,11 @@ class Evaluator:
             first += len(columns[0])
         return [pa.concat_arrays(arrays) for arrays in zip(*(columns for columns, _ in parts), strict=True)], failed
 
-    def _dead(self, _: pa.Table, reason: str) -> tuple[list[pa.Array], dict[int, str]]:
+    def _dead(self, _: pa.Table, reason: str) -> Evaluated:
         """Return nulls for a row that failed, and its reason."""
         return [pa.nulls(1, arrow_type(column.expression.type)) for column in self._columns], {0: reason}
 
-    def _compute(self, fields: pa.Table) -> tuple[list[pa.Array], dict[int, str]]:
+    def _compute(self, fields: pa.Table) -> Evaluated:
         failed: dict[int, str] = {}
         columns = []
         for column, values, unfit, reasons in self._compute_fitted(fields):
@@ -69,7 +74,7 @@ class Evaluator:
             columns.append(values)
         return columns, failed
 
-    def compute_nulls(self, fields: pa.Table) -> tuple[list[pa.Array], dict[int, str]]:
+    def compute_nulls(self, fields: pa.Table) -> Evaluated:
         """Return the columns, with null where an expression failed, and the reason for each row that failed.
 
         A double that is not finite, such as the result of a division by zero, also becomes null but does not count as a

@@ -202,8 +202,7 @@ class ExactDecoder:
         """Return True if a good record has a log timestamp; `log_time` is the log's own, or None."""
         if log_time is not None or raw is None or not self.log_time_inside:
             return log_time is not None
-        record = parse_object(raw) if self.reader is None else self.reader.parse(raw)
-        return record.get(m.LOG_TIME) is not None
+        return self.parse(raw).get(m.LOG_TIME) is not None
 
     def _change(self, record: Mapping[str, object], log_time: int | None, key: bytes | None) -> Good | Passed:
         """Decode a record of a row that was read, created, updated or deleted, or the envelope of a tombstone."""

@@ -25,12 +25,11 @@ from windrow import model as m
 from windrow.engine.columns import MIN_TIME, pack, to_micros
 from windrow.engine.decode.evaluation import Evaluator
 from windrow.engine.decode.field_columns import all_but
-from windrow.engine.halving import compute_rows
 from windrow.engine.messages import DeadLetters, Packet
 from windrow.engine.operators.base import Mask, Operator, OperatorOutput, OperatorStep
 from windrow.engine.operators.dead_letters import ResultDeadLetters
 from windrow.engine.operators.window.operator import change_diffs
-from windrow.engine.schema import DIFF, arrow_type
+from windrow.engine.schema import DIFF
 from windrow.engine.state.migrate import StoredState
 from windrow.engine.state.store import OperatorState, StoreKind
 from windrow.engine.state.widening import StateChange
@@ -90,21 +89,9 @@ class FormulaOperator:
         own = {} if None in bounds else {_NULL_UNTIL: max(bounds)}
         return [({**summary, **own}, state) for summary, state in migrated]
 
-    def _compute(self, rows: pa.Table) -> tuple[list[pa.Array], dict[int, str]]:
-        """Return the values of the formulas, null where one fails, and the reason for each row that fails."""
-        parts = compute_rows("formula", self._evaluator.compute_nulls, rows, self._fail)
-        firsts = np.cumsum([0, *(len(columns[0]) for columns, _ in parts)]).tolist()
-        failed = {
-            first + row: why for first, (_, found) in zip(firsts, parts, strict=False) for row, why in found.items()
-        }
-        return [pa.concat_arrays(arrays) for arrays in zip(*(columns for columns, _ in parts), strict=True)], failed
-
-    def _fail(self, _: pa.Table, reason: str) -> tuple[list[pa.Array], dict[int, str]]:
-        return [pa.nulls(1, arrow_type(formula.expression.type)) for formula in self._formulas], {0: reason}
-
     def _add_formulas(self, output: OperatorOutput, until: int, group: int) -> OperatorOutput:
         """Return the output with formulas computed; rows for which a formula fails are replaced by dead letters."""
-        columns, failed = self._compute(output.changes)
+        columns, failed = self._evaluator.with_failures("formula", self._evaluator.compute_nulls, output.changes)
         by_name = dict(zip((formula.name for formula in self._formulas), columns, strict=True))
         changes, *records = (_set_columns(table, by_name) for table in (output.changes, *output.records))
         starts = to_micros(changes.column("window_start")) if failed else np.zeros(0)

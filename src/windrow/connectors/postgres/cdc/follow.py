@@ -88,7 +88,7 @@ class FollowedTable:
             state = self._own_state(sql, table, key)
             if self._store.is_copied():
                 self._require_slot(sql, state)
-                self._refuse_altered(sql, state)
+                self._refuse_altered(sql, state, table, key)
             else:
                 self._copy(sql, replication, state, table, writer)
             state = self._store.resume()
@@ -106,44 +106,43 @@ class FollowedTable:
 
             def on_lag(lag: SlotLag) -> None:
                 self.lag = lag
-                self._refuse_altered(sql, state)
+                self._refuse_altered(sql, state, *self._find(sql))
 
             stream = ChangeStream(
                 sql, replication, self._store, writer, place=self._server.place, state=state, verify=verify
             )
             stream.run(stop, db.mark_end(sql) if to_end else None, on_lag)
 
-    def _refuse_altered(self, sql: Connection, state: FollowState) -> None:
+    def _refuse_altered(self, sql: Connection, state: FollowState, table: db.TableFacts, key: tuple[str, ...]) -> None:
         """Raise SourceError if another table has the name, or the key or the publication has changed since the copy."""
-        table, key = self._find(sql)
         is_known = state.relation != 0  # not in a state of an older version
         if is_known and table.oid != state.relation:
             self._refuse_other(state)
         if is_known and key != state.key:
             msg = (
                 f"the rows of the table {state.table} were identified by ({', '.join(state.key)}) when it was copied, "
-                f"and are now identified by ({', '.join(key)}): {self._again}"
+                f"and are now identified by ({', '.join(key)}): drop the slot, {self._over}"
             )
             raise SourceError(msg)
         published = db.find_publication(sql, state.publication, table)
         if is_known and published.version != state.published:
             msg = (
                 f"the publication {state.publication} was altered after the table {state.table} was copied, so changes "
-                f"may be missing: {self._again}"
+                f"may be missing: drop the slot, {self._over}"
             )
             raise SourceError(msg)
 
     def _refuse_other(self, state: FollowState) -> NoReturn:
         msg = (
             f"{self._server.place} has another table under the name {state.table} than the one that was copied, so "
-            f"rows are missing: give the copied table its name back, or {self._again}"
+            f"rows are missing: give the copied table its name back, or drop the slot, {self._over}"
         )
         raise SourceError(msg)
 
     @property
-    def _again(self) -> str:
-        """What to do when changes are lost, for use in messages."""
-        return f"drop the slot, {self._store.removal} to copy the table again, and start over with --fresh"
+    def _over(self) -> str:
+        """The instruction to copy the table again, for use in messages."""
+        return f"{self._store.removal} to copy the table again, and start over with --fresh"
 
     def _own_state(self, sql: Connection, table: db.TableFacts, key: tuple[str, ...]) -> FollowState:
         """Return the state in the store, or a new one; raise InputError if the store has the copy of another table."""
@@ -177,14 +176,13 @@ class FollowedTable:
     def _require_slot(self, sql: Connection, state: FollowState) -> None:
         """Raise SourceError if the slot no longer has the changes that follow the end of the log."""
         slot = db.find_slot(sql, state.slot)
-        over = f"{self._store.removal} to copy the table again, and start over with --fresh"
         if slot is None:
-            msg = f"{self._server.place} no longer has the slot {state.slot}, so changes are lost: {over}"
+            msg = f"{self._server.place} no longer has the slot {state.slot}, so changes are lost: {self._over}"
             raise SourceError(msg)
         if slot.is_lost:
             msg = (
                 f"{self._server.place} has removed WAL that the slot {state.slot} still needed, because it exceeded "
-                f"max_slot_wal_keep_size, so changes are lost: drop the slot, {over}"
+                f"max_slot_wal_keep_size, so changes are lost: drop the slot, {self._over}"
             )
             raise SourceError(msg)
         noted = (
@@ -193,7 +191,7 @@ class FollowedTable:
         if noted.confirmed and slot.confirmed > noted.confirmed:
             msg = (
                 f"{self._store.name} is older than the slot {state.slot}, so changes are lost: restore its newest "
-                f"state, or drop the slot, {over}"
+                f"state, or drop the slot, {self._over}"
             )
             raise SourceError(msg)
 

@@ -82,6 +82,11 @@ class Publication:
     only: str | None
     version: str
 
+    @property
+    def quoted(self) -> str:
+        """The names of the columns, quoted for SQL."""
+        return ", ".join(_quoted(name) for name, _ in self.columns)
+
 
 @dataclass(frozen=True)
 class SlotFacts:
@@ -190,7 +195,7 @@ def refuse_unreadable(sql: Connection, place: str, table: TableFacts, publicatio
     """Raise SourceError if the role may not read the table, or lacks the publication and may not create one."""
     columns = "*"
     if publication is not None:
-        columns = ", ".join(_quoted(name) for name, _ in find_publication(sql, publication, table).columns)
+        columns = find_publication(sql, publication, table).quoted
     elif not all(_single_row(sql, _MAY_PUBLISH, table.oid)):
         msg = (
             f"{place}: this role may not create a publication for the table {table.schema}.{table.name}, as it does "
@@ -327,12 +332,11 @@ def copy_rows(
     sql: Connection, snapshot: str, table: TableFacts, published: Publication
 ) -> Iterator[tuple[str | None, ...]]:
     """Yield the rows of a table in an exported snapshot, with each value as text."""
-    names = ", ".join(_quoted(name) for name, _ in published.columns)
     with sql.transaction():
         sql.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
         sql.execute(f"SET TRANSACTION SNAPSHOT '{snapshot}'")
         chosen = "" if published.only is None else f" WHERE {published.only}"
-        with sql.cursor().copy(f"COPY (SELECT {names} FROM {table.quoted}{chosen}) TO STDOUT") as copy:
+        with sql.cursor().copy(f"COPY (SELECT {published.quoted} FROM {table.quoted}{chosen}) TO STDOUT") as copy:
             yield from copy.rows()
 
 
