@@ -476,6 +476,8 @@ def cases(draw: st.DrawFn, *starts: str) -> Case:
 
 TICK = 2_000_000
 MARKED = 0.3
+AHEAD = 500 * MINUTE
+"""How far a wrong clock is ahead: more than all of a log's times."""
 WATERMARKS: list[Watermark] = [
     Delay(3 * MINUTE),
     DelayByPartition(3 * MINUTE, ((0, MINUTE), (2, 9 * MINUTE))),
@@ -488,7 +490,10 @@ ALL_IDLE: list[Literal["hold", "advance"]] = ["hold", "advance"]
 
 @st.composite
 def clocked_cases(draw: st.DrawFn, *starts: str) -> Case:
-    """The same with any watermarks, partitions that fall idle (there are ticks between the steps), and new ones."""
+    """The same with any watermarks, partitions that fall idle (there are ticks between the steps), and new ones.
+
+    Where clocks are guarded, some records are far ahead: single ones, and enough in a row to advance the clock.
+    """
     case, chance = draw(cases(*starts)), Random(draw(st.integers(0, 2**32)))
     mark = Field("m", TimestampType("micros"), optional=True)
     nodes: list[Node] = []
@@ -497,18 +502,22 @@ def clocked_cases(draw: st.DrawFn, *starts: str) -> Case:
             watermark = draw(st.sampled_from(WATERMARKS))
             idle = draw(st.sampled_from([None, TICK, 2 * TICK]))
             all_idle = "hold" if idle is None else draw(st.sampled_from(ALL_IDLE))
-            clocks = replace(node.time, watermark=watermark, idle=idle, all_idle=all_idle)
+            is_guarded = not isinstance(watermark, Punctuated) and draw(st.booleans())
+            jump = draw(st.sampled_from([4, 15])) * MINUTE if is_guarded else None
+            clocks = replace(node.time, watermark=watermark, idle=idle, all_idle=all_idle, jump=jump)
             nodes.append(replace(node, decode=Decode((*node.decode.fields, mark)), time=clocks))
         else:
             nodes.append(node)
-    records = []
+    graph = replace(case.graph, nodes=tuple(nodes))
+    records, ahead = [], 0
     for partition, at, values in case.records:
         marked = at - chance.randint(0, 6) * MINUTE if chance.random() < MARKED else None
-        records.append((partition, at, values | {"m": marked}))
+        ahead = max(ahead - 1, chance.choice([0] * 20 + [1, 1, 20]))
+        is_wrong = ahead > 0 and graph.source_of(partition).time.jump is not None
+        records.append((partition, at + AHEAD * is_wrong, values | {"m": marked}))
     size = len(records)
     one, other = (sorted(chance.randint(0, size) for _ in range(chance.randint(4, 20))) for _ in range(2))
     known = draw(st.sets(st.sampled_from(case.partitions), min_size=1))
-    graph = replace(case.graph, nodes=tuple(nodes))
     return replace(case, graph=graph, records=records, cuts=(one, other), ticks=True, known=tuple(sorted(known)))
 
 
