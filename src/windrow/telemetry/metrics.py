@@ -162,6 +162,7 @@ class RunMetrics(Collector):
             "windrow_dead_letters_total": {("unreadable",): totals.dead, ("rejected",): totals.rejected},
             "windrow_internal_dead_letters_total": {(): totals.internal},
             "windrow_duplicates_total": {(): totals.duplicates},
+            "windrow_leaps_total": {(str(partition),): leaps for partition, leaps in totals.leaps.items()},
             "windrow_changes_total": {("insert",): totals.inserts, ("update",): totals.revisions},
             "windrow_windows_fired_total": {(node,): counts.fired for node, counts in windows.items()},
             "windrow_windows_closed_total": {(node,): counts.closed for node, counts in windows.items()},
