@@ -37,6 +37,7 @@ BESIDE_SPARK = {TESTS / name for name in ("contracts", "engine", "properties", "
 
 MERGE: dict[str, tuple[str, ...]] = {
     "cli/test_demo.py": (),
+    "contracts/test_operators.py": ("test_a_host_that_resumes", "test_other_key_groups", "test_state_is_freed"),
     "docs/test_nexmark.py": ("test_a_query_gives",),
     "docs/test_site.py": (),
     "net/test_net.py": ("test_story",),
