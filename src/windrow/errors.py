@@ -47,6 +47,8 @@ T = TypeVar("T")
 
 INTERNAL: Final = "internal"
 """The first word of the reason of a dead letter for which a defect is to blame, and not the record or row."""
+TRUNCATION: Final = "no change of a row: op is a truncation"
+"""The beginning of the reason of a dead letter that is a truncation of a table."""
 _MOST: Final = 2000
 """Characters of an error's text."""
 _RAISE: Final = opmap["RAISE_VARARGS"]

@@ -32,7 +32,7 @@ from windrow.cli import main
 from windrow.client.result import Result
 from windrow.client.run import warnings_of
 from windrow.client.tables import Rows
-from windrow.errors import InputError, PipelineError, SetupError, SinkError
+from windrow.errors import TRUNCATION, InputError, PipelineError, SetupError, SinkError
 from windrow.model import Context, Sink
 from windrow.telemetry.reports import StepReport, Totals
 
@@ -254,6 +254,15 @@ def test_where_the_reasons_of_dead_letters_are(sink: Sink, where: str) -> None:
     totals.add(replace(REPORT, records=0, dead=7))
     (warning,) = warnings_of(as_graph(replace(graph_of(spend(), Pipeline), sink=sink)), "asked", totals, 0.01)
     assert re.fullmatch(rf"all records \(7\) are dead letters; {where} says why", warning)
+
+
+def test_truncations_without_an_order_are_warned_of_however_few() -> None:
+    totals, reasons = Totals(), {"missing: id": 2, TRUNCATION: 1}
+    totals.add(replace(REPORT, records=10_000, dead=3, dead_reasons=reasons))
+    (warning,) = warnings_of(as_graph(graph_of(spend(), Pipeline)), "asked", totals, 0.01)
+    assert warning.startswith(
+        "1 truncation of a table could not be applied, so removed rows stay: in a source of several"
+    )
 
 
 def test_a_column_that_is_near_is_named() -> None:

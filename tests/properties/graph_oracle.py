@@ -85,6 +85,7 @@ class Record:
 
     `places` are what it is made of: its own place, or those of the records in a row of a join, behind the branches by
     which they came. No stream has two with the same. `part` is the number of ends before it was read.
+    `op` is the operation of a change of a database: d for a deletion, t for a truncation, which only tables see.
     """
 
     time: int
@@ -94,6 +95,7 @@ class Record:
     values: Values
     places: str
     part: int = 0
+    op: str = "c"
 
 
 class GraphOracle:
@@ -127,7 +129,8 @@ class GraphOracle:
             if is_file and isinstance(how, Delay):
                 clock = ReadingsClock(how.micros, (floors or {}).get(partition, ()))
             for offset, (time, values) in enumerate(records):
-                if fails("decode", values):
+                op = values.get("op", "c")
+                if fails("decode", values) or (op == "t" and not self._has_table(graph.source_of(partition))):
                     continue
                 label = graph.source_of(partition).source.label
                 place = f"{label}/{partition % MAX_PARTITIONS}/{offset}"
@@ -136,7 +139,8 @@ class GraphOracle:
                     clock.data(offset, time)
                 # what a file had when it was first read is before all else
                 watermark = max(BEGINNING - is_file, clock.at(offset) if is_file else clock.at(offset, time))
-                self._records.append(Record(time, watermark, partition, offset, values, place, part))
+                row = {name: value for name, value in values.items() if name != "op"}
+                self._records.append(Record(time, watermark, partition, offset, row, place, part, op))
                 if not is_file:
                     clock.data(offset, time)
                 if isinstance(how, Punctuated) and values[how.field] is not None:
@@ -153,14 +157,8 @@ class GraphOracle:
         node = self._graph.producer(name)
         found: list[Record]
         match node:
-            case SourceNode(lateness=lateness):
-                found = [
-                    one
-                    for one in self._records
-                    if self._graph.source_of(one.partition) == node
-                    and one.watermark <= until
-                    and (lateness is None or one.watermark < one.time + lateness)
-                ]
+            case SourceNode():
+                found = [one for one in self._in_time(node, until) if one.op != "t"]
             case SelectNode():
                 found = self._selected(node, until)
             case FlatMapNode():
@@ -185,6 +183,33 @@ class GraphOracle:
             case _:
                 raise TypeError(node)
         return found
+
+    def _in_time(self, node: SourceNode, until: int) -> list[Record]:
+        """Return the records of a source as of a logical time, including truncations."""
+        return [
+            one
+            for one in self._records
+            if self._graph.source_of(one.partition) == node
+            and one.watermark <= until
+            and (node.lateness is None or one.watermark < one.time + node.lateness)
+        ]
+
+    def _truncations(self, name: str, until: int) -> list[Record]:
+        """Return the truncations in the changes that a table is made of."""
+        given = [one for source in self._changed_by(name) for one in self._in_time(source, until)]
+        return [one for one in given if one.op == "t"]
+
+    def _has_table(self, source: SourceNode) -> bool:
+        """Return whether a table is made of the changes of a source; without one, a truncation is no record."""
+        tables = [node for node in self._graph.nodes if isinstance(node, TableNode)]
+        return any(source in self._changed_by(table.input) for table in tables)
+
+    def _changed_by(self, name: str) -> list[SourceNode]:
+        """Return the sources whose changes a stream has: a selection has those of its inputs."""
+        node = self._graph.producer(name)
+        if isinstance(node, SourceNode):
+            return [node]
+        return [one for each in node.inputs for one in self._changed_by(each)] if isinstance(node, SelectNode) else []
 
     def hold(self, name: str) -> int:
         """Return how far behind its event time a change of a stream can be and yet be on time."""
@@ -376,13 +401,18 @@ class GraphOracle:
 
     def _table(self, node: TableNode, until: int) -> list[Record]:
         last: dict[tuple[Any, ...], Record] = {}
-        for one in sorted(self.rows(node.input, until), key=in_merged_order):
-            last[tuple(one.values[name] for name in node.key)] = one
+        given = [*self.rows(node.input, until), *self._truncations(node.input, until)]
+        for one in sorted(given, key=in_merged_order):
+            if one.op == "t":
+                # a partition has the order of its own rows only
+                last = {key: row for key, row in last.items() if row.partition != one.partition}
+            else:
+                last[tuple(one.values[name] for name in node.key)] = one
         there = [one for one in last.values() if not self._removes(node, one)]
         return [replace(one, places=f"{node.name}/{one.places}") for one in there]
 
     def _removes(self, node: TableNode, version: Record) -> bool:
-        return node.deleted is not None and self._expressions[node.deleted](version.values)
+        return version.op == "d" or (node.deleted is not None and self._expressions[node.deleted](version.values))
 
     def _revise(self, node: LookupNode) -> int:
         if node.as_of == "order":
@@ -422,14 +452,30 @@ class GraphOracle:
                 since = self._since(table, versions)
                 known = [other for other in [*before, *late] if since[other.places] <= one.time]
                 held = max(known, key=lambda other: (since[other.places], in_merged_order(other)), default=None)
-            if held is not None and not self._removes(table, held):
+            if held is not None and not self._removes(table, held) and not self._is_truncated(node, one, held, until):
                 names = dict(zip(node.right_key, node.key, strict=True))
                 values = {names.get(name, name): value for name, value in held.values.items()}
                 places = f"{one.places}+{held.places}"
-                found.append(replace(one, values=values | one.values, places=places))
+                found.append(replace(one, values=values | one.values, places=places, op="c"))
             elif node.how == "left":
-                found.append(replace(one, values=defaultdict(none, one.values), places=f"{one.places}+"))
+                found.append(replace(one, values=defaultdict(none, one.values), places=f"{one.places}+", op="c"))
         return found
+
+    def _is_truncated(self, node: LookupNode, record: Record, version: Record, until: int) -> bool:
+        """Return whether a truncation of the version's partition is between it and the record that looks it up."""
+        table = self._graph.producer(node.table)
+        assert isinstance(table, TableNode)
+        own = [one for one in self._truncations(table.input, until) if one.partition == version.partition]
+        if node.as_of == "order":
+            read = [one for one in own if in_order_of_reading(one)[:4] < in_order_of_reading(record)[:4]]
+            return any(in_merged_order(one) > in_merged_order(version) for one in read)
+        known = [
+            one
+            for one in own
+            if in_merged_order(one)[:3] < in_merged_order(record)[:3]
+            or one.watermark < record.time + self._revise(node)
+        ]
+        return any((version.time, version.offset) < (one.time, one.offset) and one.time <= record.time for one in known)
 
     def _since(self, table: TableNode, versions: Sequence[Record]) -> dict[str, int]:
         """Return from when on each of the versions of a key holds: of a file, the first one always has."""

@@ -521,6 +521,17 @@ def clocked_cases(draw: st.DrawFn, *starts: str) -> Case:
     return replace(case, graph=graph, records=records, cuts=(one, other), ticks=True, known=tuple(sorted(known)))
 
 
+def encoded(time: int, row: Values) -> bytes:
+    """Return a record of a log; a row with an `op` is a change of a database in Debezium's envelope."""
+    if "op" not in row:
+        return json.dumps({**row, "t": time}).encode()
+    columns = {name: value for name, value in row.items() if name != "op"} | {"t": time}
+    is_truncation, is_deleted = row["op"] == "t", row["op"] == "d"
+    sides = {"before": columns if is_deleted else None, "after": None if is_deleted or is_truncation else columns}
+    envelope = {**sides, "source": {"ts_ms": time // 1000}, "op": row["op"], "each_partition": is_truncation}
+    return json.dumps(envelope).encode()
+
+
 class Run:
     """What a graph gives for a log in steps; `bounds` are those of the journal of another run."""
 
@@ -548,7 +559,7 @@ class Run:
     def step(self, records: list[tuple[int, int, Values]]) -> None:
         tables = [RAW.empty_table()]
         for partition in self.partitions:
-            values = [json.dumps({**row, "t": time}).encode() for at, time, row in records if at == partition]
+            values = [encoded(time, row) for at, time, row in records if at == partition]
             if values:
                 tables.append(raw(partition, self.offsets[partition], *values))
             self.offsets[partition] += len(values)

@@ -9,26 +9,33 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.engine.pipelines import raw
 from tests.examples import examples
 
 from windrow.authoring.checks import validate
 from windrow.authoring.pipeline_file import read_document
 from windrow.authoring.printing import to_python_file, to_text, to_yaml
+from windrow.engine.changelog import StepOutput, reason_kinds
 from windrow.engine.decode.decoder import SMALL_BATCH, Decoder
 from windrow.engine.schema import RAW
+from windrow.engine.tick import Crash, PlayStep
 from windrow.errors import PipelineError
 from windrow.expressions import table_keys
 from windrow.model import Graph
+from windrow.runtime import memory
+from windrow.runtime.batch import run as batch
 from windrow.runtime.launch import launch
 from windrow.runtime.memory import play
 from windrow.runtime.run import HostName, RunSettings
+from windrow.runtime.stream import run as stream
+from windrow.telemetry.reports import truncations_of
 from windrow.testing.servers.kafka import Kafka
 
 T0 = 1_767_225_600_000
@@ -270,14 +277,20 @@ def graph_of(text: str) -> Graph:
 
 
 def people(chance: Random, count: int) -> tuple[list[bytes], Rows, list[tuple[int, Rows]]]:
-    """Return changes of a table whose emails are unique and change, its rows, and those after each change."""
+    """Return changes of a table whose emails are unique and change, its rows, and those after each change.
+
+    One in ten changes is a truncation.
+    """
     rows: Rows = {}
     values: list[bytes] = []
     states: list[tuple[int, Rows]] = []
     for number in range(count):
         key, time = chance.randrange(5), T0 + number * 60_000
         before, taken = rows.get(key), {row["email"] for row in rows.values()}
-        if before is not None and chance.random() < 0.2:
+        if chance.random() < 0.1:
+            rows.clear()
+            values.append(envelope("t", None, None, time))
+        elif before is not None and chance.random() < 0.2:
             del rows[key]
             values.append(envelope("d", before, None, time))
         else:
@@ -318,7 +331,7 @@ def test_a_row_that_gets_another_key_is_there_once_in_any_cut(seed: int, count: 
     expected = [(team, len(ids), sum(ids)) for team, ids in teams.items() if ids]
     assert applied(outputs, "to_teams", ("team", "people", "ids")) == expected
     changes = applied(outputs, "to_changes", ("team", "changes"))
-    assert sum(number for _, number in changes) == count
+    assert sum(number for _, number in changes) == sum(b'"op":"t"' not in value for value in values)
     assert applied(outputs, "to_pairs", ("email", "id")) == [row[:2] for row in people_]
     seen = sorted(
         (mail, row["id"], time + 30_000)
@@ -331,10 +344,73 @@ def test_a_row_that_gets_another_key_is_there_once_in_any_cut(seed: int, count: 
     assert [(mail, id_, int(at.timestamp() * 1000)) for mail, id_, at in found] == seen
 
 
+Play = Callable[[Graph, Sequence[PlayStep | Crash], Literal["fire", "hold"]], list[dict[str, Any]]]
+
+
+def minute(number: float) -> int:
+    return T0 + round(number * 60_000)
+
+
+def visit(mail: str, at: float) -> tuple[int, bytes]:
+    return 1 << 20, json.dumps({"mail": mail, "at": minute(at)}).encode()
+
+
+def person(op: str, at: float, *row: object) -> tuple[int, bytes]:
+    values = dict(zip(("id", "email", "team"), row, strict=True)) if row else None
+    return 0, envelope(op, values if op == "d" else None, None if op == "d" else values, minute(at))
+
+
+TRUNCATED: list[PlayStep | Crash] = [
+    [person("c", 0, 1, "a", "x"), person("c", 1, 2, "b", "y"), visit("a", 0.5)],
+    [person("c", 2, 3, "c", "x"), person("t", 5), person("c", 5, 4, "c", "x"), visit("c", 3), visit("c", 5.5)],
+    Crash(is_committed=False),
+    [visit("a", 4), visit("a", 6), person("u", 7, 5, "b", "y"), person("c", 4, 6, "d", "x"), visit("b", 7.5)],
+    [person("t", 9), person("t", 9), person("r", 10, 7, "a", "y"), visit("a", 11), visit("b", 12)],
+    Crash(is_committed=True),
+    [person("d", 12, 7, "a", "y"), person("c", 13, 8, "e", "x"), visit("d", 8)],
+]
+
+
+@pytest.mark.usefixtures("spark")
+@pytest.mark.parametrize("play", [memory.play, batch.play, stream.play], ids=["memory", "batch", "stream"])
+def test_a_truncation_empties_all_that_is_made_of_the_table(play: Play) -> None:
+    outputs = play(graph_of(PEOPLE), TRUNCATED, "fire")
+    assert [output[sink].dead.num_rows for output in outputs for sink in output if output[sink].dead.num_rows] == []
+    assert applied(outputs, "to_email", ("email", "id", "team")) == [("e", 8, "x")]
+    assert applied(outputs, "to_place", ("place", "team", "id")) == [("x/e", "x", 8)]
+    assert applied(outputs, "to_teams", ("team", "people", "ids")) == [("x", 1, 8)]
+    assert applied(outputs, "to_pairs", ("email", "id")) == [("e", 8)]
+    # a truncation is no change of a team
+    assert applied(outputs, "to_changes", ("team", "changes")) == [("x", 5), ("y", 4)]
+    seen = [
+        (mail, id_, (at.timestamp() * 1000 - T0) / 60_000)
+        for mail, id_, at in applied(outputs, "to_seen", ("mail", "id", "at"))
+    ]
+    # the row of d is a minute older than the first truncation, by event time
+    assert seen == [("a", 1, 0.5), ("a", 1, 4.0), ("a", 7, 11.0), ("b", 5, 7.5), ("c", 3, 3.0), ("c", 4, 5.5)]
+
+
+@pytest.mark.parametrize(("known", "others"), [([0], []), ([0, 1], []), ([0], [1])])
+def test_a_truncation_needs_the_order_of_all_rows(known: list[int], others: list[int]) -> None:
+    host = memory.MemoryHost(graph_of(EMAILS), known, others=others)
+    values = [person("c", 0, 1, "a", "x"), person("t", 1)]
+    outputs = [host.step(raw(0, 0, *[value for _, value in values])), host.end()]
+    found = [{"to_email": StepOutput.concat(one.by_sink["to_email"] for one in groups)} for groups in outputs]
+    letters = pa.concat_tables([output["to_email"].dead for output in found])
+    warning = truncations_of(reason_kinds([letters]))
+    if [*known, *others] == [0]:
+        assert (applied(found, "to_email", ("email",)), letters.num_rows, warning) == ([], 0, None)
+    else:
+        assert applied(found, "to_email", ("email",)) == [("a",)]
+        assert [(row["partition"], row["offset"]) for row in letters.to_pylist()] == [(0, 1)]
+        assert warning is not None
+        assert warning.startswith("1 truncation of a table could not be applied, so removed rows stay")
+
+
 def test_few_and_many_changes_of_a_key_are_decoded_alike() -> None:
     values, _, _ = people(Random(1), SMALL_BATCH)
     source = graph_of(PEOPLE).sources[0]
-    decoder = Decoder(source, table_keys(graph_of(PEOPLE), source))
+    decoder = Decoder(source, table_keys(graph_of(PEOPLE), source), "applied")
 
     def decoded(*records: tuple[int, bytes]) -> list[pa.Table]:
         offsets, given_values = zip(*records, strict=True)

@@ -68,6 +68,9 @@ class Shop:
     def is_replicated(self) -> bool:
         return self.replica() == self.table() and self.spending() == self.grouped()
 
+    def dead_letters(self) -> list[tuple[Any, ...]]:
+        return self._in_sqlite("SELECT reason FROM orders_dead")
+
     def _in_sqlite(self, query: str) -> list[tuple[Any, ...]]:
         with closing(sqlite3.connect(self.folder / "replica.db")) as database:
             return [
@@ -122,6 +125,44 @@ def test_runs_by_a_topic_have_the_same_results(database: str, tmp_path: Path, ka
         before = shop.replica()
         replayed(shop, KafkaSource(kafka.servers, name, format="debezium"))
         assert shop.replica() == before
+    finally:
+        shop.sql.close()
+
+
+TRUNCATIONS = (
+    "TRUNCATE orders",
+    "INSERT INTO orders VALUES (1, 'Cleo', 1), (9, 'Ada', 3)",
+    "BEGIN; INSERT INTO orders VALUES (7, 'Ada', 1); TRUNCATE orders; INSERT INTO orders VALUES (8, 'Ben', 4); COMMIT",
+    "BEGIN; TRUNCATE orders; INSERT INTO orders VALUES (12, 'Ben', 4); ROLLBACK",
+    "INSERT INTO orders SELECT number, 'Eve', 2 FROM generate_series(20, 60) number",
+    "BEGIN; TRUNCATE customers CASCADE; INSERT INTO customers VALUES ('A'); COMMIT",
+    "INSERT INTO orders VALUES (2, 'A', 8)",
+)
+
+
+@pytest.mark.parametrize("partitions", [0, 1, 3], ids=["log", "topic", "topic of three partitions"])
+def test_a_truncation_empties_the_table(
+    database: str, tmp_path: Path, request: pytest.FixtureRequest, partitions: int
+) -> None:
+    into = "log: FOLDER/log"
+    log: LogSource | KafkaSource = LogSource(str(tmp_path / "log"), "debezium")
+    if partitions:
+        servers, name = request.getfixturevalue("kafka").servers, request.getfixturevalue("topic")(partitions)
+        into, log = f'servers: "{servers}", topic: {name}', KafkaSource(servers, name, format="debezium")
+    shop = Shop(database, tmp_path, into)
+    try:
+        shop.change("CREATE TABLE customers (name text PRIMARY KEY)")
+        shop.change("INSERT INTO customers SELECT unnest(ARRAY['Ada', 'Ben', 'Cleo', 'Eve'])")
+        shop.change("ALTER TABLE orders ADD FOREIGN KEY (customer) REFERENCES customers")
+        in_memory(shop, shop.pipeline)
+        for statement in TRUNCATIONS:
+            shop.change(statement)
+            in_memory(shop, shop.pipeline)
+            assert shop.is_replicated(), statement
+        assert shop.table() == [(2, "A", 8)]
+        replayed(shop, log)
+        assert shop.is_replicated()
+        assert shop.dead_letters() == []
     finally:
         shop.sql.close()
 

@@ -56,7 +56,7 @@ def main(job: Job) -> None:
 def _clock(pipeline: Graph, job: Job) -> None:
     spark, source = spark_session(), open_source(pipeline.sources[0].source)
     tasks = spark.sparkContext.defaultParallelism
-    stage = stream_ingest(pipeline, TableTransport())
+    stage = stream_ingest(pipeline, tuple(source.partitions()), TableTransport())
     reader = source.reader(StreamPlan(stage, source.beginning(), tasks, job.step))
     packets = stream_of(spark, "windrow_clock", reader, PACKET_DDL)
     query = packets.writeStream.format("noop").option("checkpointLocation", str(job.folder / "checkpoint"))

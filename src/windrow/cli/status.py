@@ -21,7 +21,7 @@ from windrow.telemetry.folders import Folder, default_checkpoint
 from windrow.telemetry.health import OVER, STATES
 from windrow.telemetry.history import FILES, history_of
 from windrow.telemetry.numbers import first_line, format_time, printable, short_bytes, short_duration, short_number
-from windrow.telemetry.reports import Alert, counted, now_micros
+from windrow.telemetry.reports import Alert, counted, now_micros, truncations_of
 from windrow.telemetry.status import PartitionStatus, RunStatus, last_alerts
 from windrow.terminal.common import DIFFERENT, OK, complete_files, interruptible, json_option, print_json
 from windrow.terminal.display import aligned
@@ -249,6 +249,9 @@ def _total_lines(totals: Any, *, only_offsets: bool) -> Iterator[str]:  # noqa: 
         counts += f"{counted(totals['duplicates'], 'duplicate')}; {counted(totals['inserts'], 'insert')}, "
         counts += counted(totals["revisions"], "revision")
     yield f"  since it began: {counts}"
+    truncations = truncations_of(totals.get("dead_reasons", {}))
+    if truncations is not None:
+        yield f"  {truncations}"
     spans = [
         f"{stage} p50 {short_duration(found['p50'])}, p99 {short_duration(found['p99'])}"
         for stage, name in (("from log to commit", "latency_seconds"), ("sink", "commit_seconds"))

@@ -28,7 +28,7 @@ from windrow.runtime.run import (
 )
 from windrow.runtime.settings import SparkOptions
 from windrow.telemetry.folders import default_checkpoint, folder_of
-from windrow.telemetry.reports import OnStep, StepReport, Totals, counted
+from windrow.telemetry.reports import OnStep, StepReport, Totals, counted, truncations_of
 from windrow.terminal.interrupts import stopping
 from windrow.terminal.options import parse_size
 from windrow.terminal.progress import ProgressLine, alert_line
@@ -122,13 +122,16 @@ def warnings_of(
 
 
 def _in_no_result(graph: m.Graph, totals: Totals, above: float, commands: CommandLines) -> Iterator[str]:
-    """Yield warnings about dead letters and expired records."""
+    """Yield warnings about dead letters and expired records; each truncation that is a dead letter counts."""
     sink, read, dead = graph.sinks[0].sink, totals.events, totals.dead + totals.rejected
     if totals.dead and totals.dead >= read:
         yield f"all records ({totals.dead:,}) are dead letters; {sink.reasons} says why"
     elif dead > above * read:
         show = commands.of(f"show {sink.companion('dead')}")
         yield f"{_share(dead, read)} are dead letters, and in no result: `{show}` says why"
+    truncations = truncations_of(totals.dead_reasons)
+    if truncations is not None:
+        yield truncations
     if totals.expired > above * read:
         show, tune = commands.of(f"show {sink.companion('late')}"), commands.of("tune --log")
         each = ", counted for each window that they missed," if totals.expired > read else ""

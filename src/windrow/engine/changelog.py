@@ -5,6 +5,7 @@ The late output has a row for each window that an expired record missed, with th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -17,7 +18,7 @@ from windrow.engine import schema
 from windrow.engine.columns import Micros, to_micros
 from windrow.engine.duckdb_sql import Connection, identifier, literal, query
 from windrow.engine.schema import END, ID, OFFSET, PARTITION, TIME, WATERMARK, WINDOW
-from windrow.errors import INTERNAL
+from windrow.errors import INTERNAL, TRUNCATION
 from windrow.expressions import AnySpec, Rows, sink_specs
 
 
@@ -44,7 +45,7 @@ class StepOutput:
 
 _REASON = (
     r"(?s)^((?:missing|null|wrong type|out of range|future|expression|null key|long key|conflict|unavailable|internal)"
-    r": [^ :]+|[^:]*).*$"
+    rf": [^ :]+|{re.escape(TRUNCATION)}|[^:]*).*$"
 )
 """Matches a reason and captures its kind: the first words, and the name of the field that it is about, if any."""
 _KINDS = 20

@@ -34,6 +34,7 @@ from windrow.engine.probe import NodeStep, NoProbe, OpenProbe
 from windrow.engine.schema import END, ID, PARTITION, REVISION, TIME, WATERMARK, WINDOW
 from windrow.engine.state.store import MemoryState, OperatorState, State, blobs_of, scoped_kind
 from windrow.engine.state.widening import StateChange
+from windrow.engine.truncations import are_truncations
 from windrow.engine.watermarks.clocks import PartitionClocks
 from windrow.engine.watermarks.sources import SourceTimes, sources_of
 from windrow.engine.watermarks.tracker import ClockAdvance, ClockSteps
@@ -189,8 +190,8 @@ class _NodeRunner:
     def split_expired(self, records: pa.Table, group: int) -> tuple[pa.Table, pa.Table, tuple[Judged, ...]]:
         """Return the records within their source's lateness, and the late output and verdicts for expired records.
 
-        All key groups have the versions of a broadcast lookup, but only one key group adds an expired version to the
-        late output.
+        All key groups have truncations and the versions of a broadcast lookup, but only one key group adds an expired
+        one to the late output.
         """
         if not self.is_limited.any():
             return records, schema.NO_LATE, ()
@@ -200,8 +201,12 @@ class _NodeRunner:
         if not is_expired.any():
             return records, schema.NO_LATE, ()
         records, expired = records.filter(pa.array(~is_expired)), records.filter(pa.array(is_expired))
-        if isinstance(self.node, m.LookupNode) and self.node.broadcast:
-            expired = expired.filter(pa.array(place_groups(self._duck, expired, self.spec.key_groups) == group))
+        is_broadcast = isinstance(self.node, m.LookupNode) and self.node.broadcast
+        truncations = are_truncations(expired)
+        if is_broadcast or truncations is not None:
+            is_here = pa.array(place_groups(self._duck, expired, self.spec.key_groups) == group)
+            is_elsewhere = pc.invert(is_here) if is_broadcast else pc.and_(truncations, pc.invert(is_here))
+            expired = expired.filter(pc.invert(is_elsewhere))
         # the window that they missed is their own microsecond
         times = to_micros(expired.column(TIME))
         expired = expired.append_column(WINDOW, pa.array(times)).append_column(END, pa.array(times + 1))

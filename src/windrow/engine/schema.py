@@ -177,7 +177,10 @@ BEHIND_PARTITIONS: Final = 1 << 30
 DIFF: Final = "__diff"
 """In a changelog: 1 for a row that was added, -1 for a row that was retracted."""
 DELETED: Final = "__deleted"
-"""In versions of a table's rows and in Debezium's changes: whether the record removes the row with its key."""
+"""In versions of a table's rows and in Debezium's changes: whether the record removes the row with its key.
+
+It is null in truncations (`windrow.engine.truncations`), which remove all rows.
+"""
 REPLACED: Final = "__replaced"
 """In Debezium's changes: whether the next record replaces this row under a different key."""
 SIDE: Final = "__side"

@@ -53,7 +53,8 @@ class MemoryHost:
     """Runs the stages of a pipeline over tables of raw records (`windrow.engine.schema.RAW`).
 
     `bounds` are watermarks from the clock journal of a run to repeat. `decoded_since` is taken from the savepoint that
-    this host resumes from. `probe` opens the probe of a task's step.
+    this host resumes from. `probe` opens the probe of a task's step. `others` are partitions of the sources that other
+    hosts run.
     """
 
     def __init__(
@@ -63,9 +64,12 @@ class MemoryHost:
         bounds: WatermarkBounds = NO_BOUNDS,
         decoded_since: Mapping[int, int] = NO_OFFSETS,
         probe: OpenProbe = NoProbe,
+        *,
+        others: Iterable[int] = (),
     ) -> None:
-        self._stage = Ingest(graph, bounds, decoded_since=decoded_since, probe=probe)
-        self._levels = open_levels(graph, partitions, probe=probe)
+        known = tuple(partitions)
+        self._stage = Ingest(graph, bounds, decoded_since=decoded_since, probe=probe, partitions={*known, *others})
+        self._levels = open_levels(graph, known, probe=probe)
         self._key_groups = graph.key_groups
         self._states = [[MemoryState() for _ in range(graph.key_groups)] for _ in self._levels]
 

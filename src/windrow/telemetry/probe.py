@@ -24,6 +24,7 @@ from windrow.engine.operators.base import StepInput
 from windrow.engine.operators.window.build import is_running
 from windrow.engine.probe import NodeStep, OpenProbe
 from windrow.engine.schema import OFFSET, PARTITION, SIDE, TIME
+from windrow.engine.truncations import split_truncations
 from windrow.expressions import spec_of, stream_of
 from windrow.telemetry import facts
 from windrow.telemetry.facts import Count, CountsByName, CountsBySink
@@ -177,11 +178,13 @@ class StepProbe:
 def _count_lateness(node: _Node, step: NodeStep, into: dict[int, Histogram]) -> None:
     """Add to `into`, for each partition, how far the records of sources are behind the partition's clock.
 
-    All key groups read the versions of a broadcast lookup; they are counted only in the first.
+    All key groups read the versions of a broadcast lookup and truncations; they are counted only in the first.
     """
     records = step.raw
-    if records.num_rows and step.group and node.is_broadcast:
-        records = records.filter(pc.equal(records.column(SIDE), 0))
+    if records.num_rows and step.group:
+        records, _ = split_truncations(records)
+        if node.is_broadcast:
+            records = records.filter(pc.equal(records.column(SIDE), 0))
     if not records.num_rows:
         return
     # each partition that has records is known

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, ParamSpec, Sel
 
 from windrow import model as m
 from windrow.connectors.source import SlotLag
-from windrow.errors import RecordsLostError, SinkError, SourceError, WindrowError
+from windrow.errors import TRUNCATION, RecordsLostError, SinkError, SourceError, WindrowError
 from windrow.telemetry import facts
 from windrow.telemetry.facts import Count, CountsByName, CountsBySink, PartitionName, Seconds, SecondsByName
 from windrow.telemetry.health import runbook_of
@@ -447,6 +447,21 @@ def name_lag(graph: m.Graph, on_lag: OnLag) -> OnLag:
 def counted(number: int, noun: str) -> str:
     """Format a number with its noun in the singular or plural: ``1 step``, ``2,000 steps``."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def truncations_of(reasons: Mapping[str, int]) -> str | None:
+    """Return a sentence about truncations that are dead letters, or None if there are none.
+
+    `reasons` are the counts of dead letters by the kind of their reason.
+    """
+    count = reasons.get(TRUNCATION, 0)
+    if not count:
+        return None
+    return (
+        f"{counted(count, 'truncation')} of a table could not be applied, so removed rows stay: in a source of several "
+        "partitions, their order among the rows is unknown. Write the changes to a topic of one partition, with a new "
+        "snapshot of the table, and start over with --fresh"
+    )
 
 
 @dataclass

@@ -27,6 +27,7 @@ from windrow.model import (
     DecimalType,
     Decode,
     Delay,
+    Derive,
     EventTime,
     Field,
     KafkaSource,
@@ -100,6 +101,35 @@ def test_a_row_that_is_there_is_what_comes_after(op: str, copies: int) -> None:
     assert (row["id"], row["name"], row["balance"], row["active"]) == (7, "Ada", Decimal("12.50"), True)
     assert (row["lsn"], row["txid"], row["op"], row["was"]) == (7, None, op, None)
     assert (row["time"], row[DELETED]) == (T0 * 1000, False)
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("time", "at"), [("seen", T0 * 1000), ("at", T0 * 1000), ("ts", T0 * 1000 + 3000)], ids=["column", "source", "ts"]
+)
+def test_a_truncation_has_the_time_of_the_change_and_no_fields(time: str, at: int, copies: int) -> None:
+    fields = (*COLUMNS[:4], replace(COLUMNS[4], optional=False), *META, Field("ts", MILLIS, path=("ts_ms",)))
+    source = replace(node(*fields, time=time), derive=(Derive("big", "id + 1"), Derive("fixed", "7")))
+    records = encoded(*[change("c", None, ROW), change("t")] * copies)
+    decoded = Decoder(source, truncations="applied").decode(records)
+    assert decoded.dead.num_rows == 0
+    row, truncation = decoded.good.to_pylist()[-2:]
+    assert (row["id"], row["big"], row["fixed"], row[DELETED]) == (7, 8, 7, False)
+    assert truncation.pop("time") == at
+    assert {name: value for name, value in truncation.items() if value is not None} == {
+        "partition": 0,
+        "offset": 2 * copies - 1,
+    }
+
+
+@BOTH
+def test_a_truncation_without_a_time_is_a_dead_letter(copies: int) -> None:
+    records = encoded(*[change("t", source=None)] * copies)
+    found = Decoder(node(), truncations="applied").decode(records).dead.column("reason").to_pylist()
+    assert found == ["missing: at (source.ts_ms)"] * copies
+    fields = (*COLUMNS[:4], replace(COLUMNS[4], optional=False))
+    found = Decoder(node(*fields, time="seen"), truncations="applied").decode(records).dead.column("reason")
+    assert found.to_pylist() == ["missing: source.ts_ms (seen of a truncation)"] * copies
 
 
 @BOTH
@@ -308,7 +338,7 @@ SHAPES = {
 def agree(shape: str, most: int) -> None:
     """Hold the decoders and the oracle together."""
     source = SHAPES[shape]
-    told, plain = Decoder(source), Decoder(operator_spec(short(source)))
+    told, plain = (Decoder(of, truncations="ignored") for of in (source, operator_spec(short(source))))
     names = [field.name for field in source.decode.fields]
 
     @settings(max_examples=most, deadline=None)

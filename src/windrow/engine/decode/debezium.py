@@ -2,10 +2,11 @@
 
     {"before": {...}, "after": {...}, "source": {"ts_ms": ..., "lsn": ...}, "op": "u", "ts_ms": ..., "transaction": ...}
 
-The operation `op` is c (created), u (updated), r (read by a snapshot) or d (deleted); other operations do not change a
-single row. The converter may wrap the envelope in an object with a schema: ``{"schema": {...}, "payload": {...}}``. The
-columns of a row are in `after`. Those of a deleted row are in `before`; with PostgreSQL, it has only the key unless the
-table uses REPLICA IDENTITY FULL, and the other columns are null or have placeholder values.
+The operation `op` is c (created), u (updated), r (read by a snapshot), d (deleted) or t (all rows of the table were
+removed by TRUNCATE); other operations change no row. The converter may wrap the envelope in an object with a schema:
+``{"schema": {...}, "payload": {...}}``. The columns of a row are in `after`. Those of a deleted row are in `before`;
+with PostgreSQL, it has only the key unless the table uses REPLICA IDENTITY FULL, and the other columns are null or have
+placeholder values.
 
 An update may change the key of a row in a table. In that case the row in `before` is deleted, at the place and event
 time of the record, and the row in `after` is inserted. If there is no `before`, the key counts as unchanged.
@@ -23,6 +24,9 @@ from windrow.engine.decode.values import BadValueError, NumberText, Value, conve
 BEFORE, AFTER, SOURCE, PAYLOAD, OPERATION = "before", "after", "source", "payload", "op"
 DELETE: Final = "d"
 UPDATE: Final = "u"
+TRUNCATE: Final = "t"
+EACH_PARTITION: Final = "each_partition"
+"""The member of a truncation that windrow writes: true, as each partition of the log or topic has the record."""
 ROW_OPERATIONS: Final = ("c", UPDATE, "r", DELETE)
 TIME_OF_CHANGE: Final = (SOURCE, "ts_ms")
 """Path of the time of the change in the database, in milliseconds."""
@@ -47,14 +51,18 @@ def envelope_of(record: Mapping[str, object]) -> Mapping[str, object] | None:
     return None if payload is None else _object(PAYLOAD, payload)
 
 
-def operation(envelope: Mapping[str, object]) -> str:
-    """Return the operation on the row; raise BadValueError if it is missing or does not change a row."""
+def operation(envelope: Mapping[str, object], *, with_truncations: bool = False) -> str:
+    """Return the operation on the row; raise BadValueError if it is missing or does not change a row.
+
+    A truncation is returned only if `with_truncations` is set, or if each partition has the truncation.
+    """
     found = envelope.get(OPERATION)
     if found is None:
         msg = f"{'null' if OPERATION in envelope else 'missing'}: {OPERATION} (of Debezium's envelope)"
         raise BadValueError(msg)
     name = "" if not isinstance(found, str) or isinstance(found, NumberText) else found
-    if name not in ROW_OPERATIONS:
+    is_truncation = name == TRUNCATE and (with_truncations or envelope.get(EACH_PARTITION) is True)
+    if name not in ROW_OPERATIONS and not is_truncation:
         msg = f"no change of a row: {OPERATION} is {_NO_ROW.get(name, 'unknown: c, u, r or d was expected')}"
         raise BadValueError(msg)
     return name
@@ -69,13 +77,14 @@ def require_row(envelope: Mapping[str, object], side: str) -> None:
 
 
 def time_of_change(field: m.Field, envelope: Mapping[str, object]) -> Value:
-    """Return the time of a change in microseconds, which is the event time of a row's deletion.
+    """Return the time of a change in microseconds, which is the event time of a row's deletion and of a truncation.
 
     The time in the row's own columns is older.
     """
     value, path = value_at(envelope, TIME_OF_CHANGE), ".".join(TIME_OF_CHANGE)
     if value is None:
-        msg = f"missing: {path} ({field.name} of a deleted row)"
+        what = "truncation" if envelope.get(OPERATION) == TRUNCATE else "deleted row"
+        msg = f"missing: {path} ({field.name} of a {what})"
         raise BadValueError(msg)
     return convert(path, TIME_OF_CHANGE_TYPE, value)
 

@@ -19,7 +19,14 @@ from windrow import model as m
 from windrow.engine import schema
 from windrow.engine.columns import to_micros
 from windrow.engine.decode.evaluation import Evaluator
-from windrow.engine.decode.exact import LOG_TIME_TYPE, ExactDecoder, decode_exactly, no_window_reason, parse_object
+from windrow.engine.decode.exact import (
+    LOG_TIME_TYPE,
+    ExactDecoder,
+    Truncations,
+    decode_exactly,
+    no_window_reason,
+    parse_object,
+)
 from windrow.engine.decode.fast import FastDecoder, FastReader
 from windrow.engine.decode.field_columns import DeadRows, GoodRows, MarkRows, Mask, Rows, all_but, holds_mask, to_mask
 from windrow.engine.decode.registry import UnknownSchemaError
@@ -46,6 +53,7 @@ class DecodedBatch:
 
     The table `good` has partition, offset, time (the event time in microseconds), the declared fields and the computed
     fields, in that order; select columns by position, because a field may have the name of one of the first three.
+    A truncation is in `good`, with null in all fields.
     `marks` is in `MARKS`, and `dead` in `schema.DEAD`. Every raw record is in `good` or in `dead`, unless it is a pure
     mark; a record with data and a mark is in both `good` and `marks`. `replaced` has the rows that some of the good
     records replace under a different key. They are deletions with the columns of `good`, at the places and times of
@@ -61,11 +69,13 @@ class DecodedBatch:
 class Decoder:
     """Decodes a pipeline's records: the fast path accepts records, and the exact path explains rejections.
 
-    `table_keys` are the names of the fields in the keys of tables.
+    `table_keys` are the names of the fields in the keys of tables, and `truncations` is the outcome of truncations.
     """
 
-    def __init__(self, spec: AnySpec | m.SourceNode, table_keys: Iterable[str] = ()) -> None:
-        exact = ExactDecoder.of(spec, table_keys)
+    def __init__(
+        self, spec: AnySpec | m.SourceNode, table_keys: Iterable[str] = (), truncations: Truncations = "refused"
+    ) -> None:
+        exact = ExactDecoder.of(spec, table_keys, truncations)
         # a record must have the decoded fields of the key; the derived ones come later
         decoded = tuple(field.name for field in exact.fields)
         self._exact = replace(exact, key=tuple(name for name in exact.key if name in decoded))
@@ -114,7 +124,7 @@ class Decoder:
             raise exc.first_of(self._source, raw) from exc
         replaced = good.replaced
         if self._deriver is not None:
-            good, new_marks, failed = self._deriver.derive(raw, good)
+            good, new_marks, failed = self._derive(self._deriver, raw, good)
             pure, dead = pure.join(new_marks), dead.join(failed)
         if self._key_texts and len(good.rows):
             texts = [good.columns[place] for place in self._key_texts]
@@ -136,6 +146,17 @@ class Decoder:
             dead=self._dead_table(raw, dead),
             replaced=self._no_good if replaced is None else self._good_table(raw, replaced),
         )
+
+    def _derive(self, deriver: Deriver, raw: pa.RecordBatch, good: GoodRows) -> tuple[GoodRows, MarkRows, DeadRows]:
+        """Add the derived columns to good records; those of truncations are null."""
+        deleted = good.columns[-1] if self._exact.has_deleted else None
+        if deleted is None or not deleted.null_count:
+            return deriver.derive(raw, good)
+        is_row = to_mask(deleted.is_valid())
+        made, marks, failed = deriver.derive(raw, good.keep(is_row))
+        truncations = good.keep(~is_row)
+        more = [pa.nulls(len(truncations.rows), column.type) for column in made.columns[len(good.columns) :]]
+        return GoodRows.merge(made, replace(truncations, columns=[*truncations.columns, *more])), marks, failed
 
     def _dead(self, raw: pa.RecordBatch, reason: str) -> DecodedBatch:
         """Return the result for a record that cannot be decoded."""

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import repeat
-from typing import NamedTuple, NoReturn, assert_never
+from typing import Literal, NamedTuple, NoReturn, assert_never
 
 import numpy as np
 import pyarrow as pa
@@ -42,6 +42,11 @@ from windrow.expressions import AnySpec, is_window_spec
 from windrow.model.avro_schema import parse_schema
 
 LOG_TIME_TYPE = m.TimestampType("millis")
+Truncations = Literal["applied", "ignored", "refused"]
+"""The outcome of truncations of a database table: they empty tables, are passed over, or are dead letters.
+
+They are no dead letters if each partition has the truncation.
+"""
 _DELETED = m.Field(schema.DELETED, m.BooleanType())
 KEY, VALUE = "_key", "_value"
 """The members of a tombstone's record in an embedded log: its key, and null."""
@@ -58,7 +63,8 @@ _ESCAPE_BUT_LONE_SURROGATE = re.compile(
 class Good:
     """A record with data: its fields in declared order, and its event time and mark (or None) in microseconds.
 
-    `replaced` has the fields of the row that it replaces, which has a different key in some table.
+    A truncation has only an event time: all of its fields, including `schema.DELETED`, are None. `replaced` has the
+    fields of the row that it replaces, which has a different key in some table.
     """
 
     values: tuple[Value | None, ...]
@@ -84,7 +90,7 @@ class Bad:
 
 @dataclass(frozen=True, slots=True)
 class Passed:
-    """A record that changes nothing: the tombstone that follows Debezium's record of a deletion."""
+    """A record that changes nothing: the tombstone that follows Debezium's record of a deletion, or a truncation."""
 
 
 Outcome = Good | PureMark | Passed | Bad
@@ -99,7 +105,7 @@ class ExactDecoder:
     timestamp in `_log_time`. If `is_debezium` is true, a record is Debezium's envelope of a row's change
     (`windrow.engine.decode.debezium`); if the last of the `fields` is `schema.DELETED`, it tells whether the row was
     deleted. `table_keys` are the names of the fields in the keys of tables. Formats other than JSON have a `reader`,
-    and files may have fields of their `folders`.
+    and files may have fields of their `folders`. `truncations` is the outcome of truncations.
     """
 
     fields: tuple[m.Field, ...]
@@ -113,6 +119,7 @@ class ExactDecoder:
     reader: RecordReader | None = None
     table_keys: frozenset[str] = frozenset()
     folders: FolderFields | None = None
+    truncations: Truncations = "refused"
 
     @cached_property
     def declared(self) -> tuple[m.Field, ...]:
@@ -143,7 +150,9 @@ class ExactDecoder:
         return (is_column and field != _DELETED) or is_optional(field, self.mark, self.time, self.key)
 
     @staticmethod
-    def of(spec: AnySpec | m.SourceNode, table_keys: Iterable[str] = ()) -> ExactDecoder:
+    def of(
+        spec: AnySpec | m.SourceNode, table_keys: Iterable[str] = (), truncations: Truncations = "refused"
+    ) -> ExactDecoder:
         """Return the decoder of a pipeline's source; `table_keys` may have names of fields that the source lacks."""
         is_debezium = spec.source.format == "debezium"
         has_deleted = is_debezium and isinstance(spec, m.SourceNode)
@@ -160,6 +169,7 @@ class ExactDecoder:
             table_keys=frozenset(table_keys)
             & {field.name for field in spec.decode.fields if not field.path} - {spec.time.field, spec.time.sent},
             folders=FolderFields.of(spec.source),
+            truncations=truncations,
         )
 
     def parse(self, raw: bytes) -> Mapping[str, object]:
@@ -205,12 +215,14 @@ class ExactDecoder:
         return self.parse(raw).get(m.LOG_TIME) is not None
 
     def _change(self, record: Mapping[str, object], log_time: int | None, key: bytes | None) -> Good | Passed:
-        """Decode a record of a row that was read, created, updated or deleted, or the envelope of a tombstone."""
+        """Decode a record of a row that was read, created, updated or deleted, a truncation, or a tombstone."""
         envelope = debezium.envelope_of(record)
         is_line = self.log_time_inside and envelope is record and debezium.OPERATION not in record
         if envelope is None or (is_line and record.get(VALUE, record) is None):
             return self._tombstone_of_row(record.get(KEY) if key is None else key, log_time)
-        operation = debezium.operation(envelope)
+        operation = debezium.operation(envelope, with_truncations=self.truncations != "refused")
+        if operation == debezium.TRUNCATE:
+            return self._truncation(envelope, log_time)
         is_deleted = operation == debezium.DELETE
         debezium.require_row(envelope, debezium.BEFORE if is_deleted else debezium.AFTER)
         reads = self._reads_of_deleted if is_deleted else self._reads
@@ -224,6 +236,20 @@ class ExactDecoder:
         if operation == debezium.UPDATE and self.table_keys and envelope.get(debezium.BEFORE) is not None:
             return replace(found, replaced=self._row_before(values, envelope))
         return found
+
+    def _truncation(self, envelope: Mapping[str, object], log_time: int | None) -> Good | Passed:
+        if self.truncations == "ignored":
+            return Passed()
+        place = self._places[self.time.field]
+        read = self._reads[place]
+        is_column = not read.field.path
+        time = (
+            debezium.time_of_change(read.field, envelope)
+            if is_column
+            else self._column(read, envelope, is_deleted=True)
+        )
+        values = [time if at == place else None for at in range(len(self.declared))]
+        return replace(self._good(tuple(values), log_time, None), values=(None,) * len(self.fields))
 
     def _row_before(
         self, values: Sequence[Value | None], envelope: Mapping[str, object]

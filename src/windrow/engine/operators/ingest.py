@@ -6,6 +6,7 @@ progress of the partitions.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -19,6 +20,7 @@ from windrow import model as m
 from windrow.engine import messages
 from windrow.engine.columns import MIN_TIME, Mask, Micros, distinct, pack, split_by_bytes, to_micros, with_schema
 from windrow.engine.decode.decoder import DecodedBatch, Decoder
+from windrow.engine.decode.exact import Truncations
 from windrow.engine.decode.redriven import RedrivenDecoder
 from windrow.engine.messages import EventTimes, Message, Observation, Packet, PartitionProgress, Progress
 from windrow.engine.operators.dead_letters import SourceDeadLetters
@@ -27,7 +29,7 @@ from windrow.engine.probe import NoProbe, OpenProbe
 from windrow.engine.schema import OFFSET, PARTITION, REPLACED, TIME, WATERMARK, record_schema
 from windrow.engine.watermarks.clocks import StepWatermark
 from windrow.engine.watermarks.journal import NO_BOUNDS, WatermarkBounds
-from windrow.expressions import decoding_spec, table_keys
+from windrow.expressions import decoding_spec, stream_of, table_keys
 
 NO_OFFSETS: Mapping[int, int] = MappingProxyType({})
 CHUNK_BYTES = 32 << 20
@@ -54,6 +56,7 @@ class _Source:
         node: m.SourceNode,
         packed: Callable[[pa.Table], bytes],
         since: Mapping[int, int],
+        truncations: Truncations,
         *,
         is_whole: bool,
     ) -> None:
@@ -63,7 +66,7 @@ class _Source:
         self._time = node.time
         self._is_whole = is_whole
         self.schema = record_schema(spec)
-        self.decoder = Decoder(spec, table_keys(graph, node))
+        self.decoder = Decoder(spec, table_keys(graph, node), truncations)
         self.records = RedrivenDecoder(self.decoder, graph.name, since)
         self.router = Router(graph, node, packed)
 
@@ -93,8 +96,9 @@ class Ingest:
     Large batches are decoded in chunks, so memory does not depend on the size of the step, only on what fields keep.
     All records of a batch come from the same source. `bounds` are lower bounds of watermarks, taken from the clock
     journal of a replayed run. `packed` is the function that packs records. `decoded_since` maps each partition to the
-    first offset that is decoded with the pipeline's settings; the default is 0. If `is_whole`, the only step has all
-    records of the log so far, and the watermarks of records are final if their delay is fixed.
+    first offset that is decoded with the pipeline's settings; the default is 0. `partitions` are the partitions that
+    the sources had when the pipeline was first started: truncations need a source with one. If `is_whole`, the only
+    step has all records of the log so far, and the watermarks of records are final if their delay is fixed.
     """
 
     def __init__(
@@ -105,14 +109,19 @@ class Ingest:
         decoded_since: Mapping[int, int] = NO_OFFSETS,
         probe: OpenProbe = NoProbe,
         *,
+        partitions: Iterable[int] = (),
         is_whole: bool = False,
     ) -> None:
         self._graph = graph
         self._key_groups = graph.key_groups
         self._floors = bounds
         self._probe = probe
+        counts = Counter(map(graph.source_number, partitions))
         self._sources = {
-            node.name: _Source(graph, node, packed, decoded_since, is_whole=is_whole) for node in graph.sources
+            node.name: _Source(
+                graph, node, packed, decoded_since, _truncations(graph, node, counts[number]), is_whole=is_whole
+            )
+            for number, node in enumerate(graph.sources)
         }
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Packet]:
@@ -190,6 +199,17 @@ class Ingest:
 
     def _to_all(self, message: Message) -> Iterator[Packet]:
         return (Packet(group, message) for group in range(self._key_groups))
+
+
+def _truncations(graph: m.Graph, node: m.SourceNode, partitions: int) -> Truncations:
+    """Return the outcome of truncations in a source with a number of partitions.
+
+    Debezium writes a truncation to one partition, so in a topic with several its order among the rows is unknown.
+    """
+    streams = [stream_of(graph, table.input) for table in graph.nodes if isinstance(table, m.TableNode)]
+    if not any(node in stream.sources and stream.lacking is not None for stream in streams):
+        return "ignored"
+    return "applied" if partitions == 1 else "refused"
 
 
 def _name_places(good: pa.Table) -> pa.Table:

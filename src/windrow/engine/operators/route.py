@@ -26,6 +26,7 @@ from windrow.engine.keys import MAX_KEY_BYTES, key_groups, place_groups, text_by
 from windrow.engine.messages import DeadLetters, Packet, Records
 from windrow.engine.operators.dead_letters import DeadLetterTable, RowDeadLetters
 from windrow.engine.schema import DELETED, DIFF, ID, OFFSET, PARTITION, REPLACED, SIDE, TIME, WATERMARK, record_schema
+from windrow.engine.truncations import split_truncations
 from windrow.expressions import Computed, JoinSide, Stream, analyse, join_sides, spec_of, stream_of, united
 
 CHUNK_RECORDS = 1 << 18
@@ -172,7 +173,7 @@ class _Selection:
     """A union, a filter, derived fields and a projection.
 
     Changes of rows arrive together with the rows that they replace. A replaced row whose columns cannot be computed is
-    left out, because it has never been in a table.
+    left out, because it has never been in a table. No column of a truncation is computed.
     """
 
     step = "select"
@@ -195,7 +196,7 @@ class _Selection:
         # streams of other sources are in other routers
         inputs = [self._with_ids(name, tables[name]) for name in self.inputs if name in tables]
         records = pa.concat_tables([table.select(inputs[0].column_names) for table in inputs])
-        records = records if self._are_changes else _without_replaced(records)
+        records, truncations = split_truncations(records if self._are_changes else _only_rows(records))
         failures: list[tuple[pa.Table, dict[int, str]]] = []
         if self._where is not None:
             (is_true,), failed = self._where.compute(records)
@@ -209,7 +210,8 @@ class _Selection:
             records = records.filter(pa.array(all_but(records.num_rows, failed))) if failed else records
         own = [name for name in records.column_names if name.startswith("__") and name not in self._left_out]
         changes = [DIFF] if DIFF in records.column_names else []
-        return {self.name: records.select([*own, *self._fields, *changes])}, *_join_failures(records, failures)
+        made = _with_truncations(records.select([*own, *self._fields, *changes]), truncations)
+        return {self.name: made}, *_join_failures(records, failures)
 
     def _with_ids(self, name: str, records: pa.Table) -> pa.Table:
         """Return the records of a branch with the `ID` that they have in the union."""
@@ -247,7 +249,7 @@ class _Split:
 
     def run(self, tables: Mapping[str, pa.Table]) -> _StageOutput:
         """Return the output streams by name, and the records for which a condition failed."""
-        records = _without_replaced(tables[self.inputs[0]])
+        records = _only_rows(tables[self.inputs[0]])
         records = records.drop_columns(DELETED) if DELETED in records.column_names else records
         made: dict[str, pa.Table] = {}
         failures: list[tuple[pa.Table, dict[int, str]]] = []
@@ -263,11 +265,23 @@ class _Split:
         return made, *_join_failures(records, failures)
 
 
+def _only_rows(records: pa.Table) -> pa.Table:
+    """Return records without truncations and replaced rows, which only tables need."""
+    return _without_replaced(split_truncations(records)[0])
+
+
 def _without_replaced(records: pa.Table) -> pa.Table:
-    """Return records without replaced rows, which only tables need."""
     if REPLACED not in records.column_names:
         return records
     return records.filter(pc.invert(records.column(REPLACED))).drop_columns(REPLACED)
+
+
+def _with_truncations(records: pa.Table, truncations: pa.Table) -> pa.Table:
+    """Append truncations to records; the columns that truncations lack are null."""
+    if not truncations.num_rows:
+        return records
+    names = [name for name in records.column_names if name in truncations.column_names]
+    return pa.concat_tables([records, truncations.select(names)], promote_options="default")
 
 
 def _of_records(records: pa.Table, failed: dict[int, str]) -> dict[int, str]:
@@ -281,8 +295,8 @@ def _of_records(records: pa.Table, failed: dict[int, str]) -> dict[int, str]:
 class _Versions:
     """Adds `DELETED` to the records of a table: true if the record removes the row of its key.
 
-    Changes of rows have the column already. If a record replaces a row that has a different key, the removal of that
-    row precedes the record.
+    Changes of rows have the column already; it is null in truncations. If a record replaces a row that has a different
+    key, the removal of that row precedes the record.
     """
 
     step = "table"
@@ -297,7 +311,7 @@ class _Versions:
 
     def run(self, tables: Mapping[str, pa.Table]) -> _StageOutput:
         """Return the stream of versions under its name, and the records for which the condition failed."""
-        records = self._with_moved(tables[self.inputs[0]])
+        records, truncations = split_truncations(self._with_moved(tables[self.inputs[0]]))
         if self._deleted is None:
             is_deleted, failed = pa.repeat(pa.scalar(value=False), records.num_rows), dict[int, str]()
         else:
@@ -313,15 +327,19 @@ class _Versions:
                 # a row stays if the record that replaces it failed
                 is_kept[:-1] &= is_kept[1:] | ~records.column(REPLACED).to_numpy()[:-1]
             made = made.filter(pa.array(is_kept))
-        return {self.name: made}, *_join_failures(records, [(records, _of_records(records, failed))])
+        return {self.name: _with_truncations(made, truncations)}, *_join_failures(
+            records, [(records, _of_records(records, failed))]
+        )
 
     def _with_moved(self, records: pa.Table) -> pa.Table:
         """Return records together with the replaced rows whose key changes; all other replaced rows are dropped.
 
         Rows whose key is null or too long have never been in a table, and a record with such a key is a dead letter.
         """
-        if REPLACED not in records.column_names or not self._are_changes:
-            return _without_replaced(records)
+        if not self._are_changes:
+            return _only_rows(records)
+        if REPLACED not in records.column_names:
+            return records
         is_kept = np.ones(records.num_rows, dtype=np.bool_)
         old = np.flatnonzero(records.column(REPLACED).to_numpy())
         is_kept[old] = False
@@ -371,7 +389,7 @@ class _FlatMap:
 
     def run(self, tables: Mapping[str, pa.Table]) -> _StageOutput:
         """Return the stream of elements under its name; no record is expected to fail."""
-        records = tables[self._node.input]
+        records = _only_rows(tables[self._node.input])
         array = records.column(self._node.field).combine_chunks()
         lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy()
         rows = np.maximum(lengths, 1) if self._node.outer else lengths
@@ -455,7 +473,7 @@ class _Route:
     """The route of a stream's records to a stateful node: adds the node's columns and splits records by key group.
 
     A record becomes a dead letter of the node if a column cannot be computed, or if the key is null or too long. For a
-    pipeline in short form, the decoder has already done all this.
+    pipeline in short form, the decoder has already done all this. Truncations go to all key groups of a table.
     """
 
     def __init__(
@@ -473,6 +491,7 @@ class _Route:
         self.name = node.name
         self.is_local = is_local
         self.input = _inputs_of(node)[place]
+        self._are_versions = stream_of(graph, self.input).is_versions
         self._packed = packed
         self._is_raw = is_raw
         self._are_ids = not isinstance(node, m.ResultNode)
@@ -497,7 +516,7 @@ class _Route:
 
     def add(self, records: pa.Table) -> _Failures:
         """Add records; return the rejected records and the reason for each."""
-        records = _without_replaced(records)
+        records = records if self._are_versions else _only_rows(records)
         if self._decoder is None:
             self._waiting.append(records)
             return records.slice(0, 0), []
@@ -514,12 +533,13 @@ class _Route:
         """Return the accepted records with the node's columns, and the rejected records with their own columns."""
         if self._decoder is None:
             return records, (records.slice(0, 0), [])
-        if self._names is None:
-            accepted, failed, reasons = self._decoder.select(records)
-            return accepted, (failed, reasons)
-        side = pa.repeat(pa.scalar(self._place, pa.int8()), records.num_rows)
-        accepted, failed, reasons = self._decoder.select(records.rename_columns(self._names).append_column(SIDE, side))
-        return accepted, (self._with_own_names(failed.drop_columns(SIDE)), reasons)
+        if self._names is not None:
+            side = pa.repeat(pa.scalar(self._place, pa.int8()), records.num_rows)
+            records = records.rename_columns(self._names).append_column(SIDE, side)
+        records, truncations = split_truncations(records)
+        accepted, failed, reasons = self._decoder.select(records)
+        accepted = _with_truncations(accepted, truncations)
+        return accepted, (failed if self._names is None else self._with_own_names(failed.drop_columns(SIDE)), reasons)
 
     def _with_own_names(self, records: pa.Table) -> pa.Table:
         """Return records of a side of a join with the names of their stream."""
@@ -555,6 +575,10 @@ class _Route:
         count = self._key_groups
         if count == 1 or self._is_for_all:
             return [(range(count), records)]
+        if self._are_versions:
+            records, truncations = split_truncations(records)
+            if truncations.num_rows:
+                return [(range(count), truncations), *(self._split(records) if records.num_rows else [])]
         if self._by_place:
             groups = place_groups(self._duck, records, count)
         elif self._by_partition:

@@ -42,6 +42,7 @@ from windrow.engine.state.runs import Compaction, Runs, migrate_runs
 from windrow.engine.state.store import OperatorState, StoreKind
 from windrow.engine.state.time_buffer import Mask
 from windrow.engine.state.widening import StateChange
+from windrow.engine.truncations import are_truncated, are_truncations, split_truncations, truncations_between
 from windrow.expressions import join_sides, revise_of, spec_of, stream_of
 
 _VERSIONS: Final = "versions"
@@ -59,7 +60,10 @@ def build_table(graph: m.Graph, node: m.TableNode) -> Operator:
 
 
 class TableOperator:
-    """Keeps the last version of each key; a new version deletes the row of the previous version."""
+    """Keeps the last version of each key; a new version deletes the row of the previous version.
+
+    For each row that a truncation removes, a version that removes it is added at the place of the truncation.
+    """
 
     state: Final[Mapping[str, StoreKind]] = {_VERSIONS: "runs"}
 
@@ -80,6 +84,18 @@ class TableOperator:
         last_at_place = f"""
             QUALIFY row_number() OVER (PARTITION BY {by}, {", ".join(PLACE)} ORDER BY {_NUMBER} DESC) = 1
         """
+        place, following = ", ".join(PLACE), ", ".join(f"__next{name}" for name in PLACE)
+        self._removed = f"""
+            WITH v AS (
+                SELECT *, {", ".join(f"lead({name}) OVER later AS __next{name}" for name in PLACE)}
+                FROM versions WINDOW later AS (PARTITION BY {by} ORDER BY {place}, {_NUMBER})
+            )
+            SELECT v.* EXCLUDE ({following})
+                REPLACE ({", ".join(f"t.{name} AS {name}" for name in (TIME, *PLACE, _NUMBER))}, true AS {DELETED})
+            FROM v ASOF JOIN truncations t ON v.{PARTITION} = t.{PARTITION} AND v.{OFFSET} < t.{OFFSET}
+            WHERE NOT v.{DELETED}
+                AND (__next{OFFSET} IS NULL OR ({following}) > ({", ".join(f"t.{name}" for name in PLACE)}))
+        """
         versions = f"versions AS (PARTITION BY {by} ORDER BY {_NUMBER})"
         # two tables can have rows from the same record
         own = {ID: f"{literal(node.name)} || '/' || {id_sql(graph, versions_read, 'c')}"}
@@ -99,18 +115,31 @@ class TableOperator:
                 SELECT {removed}, __next AS {_NUMBER} FROM c WHERE __next IS NOT NULL AND NOT {DELETED}
             ) ORDER BY {_NUMBER}, {DIFF}
         """
+        self._changes_in_key_order = f"{self._changes}, {by}"
 
     def process(self, step: OperatorStep, state: OperatorState) -> OperatorOutput:
         """Run one step of one key group."""
         runs = Runs.decode(_VERSIONS, (state.summary or {}).get(_VERSIONS))
         records, changes = step.records.select(self._stored.names), self._made.empty_table()
         if records.num_rows:
-            added = _numbered(records)
-            stored = _before(self._stored, runs, state)
-            near = duckdb_sql.query(self._duck, self._near, stored=stored, records=records).cast(added.schema)
-            last = self._last_versions(near)
+            added, truncations = split_truncations(_numbered(records))
+            stored, known = split_truncations(_before(self._stored, runs, state))
+            near = stored
+            if not truncations.num_rows:
+                near = duckdb_sql.query(self._duck, self._near, stored=stored, records=added).cast(added.schema)
+            last, sql = self._last_versions(near), self._changes
+            if truncations.num_rows or known.num_rows:
+                tables = {"versions": [last, added], "truncations": [known, truncations]}
+                joined = {name: pa.concat_tables(parts) for name, parts in tables.items()}
+                # a version that removes the row, for each version that is the last of its key at a truncation
+                removed = duckdb_sql.query(self._duck, self._removed, **joined).cast(added.schema)
+                records = pa.concat_tables([added, removed, truncations]).drop_columns(_NUMBER)
+                is_old = pa.array(to_micros(removed.column(_NUMBER)) < 0)
+                last = self._last_versions(pa.concat_tables([last, removed.filter(is_old)]))
+                added = pa.concat_tables([added, removed.filter(pc.invert(is_old))])
+                sql = self._changes_in_key_order
             rows = pa.concat_tables([last, self._after(last, added)])
-            changes = duckdb_sql.query(self._duck, self._changes, rows=rows).cast(self._made)
+            changes = duckdb_sql.query(self._duck, sql, rows=rows).cast(self._made)
         runs.add(records, -MAX_TIME, state, self._compaction(step.time.low))
         state.summary = {_VERSIONS: runs.encode()}
         return OperatorOutput(records=(changes,))
@@ -125,8 +154,10 @@ class TableOperator:
         A version can only precede it if a run resumes after the end of its input, where records were read before their
         turn.
         """
+        if not last.num_rows or not added.num_rows:
+            return added
         latest, first = pc.max(last.column(WATERMARK)).as_py(), pc.min(added.column(WATERMARK)).as_py()
-        if latest is None or first > latest:
+        if first > latest:
             return added
         return duckdb_sql.query(self._duck, self._later, last=last, added=added).cast(added.schema)
 
@@ -134,13 +165,18 @@ class TableOperator:
         """Return the compaction that keeps the last version of each key.
 
         A version that removes a row is kept while another run of the state may contain the row, or while an earlier
-        version can arrive.
+        version can arrive. The latter also applies to truncations.
         """
 
+        def can_be_preceded(rows: pa.Table) -> pa.Array:
+            return pa.array(to_micros(rows.column(WATERMARK)) >= low)
+
         def compact(rows: pa.Table, is_all: bool) -> pa.Table:  # noqa: FBT001 - as `Compaction` has it
-            last = self._last_versions(rows)
-            is_needed = pa.array(to_micros(last.column(WATERMARK)) >= low)
-            return last.filter(pc.or_(pc.invert(last.column(DELETED)), is_needed)) if is_all else last
+            versions, truncations = split_truncations(rows)
+            last = self._last_versions(versions)
+            if is_all:
+                last = last.filter(pc.or_(pc.invert(last.column(DELETED)), can_be_preceded(last)))
+            return concat(last, [last, truncations.filter(can_be_preceded(truncations))])
 
         return compact
 
@@ -205,8 +241,10 @@ class LookupOperator:
             if versions.num_rows and self._is_revised:
                 least = int(to_micros(versions.column(TIME)).min())
                 before = _before(self._stored[0], kept, state, least)
-                before = duckdb_sql.query(self._duck, self._sql.touched, lefts=before, versions=versions)
-                before = before.cast(lefts.schema)
+                # a truncation can change any row
+                if are_truncations(versions) is None:
+                    before = duckdb_sql.query(self._duck, self._sql.touched, lefts=before, versions=versions)
+                    before = before.cast(lefts.schema)
             made.append(self._rows(lefts, before, versions, stored, numbered))
         low = step.time.low
         runs.add(versions.drop_columns(_NUMBER), -MAX_TIME, state, self._compaction(low))
@@ -245,16 +283,26 @@ class LookupOperator:
         processed. Then no other version replaces it, and no earlier version has been in the record's row.
         """
         records = concat(lefts, [lefts, before])
+        (versions, added), (stored, known) = split_truncations(versions), split_truncations(stored)
+        truncations = pa.concat_tables([known, added])
         near, last = self._search(records, self._near(records, versions, stored))
         is_touched = np.arange(records.num_rows) >= lefts.num_rows
+        found = np.flatnonzero(last >= 0)
         if self._is_revised:
-            found = np.flatnonzero(last >= 0)
             places = _places_of(records)[:, found], _places_of(near)[:, last[found]]
             is_touched[found] |= ~(_counts(*places, self._revise) & _has_come(*places))
+        if truncations.num_rows:
+            of_found = near.take(pa.array(last[found]))
+            if self._is_revised:
+                times = to_micros(records.column(TIME))[found]
+                is_touched[found[truncations_between(of_found, truncations, times)[0]]] = True
+            else:
+                upto = records.select([_NUMBER]).take(pa.array(found))
+                last[found[are_truncated(of_found, truncations, upto, _NUMBER)]] = -1
         rows = np.flatnonzero(~is_touched)
         moves = [_Moves(rows, to_micros(records.column(_NUMBER))[rows], last[rows], np.ones(len(rows), np.int64))]
         if is_touched.any():
-            moves += self._moves(records, np.flatnonzero(is_touched), near, last, _moments(numbered))
+            moves += self._moves(records, np.flatnonzero(is_touched), near, last, truncations, _moments(numbered))
         lefts, near = pa.concat_tables([move.table(records, numbered) for move in moves]), _numbered(near, _ROW)
         lefts, near = (with_ids(self._graph, *pair) for pair in zip(self._streams, (lefts, near), strict=True))
         return duckdb_sql.query(self._duck, self._sql.rows, lefts=lefts, near=near).cast(self._made)
@@ -287,20 +335,31 @@ class LookupOperator:
         is_there[is_there] = keys[count:][order[last[is_there]]] == keys[:count][is_there]
         return versions.take(pa.array(order)), np.where(is_there, last, -1)
 
-    def _moves(
-        self, records: pa.Table, touched: Micros, versions: pa.Table, last: Micros, moments: Micros
+    def _moves(  # noqa: PLR0917 - the tables of `_rows`
+        self,
+        records: pa.Table,
+        touched: Micros,
+        versions: pa.Table,
+        last: Micros,
+        truncations: pa.Table,
+        moments: Micros,
     ) -> list[_Moves]:
         """Return the changes of the touched records' rows; at each moment, the last candidate so far is valid.
 
         Candidates at the same position, such as a record and its own version, make a single change. A record from an
-        earlier step already had a row.
+        earlier step already had a row. A candidate that a truncation has removed stands for no version.
         """
         pairs, candidates = self._candidates(records, touched, versions, last)
         numbers, others = (to_micros(table.column(_NUMBER)) for table in (records, versions))
-        rows = np.concatenate([touched, pairs])
-        at = np.concatenate([numbers[touched], np.maximum(numbers[pairs], others[candidates])])
-        at[at >= 0] = moments[at[at >= 0]]
-        best = np.concatenate([np.full(len(touched), -1), candidates])
+        come = np.maximum(numbers[pairs], others[candidates])
+        ends = self._ends(records, pairs, versions, candidates, truncations)
+        has_end = ends < MAX_TIME
+        rows = np.concatenate([touched, pairs, pairs[has_end]])
+        at = np.concatenate([numbers[touched], come, np.maximum(come, ends)[has_end]])
+        for numbered in (at, ends):
+            is_here = (numbered >= 0) & (numbered < MAX_TIME)
+            numbered[is_here] = moments[numbered[is_here]]
+        best = np.concatenate([np.full(len(touched), -1), candidates, candidates[has_end]])
         order = np.lexsort([at, rows])
         rows, at, best = rows[order], at[order], best[order]
         # running maximum within each record: the base makes all values of the next record greater
@@ -309,7 +368,11 @@ class LookupOperator:
         is_last = np.append((np.diff(rows) != 0) | (np.diff(at) != 0), True)
         rows, at, held = rows[is_last], at[is_last], held[is_last]
         is_removed = np.append(versions.column(DELETED).to_numpy(), True)
-        shown = np.where(is_removed[held], -1, held)
+        numbers = pairs * (versions.num_rows + 1) + candidates
+        in_order = np.argsort(numbers)
+        # a row without a version (-1) is found nowhere, but is no version anyway
+        of_pair = np.searchsorted(numbers[in_order], rows * (versions.num_rows + 1) + held)
+        shown = np.where(is_removed[held] | (np.append(ends[in_order], MAX_TIME)[of_pair] <= at), -1, held)
         is_first = np.diff(rows, prepend=-1) != 0
         was = np.append(-1, shown[:-1])
         is_new = (at >= 0) & (is_first | (shown != was))
@@ -341,6 +404,19 @@ class LookupOperator:
             rows, at = rows[has_more], at[has_more] - 1
         return np.concatenate(found), np.concatenate(candidates)
 
+    def _ends(
+        self, records: pa.Table, rows: Micros, versions: pa.Table, candidates: Micros, truncations: pa.Table
+    ) -> Micros:
+        """Return the number at which the first truncation removes each candidate from a record's row, or MAX_TIME."""
+        ends = np.full(len(rows), MAX_TIME)
+        if truncations.num_rows:
+            times = to_micros(records.column(TIME))[rows]
+            pairs, at = truncations_between(versions.take(pa.array(candidates)), truncations, times)
+            places = _places_of(records)[:, rows[pairs]], _places_of(truncations)[:, at]
+            counts = _counts(*places, self._revise)
+            np.minimum.at(ends, pairs[counts], np.maximum(places[0][0], places[1][0])[counts])
+        return ends
+
     def _horizon(self, low: int) -> int:
         """Return the event time up to which no record can arrive or have its row replaced any more."""
         bound = self._bounds[0]
@@ -355,7 +431,14 @@ class LookupOperator:
             limits = pa.table(
                 {"__low": [low], "__horizon": [horizon], "__removable": [removable], "__is_all": [is_all]}
             )
-            return duckdb_sql.query(self._duck, self._sql.needed, versions=rows, limits=limits).cast(rows.schema)
+            rows, truncations = split_truncations(rows)
+            tables = {"truncations": truncations, "limits": limits}
+            needed = duckdb_sql.query(self._duck, self._sql.needed, versions=rows, limits=limits).cast(rows.schema)
+            if truncations.num_rows:
+                needed = duckdb_sql.query(self._duck, self._sql.untruncated, versions=needed, **tables)
+                others = duckdb_sql.query(self._duck, self._sql.needed_truncations, **tables)
+                needed = pa.concat_tables([needed.cast(rows.schema), others.cast(rows.schema)])
+            return needed
 
         return compact
 
@@ -394,6 +477,9 @@ class _LookupSql:
     - `needed`: select the versions that can still be looked up, given `limits`. Versions up to the event time
       `__horizon` whose watermark is below `__low` precede all records that can arrive, so only the last of them is kept
       for each key. If that version removes the row, it is dropped too, unless it is after `__removable`.
+    - `needed_truncations`: select the `truncations` that can still remove versions, in the same way; the last of each
+      partition is kept.
+    - `untruncated`: select the versions that such a truncation does not remove for all records that can arrive.
     """
 
     def __init__(self, graph: m.Graph, node: m.LookupNode, made: pa.Schema) -> None:
@@ -419,10 +505,25 @@ class _LookupSql:
         is_settled = f"{WATERMARK} < __low"
         is_past = "true" if node.as_of == "order" else f"({TIME} <= __horizon AND {is_settled})"
         is_removable = is_settled if node.as_of == "order" else f"{TIME} <= __removable"
-        self.needed = f"""
-            SELECT versions.* FROM versions, limits WHERE true QUALIFY NOT ({is_past})
-                OR (row_number() OVER (PARTITION BY {keys}, {is_past} ORDER BY {order}) = 1
-                    AND NOT (__is_all AND {DELETED} AND {is_removable}))
+
+        def needed(table: str, by: str, removes: str) -> str:
+            return f"""
+                SELECT {table}.* FROM {table}, limits WHERE true QUALIFY NOT ({is_past})
+                    OR (row_number() OVER (PARTITION BY {by}, {is_past} ORDER BY {order}) = 1
+                        AND NOT (__is_all AND {removes} AND {is_removable}))
+            """
+
+        self.needed, self.needed_truncations = (
+            needed("versions", keys, DELETED),
+            needed("truncations", PARTITION, "true"),
+        )
+        columns_in_order = [OFFSET] if node.as_of == "order" else [TIME, OFFSET]
+        after, until = (", ".join(f"{table}.{name}" for name in columns_in_order) for table in "tv")
+        self.untruncated = f"""
+            WITH t AS (
+                SELECT truncations.* FROM truncations, limits WHERE __is_all AND {is_past} AND {is_removable}
+            )
+            SELECT v.* FROM versions v ANTI JOIN t ON t.{PARTITION} = v.{PARTITION} AND ({after}) > ({until})
         """
 
 

@@ -26,6 +26,7 @@ from windrow.engine.keys import KeyGroups, key_groups, place_groups, split_by_gr
 from windrow.engine.schema import DELETED, arrow_type, record_schema
 from windrow.engine.state.store import MemoryState
 from windrow.engine.state.widening import StateChange, added_digits, why_not_wider, widen
+from windrow.engine.truncations import split_truncations
 from windrow.expressions import AnySpec, Computed, WindowSpec, arguments, computed, key_of
 
 StoredState = tuple[Any, MemoryState]
@@ -154,8 +155,8 @@ class RowsByKeyGroup:
     """Rows of stored tables, collected in the key group that their key has in the pipeline.
 
     For a broadcast lookup, records are in the key group of their place, and the versions of a table's rows are in all
-    key groups. `schemas` maps each kind to the schema of the pipeline's rows; optional fields that stored rows lack are
-    null.
+    key groups; truncations always are. `schemas` maps each kind to the schema of the pipeline's rows; optional fields
+    that stored rows lack are null.
     """
 
     def __init__(
@@ -175,8 +176,9 @@ class RowsByKeyGroup:
             rows = _add_missing_fields(rows, self._schemas[address[0]])
         if DELETED in rows.column_names:
             # the run may have stored them in all key groups
+            rows, truncations = split_truncations(rows)
             is_version = rows.column(DELETED).is_valid()
-            self._versions[address].append(rows.filter(is_version))
+            self._versions[address].append(pa.concat_tables([rows.filter(is_version), truncations]))
             rows = rows.filter(pc.invert(is_version))
         if self._is_broadcast:
             self._add(address, rows, place_groups(self._duck, rows, len(self._parts)))
@@ -201,11 +203,10 @@ class RowsByKeyGroup:
         for address, tables in self._versions.items():
             stored = pa.concat_tables(tables)
             versions = duckdb_sql.query(self._duck, "SELECT DISTINCT * FROM stored", stored=stored).cast(stored.schema)
-            if self._is_broadcast and versions.num_rows:
-                for parts in self._parts:
-                    parts[address].append(versions)
-            else:
-                self._add_by_key(address, versions)
+            own, for_all = (versions.slice(0, 0), versions) if self._is_broadcast else split_truncations(versions)
+            self._add_by_key(address, own)
+            for parts in self._parts if for_all.num_rows else ():
+                parts[address].append(for_all)
         for parts in self._parts:
             yield {address: pa.concat_tables(tables).combine_chunks() for address, tables in parts.items()}
 

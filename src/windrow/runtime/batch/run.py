@@ -188,7 +188,7 @@ class Job:
         plan, cut, groups = self.plan, self.plan.cut, self.pipeline.key_groups
         if not len(cut):
             return
-        ingest = batch_ingest(self.pipeline, self.bounds, cut)
+        ingest = batch_ingest(self.pipeline, plan.partitions, self.bounds, cut)
         frame = self.source.batch(spark, plan.begin, plan.end, ingest, NUMBERED_PACKET_DDL)
         levels = number_of_levels(self.pipeline)
         for level in range(levels):

@@ -218,7 +218,8 @@ class PartitionRun:
                 self._journal.change(name, known, self.done)
             lists = tuple(replace(rule_list, entries=()) for rule_list in rules.lists)
             pipeline = pipeline.with_rules(replace(rules, lists=lists, journal=self._journal.rows))
-        return MemoryHost(pipeline, [self._place.partition])
+        others = range(self._partitions_of(self._place.topic))
+        return MemoryHost(pipeline, [self._place.partition], others=others)
 
     def _begin_state(self) -> None:
         """Commit the initial state with the first offset, so that every committed offset has a state."""

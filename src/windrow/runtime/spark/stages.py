@@ -41,9 +41,13 @@ from windrow.telemetry.reports import now_micros
 # a worker process serves many steps, so it builds the operators of a pipeline once
 @lru_cache(maxsize=4)
 def _ingest(
-    graph: m.Graph, bounds: WatermarkBounds, transport: TableTransport, since: tuple[tuple[int, int], ...]
+    graph: m.Graph,
+    partitions: tuple[int, ...],
+    bounds: WatermarkBounds,
+    transport: TableTransport,
+    since: tuple[tuple[int, int], ...],
 ) -> Ingest:
-    return Ingest(graph, bounds, transport.pack, dict(since), step_probe(graph))
+    return Ingest(graph, bounds, transport.pack, dict(since), step_probe(graph), partitions=partitions)
 
 
 @lru_cache(maxsize=4)
@@ -53,15 +57,18 @@ def _levels(graph: m.Graph, partitions: tuple[int, ...], transport: TableTranspo
 
 def stream_ingest(
     graph: m.Graph,
+    partitions: tuple[int, ...],
     transport: TableTransport,
     bounds: WatermarkBounds = NO_BOUNDS,
+    *,
     ticks: int | None = None,
     decoded_since: Mapping[int, int] = NO_OFFSETS,
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return the function for `mapInArrow` that turns the raw records of a partition into packets.
 
-    `transport` packs the records. The records of the partition `ticks`, if given, are ticks: microseconds as decimal
-    digits. `decoded_since` is taken from the savepoint that the run resumes from.
+    `partitions` are those that the source had when the pipeline was first started. `transport` packs the records. The
+    records of the partition `ticks`, if given, are ticks: microseconds as decimal digits. `decoded_since` is taken from
+    the savepoint that the run resumes from.
     """
     sent, since = pickle_pipeline(graph), tuple(sorted(decoded_since.items()))
 
@@ -81,7 +88,7 @@ def stream_ingest(
                 else:
                     yield batch
 
-        for packet in decoding.each(_ingest(graph, bounds, transport, since).run(records())):
+        for packet in decoding.each(_ingest(graph, partitions, bounds, transport, since).run(records())):
             yield r.packet_batch(packet)
         for group in range(graph.key_groups if times else 0):
             yield r.packet_batch(Packet(group, Tick(max(times))))
@@ -193,7 +200,7 @@ Stage = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 _CONTROL = (Tick, PartitionIdle, EndOfInput)
 
 
-def batch_ingest(graph: m.Graph, bounds: WatermarkBounds, cut: StepPlan) -> Stage:
+def batch_ingest(graph: m.Graph, partitions: tuple[int, ...], bounds: WatermarkBounds, cut: StepPlan) -> Stage:
     """Return a function that turns the raw records of a partition into packets with the number of their step.
 
     All steps are read before the first is computed, and the times of reading are attributed to the partition's first
@@ -203,7 +210,7 @@ def batch_ingest(graph: m.Graph, bounds: WatermarkBounds, cut: StepPlan) -> Stag
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         pipeline = unpickle_pipeline(sent)
-        stage = Ingest(pipeline, bounds, probe=step_probe(pipeline))
+        stage = Ingest(pipeline, bounds, probe=step_probe(pipeline), partitions=partitions)
         reading, decoding = _Timer(), _Timer()
 
         def packets() -> Iterator[tuple[int, Packet]]:

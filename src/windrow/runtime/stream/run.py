@@ -394,7 +394,8 @@ class StreamRun:
         trigger = None if self._settings.until_end else Trigger(self._settings.every)
         carried = checkpoint.carried()
         since = {} if carried is None else carried.decoded_since
-        begin, stage = checkpoint.note(None), stream_ingest(graph, transport, self._bounds, ticks, since)
+        begin = checkpoint.note(None)
+        stage = stream_ingest(graph, checkpoint.partitions, transport, self._bounds, ticks=ticks, decoded_since=since)
         # a checkpoint with steps keeps its number, which Spark has recorded with them
         spark.conf.set(SHUFFLE_PARTITIONS, partitions_of_state(spark, graph.key_groups))
         tasks = spark.sparkContext.defaultParallelism

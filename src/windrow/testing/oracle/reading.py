@@ -27,8 +27,8 @@ class Reading:
     """A valid record: its data and event time (None and 0 if it is only a mark), and its mark if it has one.
 
     `inputs` are the inputs of the aggregates, `gap` is the record's own session gap (microseconds), and `is_checked`
-    says whether its event time was compared with a log timestamp. A record without meaning, such as the tombstone that
-    follows a deletion in Debezium, has neither data nor a mark.
+    says whether its event time was compared with a log timestamp. A record without meaning for windows, such as a
+    truncation or the tombstone that follows a deletion in Debezium, has neither data nor a mark.
     """
 
     fields: dict[str, Value] | None
@@ -103,6 +103,9 @@ def _change(pipeline: WindowedSource, record: LogRecord) -> Reading:
     operation = change.get("op")
     if operation is None:
         raise DeadLetterError(NULL if "op" in change else MISSING)
+    if operation == "t" and not isinstance(operation, Literal):
+        # it names no rows, and only tables have rows that it removes
+        return Reading(None, 0, None)
     if isinstance(operation, Literal) or operation not in {"c", "r", "u", "d"}:
         raise DeadLetterError(NO_CHANGE)
     side = "before" if operation == "d" else "after"

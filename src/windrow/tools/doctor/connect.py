@@ -103,9 +103,11 @@ def _newest(node: m.SourceNode, what: str) -> Iterator[Finding]:
     from windrow.engine.columns import to_micros  # noqa: PLC0415 - Arrow only where there is a log
     from windrow.engine.decode.decoder import Decoder  # noqa: PLC0415 - the same
 
-    source, decoder = open_source(node.source), Decoder(node)
+    source = open_source(node.source)
+    ends = source.ends()
+    decoder = Decoder(node, truncations="applied" if len(ends) == 1 else "refused")
     times, logged, dead = list[int](), list[int](), list[str]()
-    filled = [(partition, end) for partition, (first, end) in source.ends().items() if first < end]
+    filled = [(partition, end) for partition, (first, end) in ends.items() if first < end]
     for partition, end in filled[:_MOST_PARTITIONS]:
         for batch in source.read_from(partition, end - 1):
             decoded = decoder.decode(batch)

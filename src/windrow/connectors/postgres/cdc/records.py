@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from windrow.connectors.postgres.cdc.pgoutput import Begin, Change, Row, Unchanged
 from windrow.connectors.postgres.cdc.values import ToJson, TypeCatalog, text
-from windrow.engine.decode.debezium import UNAVAILABLE
+from windrow.engine.decode.debezium import EACH_PARTITION, TRUNCATE, UNAVAILABLE
 from windrow.errors import SourceError
 
 _UNAVAILABLE = text(UNAVAILABLE)
@@ -58,6 +58,11 @@ class ChangeRecord(NamedTuple):
     value: str
     key_columns: Sequence[tuple[str, ToJson]] = ()
     key_values: Sequence[str | Unchanged | None] = ()
+
+    @property
+    def is_truncation(self) -> bool:
+        """Whether the change removes all rows of the table."""
+        return not self.key_columns
 
     @property
     def key(self) -> str:
@@ -129,8 +134,9 @@ class RecordWriter:
             yield self._record(change.op, key, before if change.is_whole else None, after, lsn)
 
     def truncation(self, lsn: int) -> ChangeRecord:
-        """Return the record for a truncation of the table."""
-        return self._record("t", [], None, None, lsn)
+        """Return the record for a truncation of the table, which is for each partition of the log or topic."""
+        record = self._record(TRUNCATE, [], None, None, lsn)
+        return record._replace(value=f'{record.value[:-1]}, "{EACH_PARTITION}": true}}')
 
     def _start(self, micros: int, snapshot: str, xid: int | None) -> None:
         self._millis = micros // 1000

@@ -6,7 +6,8 @@ tells which changes are in the topic, and a change is confirmed to the slot only
 leads to repeated changes.
 
 All changes of a row have the same key and are in the same partition, in commit order. The partition is a hash of the
-key, modulo the number of partitions that the topic had when the table was copied. Partitions that are added later stay
+key, modulo the number of partitions that the topic had when the table was copied. Each of these partitions has a record
+for a truncation of the table, which removes the rows of the partition. Partitions that are added later stay
 empty, since keys would otherwise move between partitions.
 
 Only one process at a time writes to the topic. It holds an advisory lock in the database while it follows the table. A
@@ -241,14 +242,10 @@ class TopicStore(ChangeStore):
         written = _Position(state, known.topic_id, known.partitions)
         producer.begin()
         for record in records:
-            key = record.key.encode()
-            producer.send(
-                self._topic.topic,
-                key,
-                record.value.encode(),
-                partition=crc32(key) % known.partitions,
-                timestamp=record.time,
-            )
+            key, value = record.key.encode(), record.value.encode()
+            here = crc32(key) % known.partitions
+            for partition in range(known.partitions) if record.is_truncation else (here,):
+                producer.send(self._topic.topic, key, value, partition=partition, timestamp=record.time)
         producer.send(self._beside, _KEY, written.write(), partition=0)
         producer.commit()
         self._position = written
