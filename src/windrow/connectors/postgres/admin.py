@@ -56,7 +56,9 @@ SELECT c.relname::text FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
 WHERE i.indrelid = $1::oid AND (i.indisprimary OR {_OWN}) ORDER BY i.indisprimary DESC"""
 
 _VIEWS = """
-SELECT DISTINCT n.nspname::text, v.relname::text, pg_get_viewdef(v.oid), array_to_string(v.reloptions, ', ')
+SELECT DISTINCT n.nspname::text, v.relname::text, pg_get_viewdef(v.oid), array_to_string(v.reloptions, ', '),
+    CASE WHEN NOT pg_has_role(v.relowner, 'USAGE') THEN v.relowner::regrole::text END,
+    has_schema_privilege(n.oid, 'CREATE')
 FROM pg_depend d JOIN pg_rewrite r ON r.oid = d.objid JOIN pg_class v ON v.oid = r.ev_class
 JOIN pg_namespace n ON n.oid = v.relnamespace
 WHERE d.classid = 'pg_rewrite'::regclass AND d.refclassid = 'pg_class'::regclass AND d.refobjid = ANY($1::oid[])
@@ -103,11 +105,12 @@ class Promotion:
         """Promote the tables within an open transaction; see `windrow.connectors.database.Database.promote`."""
         there = {name: oid for name in (*self.live, *self.shadow) if (oid := self._oid(name)) is not None}
         require_promotable(self.session, pipeline, self.live[0], self.shadow[0], there)
+        views = self._views(list(there.values()))
         # first the owners' rows, which a step that is being written has locked, and then the tables, as a step does
         swap_owners(self.session, self.live[0], self.shadow[0])
         self._exclude(list(there))
         oids = list(there.values())
-        indexes, views = self._rows(_INDEXES, oids), self._rows(_VIEWS, oids)
+        indexes = self._rows(_INDEXES, oids)
         left = [row[0] for row in self._rows(_LEFT, [there[name] for name in self.live if name in there])]
         for name, _ in indexes:
             self.session.connection.execute(f"DROP INDEX {self._name(name)}")
@@ -115,7 +118,7 @@ class Promotion:
             self._swap(live, shadow, there)
         for name, definition in indexes:
             self._make(f"index {name!r}", definition)
-        for schema, name, definition, options in views:
+        for schema, name, definition, options, *_ in views:
             within = f" WITH ({options})" if options else ""
             statement = f"CREATE OR REPLACE VIEW {qualified(schema, name)}{within} AS {definition}"
             self._make(f"view {name!r}", statement)
@@ -128,6 +131,23 @@ class Promotion:
             if not lock_table(self.session.connection, self.session.schema, table, RUN_SECONDS):
                 msg = f"a run that writes table {table!r} is still running: stop it (Ctrl-C), then promote"
                 raise SinkError(msg)
+
+    def _views(self, oids: Sequence[int]) -> list[tuple[Any, ...]]:
+        """Return the views on tables; raise SinkError if this user may not replace one of them."""
+        views = self._rows(_VIEWS, oids)
+        for schema, name, _, _, owner, may_create in views:
+            if owner is None and may_create:
+                continue
+            user = first_value(self.session.connection, "SELECT quote_ident(current_user)")
+            grant = f"GRANT CREATE ON SCHEMA {quote(schema)}" if owner is None else f"GRANT {owner}"
+            whose = f"is in schema {schema!r}" if owner is None else f"belongs to role {owner}"
+            msg = (
+                f"view {schema}.{name} {whose}, and user {user} may not recreate it on the tables that would replace "
+                f"{self.live[0]!r}: {grant} TO {user}, promote as a superuser, or drop the view first; "
+                f"nothing was changed"
+            )
+            raise SinkError(msg)
+        return views
 
     def _exclude(self, tables: Sequence[str]) -> None:
         names = ", ".join(self._name(table) for table in tables)
