@@ -20,7 +20,8 @@ import duckdb
 import psycopg
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, Field
+from deltalake.schema import PrimitiveType
 from tests.contracts.steps import DAY, MINUTE, RUN, Model, pipeline
 from tests.graphs import sink_spec_of
 from tests.short_forms import Pipeline
@@ -127,6 +128,14 @@ class TableStore(AnyStore):
     def settings(self, table: str = "spend", key: tuple[str, ...] = ()) -> TableSettings:
         """The model of a sink that writes there."""
 
+    @abstractmethod
+    def add_column(self, table: str, name: str) -> None:
+        """Add a column of text to a table, as a user might."""
+
+    @abstractmethod
+    def note(self, text: str, user: str) -> None:
+        """Set the column `note`, which was added to the result table, in the row of a user."""
+
 
 class Store(TableStore):
     """A database of SQL."""
@@ -160,6 +169,12 @@ class Store(TableStore):
 
     def drop(self, table: str) -> None:
         self.query(f"DROP TABLE {table}")
+
+    def add_column(self, table: str, name: str) -> None:
+        self.query(f"ALTER TABLE {table} ADD COLUMN {name} TEXT")
+
+    def note(self, text: str, user: str) -> None:
+        self.query(f"UPDATE spend SET note = '{text}' WHERE \"user\" = '{user}'")
 
     def owners(self) -> dict[str, str]:
         return dict(self.query("SELECT table_name, run FROM windrow_tables"))
@@ -197,6 +212,12 @@ class DeltaStore(TableStore):
 
     def read(self, table: Table, order: str = "") -> list[Row]:
         return _ordered("found", table, order, DeltaTable(self.path / table.name).to_pyarrow_table())
+
+    def add_column(self, table: str, name: str) -> None:
+        DeltaTable(self.path / table).alter.add_columns([Field(name, PrimitiveType("string"))])
+
+    def note(self, text: str, user: str) -> None:
+        DeltaTable(self.path / "spend").update(updates={"note": f"'{text}'"}, predicate=f"\"user\" = '{user}'")
 
     def commits(self, table: str) -> list[list[dict[str, Any]]]:
         """The actions of each version of a table."""

@@ -248,14 +248,15 @@ def still_owned(run: Run, owner: Run | None, table: str) -> None:
 class Existing:
     """The schema of an existing table.
 
-    `types` maps each column to its type as the database spells it, `key` is the primary key, and `required` are the
-    columns that are NOT NULL. `alter` returns the statements that change the type of a column, and make it nullable if
-    it should be.
+    `types` maps each column to its type as the database spells it, `key` is the primary key, `required` are the columns
+    that are NOT NULL, and `filled` are the columns for which the database has a value if none is given. `alter` returns
+    the statements that change the type of a column, and make it nullable if it should be.
     """
 
     types: Mapping[str, str]
     key: Sequence[str]
     required: Collection[str]
+    filled: Collection[str]
     alter: Callable[[Table, str, str], str]
 
 
@@ -269,7 +270,8 @@ class SchemaMismatch(NamedTuple):
 def schema_mismatches(table: Table, expected: Mapping[str, str], existing: Existing) -> Iterator[SchemaMismatch]:
     """Yield the differences between an existing table and the expected columns, types and primary key.
 
-    A column is also a mismatch if it is NOT NULL but the pipeline can write null to it.
+    A column is also a mismatch if it is NOT NULL but the pipeline can write null to it. Users may add columns that the
+    pipeline does not write, which must be nullable or have a default.
     """
     actual, named = existing.types, quote(table.name)
     for name, type_ in expected.items():
@@ -285,8 +287,11 @@ def schema_mismatches(table: Table, expected: Mapping[str, str], existing: Exist
             what = f"column {name!r} of table {table.name!r} is NOT NULL, but the pipeline can write null there"
             yield SchemaMismatch(what, existing.alter(table, name, type_))
     for name in actual:
-        if name not in expected:
-            what = f"table {table.name!r} has a column {name!r} that the pipeline does not write"
+        if name not in expected and name in existing.required and name not in existing.filled:
+            what = (
+                f"table {table.name!r} has a column {name!r} that the pipeline does not write, and that is NOT NULL "
+                f"without a default"
+            )
             yield SchemaMismatch(what, f"ALTER TABLE {named} DROP COLUMN {quote(name)}")
     if table.key and set(existing.key) != set(table.key):
         key = ", ".join(existing.key) or "missing"

@@ -143,7 +143,7 @@ class DeltaFolder:
         key = json.loads(self.properties.get(KEY) or json.dumps(self._key))
         schema = self._found.schema()
         required = self._required - set(self._relaxable)
-        there = Existing(_types(schema), key, required, lambda *_: "")
+        there = Existing(_types(schema), key, required, (), lambda *_: "")
         expected = Table(self.table.name, self.table.schema, tuple(self._key))
         for schema_mismatch in schema_mismatches(
             expected, _types(deltalake.Schema.from_arrow(self.table.schema)), there

@@ -87,36 +87,53 @@ def _with_places(changes: pa.Table) -> pa.Table:
 def _merge_files(
     folder: DeltaFolder, table: Table, files: Sequence[str], changes: pa.Table, places: pa.Table
 ) -> Iterator[pa.Table]:
-    """Yield the rows of the files, with the changes at `places` applied, sorted by key in tables of `ROWS` rows."""
-    columns = quote_all(list(table.columns))
-    sql = f"SELECT {columns} FROM changes SEMI JOIN places USING (__place) WHERE op <> 'delete'"
+    """Yield the rows of the files, with the changes at `places` applied, sorted by key in tables of `ROWS` rows.
+
+    Columns that a user has added to the Delta table keep their values.
+    """
+    others = _others(folder, table) if files else pa.schema([])
+    schema = pa.schema([*table.schema, *others])
+    columns, key = quote_all(list(schema.names)), quote_all(list(table.key))
+    sql = f"SELECT {quote_all(list(table.columns))} FROM changes SEMI JOIN places USING (__place) WHERE op <> 'delete'"
     if files:
         # characters of patterns are escaped
         paths = ", ".join(literal(re.sub(r"[*?\[]", r"[\g<0>]", str(folder.path / file))) for file in files)
-        sql += (
-            f" UNION ALL SELECT {columns} FROM read_parquet([{paths}]) ANTI JOIN "
-            f"(FROM changes SEMI JOIN places USING (__place)) USING ({quote_all(list(table.key))})"
-        )
+        stored = f"read_parquet([{paths}])"
+        if others.names:
+            # some files may lack them, or all
+            stored = f"(FROM read_parquet([{paths}], union_by_name = true) UNION ALL BY NAME FROM others)"
+            kept = f"SELECT {quote_all([*table.key, *others.names])} FROM {stored}"
+            sql = f"SELECT {columns} FROM ({sql}) LEFT JOIN ({kept}) USING ({key})"
+        changed = "(FROM changes SEMI JOIN places USING (__place))"
+        sql += f" UNION ALL SELECT {columns} FROM {stored} ANTI JOIN {changed} USING ({key})"
     connection = QUERIES.database().cursor()
     try:
         connection.register("changes", _with_places(changes))
         connection.register("places", places)
+        if others.names:
+            connection.register("others", others.empty_table())
         batches: list[pa.RecordBatch] = []
-        connection.execute(f"{sql} ORDER BY {quote_all(list(table.key))}")
+        connection.execute(f"{sql} ORDER BY {key}")
         found: pa.RecordBatchReader = connection.to_arrow_reader(ROWS)
         for batch in found:
             batches.append(batch)
             while sum(batch.num_rows for batch in batches) >= ROWS:
                 rows = pa.Table.from_batches(batches)
-                yield rows.slice(0, ROWS).cast(table.schema)
+                yield rows.slice(0, ROWS).cast(schema)
                 batches = rows.slice(ROWS).to_batches()
         if batches and any(batch.num_rows for batch in batches):
-            yield pa.Table.from_batches(batches).cast(table.schema)
+            yield pa.Table.from_batches(batches).cast(schema)
     except duckdb.Error as exc:
         msg = f"{folder.uri} cannot be merged: {exc}; what was committed before stays"
         raise SinkError(msg) from exc
     finally:
         connection.close()
+
+
+def _others(folder: DeltaFolder, table: Table) -> pa.Schema:
+    """Return the columns that a user has added to a Delta table."""
+    fields = pa.schema(folder.delta.schema().to_arrow())
+    return pa.schema([field for field in fields if field.name not in table.columns])
 
 
 def _touched(folder: DeltaFolder, column: str, changes: pa.Table) -> list[tuple[str, int]]:

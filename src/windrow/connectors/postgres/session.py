@@ -57,7 +57,8 @@ def check_names(layout: Layout) -> None:
 
 
 _COLUMNS = """
-SELECT a.attname, format_type(a.atttypid, a.atttypmod), coalesce(a.attnum = ANY(i.indkey), false), a.attnotnull
+SELECT a.attname, format_type(a.atttypid, a.atttypmod), coalesce(a.attnum = ANY(i.indkey), false), a.attnotnull,
+    a.atthasdef OR a.attidentity <> ''
 FROM pg_attribute a LEFT JOIN pg_index i ON i.indrelid = a.attrelid AND i.indisprimary
 WHERE a.attrelid = to_regclass($1) AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum"""
 
@@ -222,7 +223,8 @@ class PostgresSession(Session):
         if others.num_rows:
             aside = self._aside_name(table, "others")
             self.connection.execute(
-                f"CREATE TEMPORARY TABLE {aside} (LIKE {self.name(table.name)} INCLUDING CONSTRAINTS) ON COMMIT DROP"
+                f"CREATE TEMPORARY TABLE {aside} (LIKE {self.name(table.name)} INCLUDING CONSTRAINTS "
+                "INCLUDING DEFAULTS INCLUDING GENERATED INCLUDING IDENTITY) ON COMMIT DROP"
             )
             self._copy(f"pg_temp.{aside}", others.select(list(table.columns)))
             self.connection.execute(f"DROP TABLE pg_temp.{aside}")

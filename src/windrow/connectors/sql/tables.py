@@ -120,6 +120,10 @@ class SqlTables(Sink):
         except Exception as exc:
             if self._server.reason(exc) is None:
                 raise
+            with self._server.writing() as db:
+                for table in self._tables:
+                    # if a user has altered a column since the run began, that is no fault of the rows
+                    table.refuse_mismatches(db)
             fitting = [self._without_refused(*step, epoch) for step in zip(self._tables, outputs, strict=True)]
             if not any(refused.num_rows for _, refused in fitting):
                 raise
@@ -272,10 +276,14 @@ class SqlTable:
 
     def check(self, db: Session) -> set[str]:
         """Return the names of existing tables; raise SinkError if they have other columns or may not be written."""
-        ownership.refuse(table_mismatches(db, self.layout.all))
+        self.refuse_mismatches(db)
         existing = {table.name for table in self.layout.all if db.has(table.name)}
         db.require_writable(self.layout, existing)
         return existing
+
+    def refuse_mismatches(self, db: Session) -> None:
+        """Raise SinkError if existing tables have other columns."""
+        ownership.refuse(table_mismatches(db, self.layout.all))
 
     def _elsewhere(self, db: Session, run: Run, own: Sequence[str]) -> str | None:
         if not db.has(OWNERS.name):
@@ -340,7 +348,8 @@ def table_mismatches(db: Session, expected: Sequence[Table]) -> list[ownership.S
             required = _required(columns)
             if (relaxed := ownership.relaxable(table, required)) and db.may_relax(table):
                 required -= set(relaxed)
-            existing = ownership.Existing(types, key, required, db.alter)
+            filled = {column.name for column in columns if column.is_filled}
+            existing = ownership.Existing(types, key, required, filled, db.alter)
             found += ownership.schema_mismatches(db.as_stored(table), db.types(table), existing)
     return found
 
