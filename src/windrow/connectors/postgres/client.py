@@ -396,6 +396,10 @@ _SINK_ADVICE: tuple[tuple[type[psycopg.Error], str], ...] = (
     (errors.UndefinedTable, "a table was dropped while the pipeline ran; start over with --fresh"),
     (errors.UndefinedColumn, "a table was altered while the pipeline ran; restore it, or start over with --fresh"),
     (errors.DependentObjectsStillExist, "drop what depends on the table first, or choose another table"),
+    (
+        errors.UntranslatableCharacter,
+        "the database's encoding lacks a character; use a database with the encoding UTF8",
+    ),
     (errors.IntegrityError, "a constraint refused a row; drop the constraint, or choose another table"),
     (
         errors.ProgramLimitExceeded,
