@@ -86,6 +86,15 @@ def test_it_says_what_stays_on_the_former_table(store: PostgresStore) -> None:
     ) == [("spend",)]
 
 
+def test_a_view_of_a_numeric_of_an_earlier_version_is_carried(store: PostgresStore) -> None:
+    store.query("ALTER TABLE spend ALTER total TYPE numeric")
+    store.query("CREATE VIEW totals AS SELECT total FROM spend")
+    store.query("UPDATE spend_shadow SET total = 2.5")
+    for total in (Decimal("2.50"), Decimal(1)):
+        assert promote(store).carried == ("view totals",)
+        assert store.query("SELECT total FROM totals") == [(total,)]
+
+
 def test_a_session_that_reads_for_long_is_not_waited_for(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(promotion, "LOCK_SECONDS", 0.1)
     with psycopg.connect(store.url) as reader:

@@ -22,7 +22,7 @@ from windrow.connectors.postgres.client import connect
 from windrow.connectors.postgres.sink import PostgresTables
 from windrow.engine.keys import MAX_KEY_BYTES
 from windrow.errors import PipelineError, SinkError
-from windrow.model import DecimalType, Field, PostgresSink, StringType
+from windrow.model import DecimalType, Decode, Field, PostgresSink, StringType
 from windrow.testing.servers.postgres import Postgres
 
 
@@ -65,6 +65,8 @@ def test_column_types(model: Pipeline) -> None:
         *(("source", "text"), ("partition", "integer"), ("offset", "bigint"), ("log_time", time), ("reason", "text")),
         ("raw", "bytea"),
     ]
+    of_total = "SELECT format_type(atttypid, atttypmod) FROM pg_attribute WHERE attname = 'total' ORDER BY attrelid"
+    assert query(model, of_total)[:2] == [("numeric(38,2)",)] * 2
 
 
 def test_changes_of_a_key_in_one_step(model: Pipeline, sink: PostgresTables) -> None:
@@ -212,8 +214,37 @@ def test_names_that_postgresql_would_cut_off(name: str) -> None:
 def test_a_narrower_numeric_would_round_and_is_refused(model: Pipeline, sink: PostgresTables) -> None:
     sink.close()
     query(model, "ALTER TABLE spend ALTER COLUMN total TYPE numeric(10,1)")
-    with pytest.raises(SinkError, match=re.escape("column 'total' of table 'spend' is numeric(10,1), not numeric")):
+    with pytest.raises(
+        SinkError, match=re.escape("column 'total' of table 'spend' is numeric(10,1), not numeric(38,2)")
+    ):
         sink_of(model).open(RUN)
+
+
+def test_a_numeric_of_an_earlier_version_is_kept(model: Pipeline, sink: PostgresTables) -> None:
+    sink.close()
+    for table in ("spend", "spend_changes"):
+        query(model, f"ALTER TABLE {table} ALTER COLUMN total TYPE numeric")
+    more = step(model, [change("insert", 0, "A", Decimal("12345678901234567890.12"), 1)])
+    again = sink_of(model)
+    again.open(RUN)
+    again.commit(0, more)
+    again.close()
+    assert query(model, "SELECT total::text FROM spend") == [("12345678901234567890.12",)]
+
+
+def test_more_digits_after_the_point_are_had_by_what_the_refusal_says(model: Pipeline, sink: PostgresTables) -> None:
+    sink.commit(0, step(model, [change("insert", 0, "A", Decimal("1.25"), 1)]))
+    sink.close()
+    finer = replace(model, decode=Decode((*model.decode.fields[:2], Field("amount", DecimalType(14, 4)))))
+    with pytest.raises(SinkError, match=r"is numeric\(38,2\), not numeric\(38,4\) .*--fresh \(ALTER TABLE") as refusal:
+        sink_of(finer).open(RUN)
+    for statement in str(refusal.value).partition("--fresh (")[2].removesuffix(")").split("; "):
+        query(model, statement)
+    again = sink_of(finer)
+    again.open(RUN)
+    again.commit(1, step(finer, [change("insert", 0, "B", Decimal("1.1234"), 1)]))
+    again.close()
+    assert query(model, "SELECT total::text FROM spend ORDER BY 1") == [("1.1234",), ("1.2500",)]
 
 
 def test_a_connection_that_breaks(model: Pipeline, sink: PostgresTables) -> None:

@@ -114,6 +114,8 @@ class Promotion:
         left = [row[0] for row in self._rows(_LEFT, [there[name] for name in self.live if name in there])]
         for name, _ in indexes:
             self.session.connection.execute(f"DROP INDEX {self._name(name)}")
+        if views:
+            self._keep_types(there)
         for live, shadow in zip(self.live, self.shadow, strict=True):
             self._swap(live, shadow, there)
         for name, definition in indexes:
@@ -148,6 +150,20 @@ class Promotion:
             )
             raise SinkError(msg)
         return views
+
+    def _keep_types(self, there: dict[str, int]) -> None:
+        """Give decimals of the shadow tables the type `numeric` that earlier versions gave those of the live ones.
+
+        PostgreSQL cannot create a view again if the type of a column, including its digits, has changed.
+        """
+        for pair in zip(self.live, self.shadow, strict=True):
+            if not all(name in there for name in pair):
+                continue
+            before, after = ({column.name: column.type for column in self.session.columns(name)} for name in pair)
+            for column, type_ in after.items():
+                if before.get(column) == "numeric" != type_ and type_.startswith("numeric("):
+                    alter = f"ALTER TABLE {self._name(pair[1])} ALTER COLUMN {quote(column)} TYPE numeric"
+                    self.session.connection.execute(alter)
 
     def _exclude(self, tables: Sequence[str]) -> None:
         names = ", ".join(self._name(table) for table in tables)

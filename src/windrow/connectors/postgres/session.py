@@ -39,7 +39,7 @@ def sql_types(table: Table) -> dict[str, str]:
 
 def _sql_type(type_: pa.DataType) -> str:
     if pa.types.is_decimal(type_):
-        return "numeric"
+        return f"numeric({type_.precision},{type_.scale})"
     if pa.types.is_timestamp(type_):
         return "timestamp with time zone"
     names = {pa.bool_(): "boolean", pa.int32(): "integer", pa.int64(): "bigint", pa.float64(): "double precision"}
