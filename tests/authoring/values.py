@@ -355,7 +355,8 @@ def sinks(draw: st.DrawFn, key: tuple[str, ...], emit: Emit) -> Sink:
             return JsonlSink(draw(PATHS), draw(PLAIN))
         case _:
             url = draw(st.sampled_from(["postgresql://", "postgres://me@h:1/db?sslmode=require", "postgresql:///x"]))
-            return PostgresSink(url, draw(PLAIN), chosen, changelog, draw(st.booleans()))
+            schema = draw(st.none() | PLAIN)
+            return PostgresSink(url, draw(PLAIN), chosen, changelog, draw(st.booleans()), schema)
 
 
 @st.composite

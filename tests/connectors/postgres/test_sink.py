@@ -18,8 +18,10 @@ from tests.contracts.steps import RUN, change, edges, pipeline, step
 from tests.graphs import sink_spec_of
 from tests.short_forms import Pipeline
 
+from windrow.connectors.open_sinks import open_database
 from windrow.connectors.postgres.client import connect
 from windrow.connectors.postgres.sink import PostgresTables
+from windrow.connectors.tables import layout
 from windrow.engine.keys import MAX_KEY_BYTES
 from windrow.errors import PipelineError, SinkError
 from windrow.model import DecimalType, Decode, Field, PostgresSink, StringType
@@ -188,6 +190,28 @@ def test_tables_of_one_name_in_two_schemas(model: Pipeline, sink: PostgresTables
     nowhere = pipeline(PostgresSink(f"{model.sink.url}?options=-csearch_path%3Dnowhere", "spend"))
     with pytest.raises(SinkError, match="no schema of this user's search_path exists"):
         sink_of(nowhere).open(RUN)
+
+
+def test_the_schema_of_a_sink_comes_before_the_search_path(database: str) -> None:
+    of_path, own = (pipeline(PostgresSink(database, "spend", schema=schema)) for schema in (None, 'it\'s "own"'))
+    refused = pytest.raises(SinkError, match="no schema .*own.*: CREATE SCHEMA")
+    with refused:
+        sink_of(own).open(RUN)
+    query(of_path, 'CREATE SCHEMA "it\'s ""own"""')
+    for model, user in ((of_path, "A"), (own, "B")):
+        with closing(sink_of(model)) as sink:
+            assert sink.open(RUN) is None
+            sink.commit(0, step(model, [change("insert", 0, user, Decimal(1), 1)]))
+    assert query(of_path, 'SELECT "user" FROM public.spend') == [("A",)]
+    assert query(of_path, 'SELECT "user" FROM "it\'s ""own""".spend') == [("B",)]
+    with open_database(own.sink).snapshot() as snapshot:
+        assert snapshot.count(layout(sink_spec_of(own)).result) == 1
+        (rows,) = snapshot.rows(layout(sink_spec_of(own)).result, ["user"])
+        assert rows["user"].to_pylist() == ["B"]
+    # a run that had the schema in its url continues
+    by_path = f"{database}?options=-csearch_path%3D%22it's%5C%20%22%22own%22%22%22"
+    with closing(sink_of(pipeline(PostgresSink(by_path, "spend")))) as sink:
+        assert sink.open(RUN) == 0
 
 
 def test_a_view_is_no_table(model: Pipeline) -> None:

@@ -19,10 +19,10 @@ from windrow.errors import SinkError
 
 
 class PostgresDatabase(SqlDatabase):
-    """The first schema in the user's search path of a PostgreSQL database."""
+    """The schema of a sink in a PostgreSQL database."""
 
     def __init__(self, sink: m.PostgresSink) -> None:
-        self._postgres = PostgresServer(sink.url)
+        self._postgres = PostgresServer(sink.url, sink.schema)
         super().__init__(self._postgres)
 
     def promote(self, pipeline: str, tables: Sequence[tuple[str, str]]) -> list[Promoted]:

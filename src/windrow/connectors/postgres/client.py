@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 import psycopg
-from psycopg import conninfo, errors
+from psycopg import conninfo, errors, sql
 from psycopg.abc import ConnDict, PQGen
 
 from windrow.connectors.tables import quote
@@ -328,17 +328,24 @@ _SINK_SETTINGS = (
 )
 
 
+_PATH = "nullif(current_setting('search_path'), '')"
+
+
 def server(url: str) -> Server:
     """Return the server of a sink's url."""
     return Server(url, "sink", SinkAddressError)
 
 
-def connect(url: str) -> Connection:
+def connect(url: str, schema: str | None = None) -> Connection:
     """Connect with autocommit, UTF-8 text and UTC times; raise SinkError if that fails.
 
-    Both ends detect a connection that is lost without notice, because the server's end holds the lock of the table.
+    Both ends detect a connection that is lost without notice, because the server's end holds the lock of the table. A
+    `schema` becomes the first one in the search path.
     """
-    return SINK_ERRORS.connect(server(url), _SINK_SETTINGS)
+    path = ""
+    if schema is not None:
+        path = f"; SELECT set_config('search_path', concat_ws(', ', {sql.quote(quote(schema))}, {_PATH}), false)"
+    return SINK_ERRORS.connect(server(url), _SINK_SETTINGS + path)
 
 
 def first_value(connection: Connection, query: str, *values: object) -> Any:  # noqa: ANN401 - of any type
@@ -352,13 +359,24 @@ def lock_shared_tables(connection: Connection) -> None:
     connection.execute("SELECT pg_advisory_xact_lock(hashtextextended('windrow', 0))")
 
 
-def schema_of(connection: Connection, place: str) -> str:
-    """Return the schema in which tables are created: the first existing schema in the search path."""
-    schema = first_value(connection, "SELECT current_schema()")
-    if schema is None:
+def schema_of(connection: Connection, place: str, schema: str | None = None) -> str:
+    """Return the schema of the tables: by default, the first existing schema in the search path.
+
+    Raise SinkError if the schema does not exist or the user may not use it.
+    """
+    found = first_value(connection, "SELECT current_schema()")
+    if schema is not None and found != schema:
+        if first_value(connection, "SELECT 1 FROM pg_namespace WHERE nspname = $1", schema) is None:
+            msg = f"{place} has no schema {schema!r}: CREATE SCHEMA {quote(schema)}, or correct the sink's schema"
+        else:
+            user = quote(first_value(connection, "SELECT current_user"))
+            grant = f"GRANT USAGE ON SCHEMA {quote(schema)} TO {user}"
+            msg = f"{place}: user {user} may not use the schema {schema!r}: {grant}"
+        raise SinkError(msg)
+    if found is None:
         msg = f"{place}: no schema of this user's search_path exists: create one, or set search_path"
         raise SinkError(msg)
-    return str(schema)
+    return str(found)
 
 
 def lock_table(connection: Connection, schema: str, table: str, seconds: float) -> bool:
@@ -424,6 +442,6 @@ def named_schema(url: str) -> str:
     return found[1] if found else "public"
 
 
-def sink_dataset(url: str, table: str) -> tuple[str, str]:
+def sink_dataset(url: str, schema: str | None, table: str) -> tuple[str, str]:
     """Return the namespace and name in OpenLineage of a sink's table."""
-    return dataset(server(url), f"{named_schema(url)}.{table}")
+    return dataset(server(url), f"{schema or named_schema(url)}.{table}")

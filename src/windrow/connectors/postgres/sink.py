@@ -22,7 +22,7 @@ LOCK_SECONDS = 15.0
 
 
 class PostgresServer(SqlServer):
-    """The first schema in the user's search path of a database. A connection is open from `opening` to `close`.
+    """A schema of a database, by default the first in the user's search path, open from `opening` to `close`.
 
     While it is open, session-level advisory locks on the result tables keep other runs out. `opening` waits at most
     `lock_seconds` for these locks, since the server takes a moment to notice that a client was killed. The url must
@@ -33,9 +33,14 @@ class PostgresServer(SqlServer):
     error = psycopg.Error
 
     def __init__(
-        self, url: str, outboxes: Mapping[str, KafkaRecords] | None = None, lock_seconds: float = LOCK_SECONDS
+        self,
+        url: str,
+        schema: str | None,
+        outboxes: Mapping[str, KafkaRecords] | None = None,
+        lock_seconds: float = LOCK_SECONDS,
     ) -> None:
         self._url = url
+        self._schema = schema
         self._outboxes = outboxes
         self._lock_seconds = lock_seconds
         self._session: PostgresSession | None = None
@@ -49,10 +54,10 @@ class PostgresServer(SqlServer):
 
     @contextmanager
     def opening(self, tables: Sequence[str]) -> Iterator[PostgresSession]:
-        connection = client.connect(self._url)
+        connection = client.connect(self._url, self._schema)
         try:
             with client.translate_errors(self.place):
-                schema = client.schema_of(connection, self.place)
+                schema = client.schema_of(connection, self.place, self._schema)
                 # in the order of their names, or two runs could wait for each other
                 for table in sorted(tables):
                     self._lock(connection, schema, table)
@@ -88,8 +93,8 @@ class PostgresServer(SqlServer):
 
     @contextmanager
     def writing_anew(self) -> Iterator[PostgresSession]:
-        with client.connect(self._url) as connection, client.translate_errors(self.place), connection.transaction():
-            yield PostgresSession(connection, client.schema_of(connection, self.place), self._results, self._outboxes)
+        with self._connected() as (connection, schema), connection.transaction():
+            yield PostgresSession(connection, schema, self._results, self._outboxes)
 
     def refusal(self, error: Exception) -> str | None:
         return client.one_line(error) if isinstance(error, psycopg.Error) and client.is_of_row(error) else None
@@ -103,8 +108,13 @@ class PostgresServer(SqlServer):
     @contextmanager
     def connected(self) -> Iterator[PostgresSession]:
         """Open a connection for the block, without a transaction."""
-        with client.connect(self._url) as connection, client.translate_errors(self.place):
-            yield PostgresSession(connection, client.schema_of(connection, self.place))
+        with self._connected() as (connection, schema):
+            yield PostgresSession(connection, schema)
+
+    @contextmanager
+    def _connected(self) -> Iterator[tuple[Connection, str]]:
+        with client.connect(self._url, self._schema) as connection, client.translate_errors(self.place):
+            yield connection, client.schema_of(connection, self.place, self._schema)
 
     def close(self) -> None:
         """Disconnect and thereby release the locks."""
@@ -123,4 +133,4 @@ class PostgresTables(SqlTables):
         sinks = [spec.sink for spec in specs if isinstance(spec.sink, m.PostgresSink)]
         outboxes = {sink.table: KafkaRecords(spec) for spec, sink in zip(specs, sinks, strict=True) if sink.outbox}
         url = client.server(sinks[0].url).address
-        super().__init__(PostgresServer(url, outboxes, lock_seconds), *specs)
+        super().__init__(PostgresServer(url, sinks[0].schema, outboxes, lock_seconds), *specs)
