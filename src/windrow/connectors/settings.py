@@ -55,6 +55,7 @@ _TOPIC = re.compile(r"[A-Za-z0-9._-]+")
 _SERVER = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[^\s,:\[\]]+):[0-9]{1,5}")
 LONGEST_TOPIC = 249
 _SCHEMES = ("postgresql", "postgres")
+_HOST_PORT = re.compile(r"(?:\[[^\[\]]*\]|[^:\[\]]*)(?::[0-9]{0,5})?")
 _TABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _LONGEST_TABLE = 48
 """PostgreSQL's limit of 63 minus the suffixes of companion tables (``_changes`` ...)."""
@@ -94,10 +95,11 @@ def url_findings(url: str) -> Iterator[Finding]:
 def _is_postgres(url: str) -> bool:
     try:
         parts = urlsplit(url)
-        _ = parts.port
     except ValueError:
         return False
-    return parts.scheme in _SCHEMES and url.startswith(f"{parts.scheme}://")
+    hosts = parts.netloc.rpartition("@")[2].split(",")
+    is_server = all(_HOST_PORT.fullmatch(host) for host in hosts)
+    return is_server and parts.scheme in _SCHEMES and url.startswith(f"{parts.scheme}://")
 
 
 def broker_findings(servers: str) -> Iterator[Finding]:

@@ -19,11 +19,12 @@ from tests.graphs import sink_spec_of
 from tests.short_forms import Pipeline
 
 from windrow.connectors.open_sinks import open_database
-from windrow.connectors.postgres.client import connect
+from windrow.connectors.postgres.client import connect, server
 from windrow.connectors.postgres.sink import PostgresTables
+from windrow.connectors.registry import sink_connector
 from windrow.connectors.tables import layout
 from windrow.engine.keys import MAX_KEY_BYTES
-from windrow.errors import PipelineError, SinkError
+from windrow.errors import PipelineError, SinkError, SinkUnavailableError
 from windrow.model import DecimalType, Decode, Field, PostgresSink, StringType
 from windrow.testing.servers.postgres import Postgres
 
@@ -194,7 +195,7 @@ def test_tables_of_one_name_in_two_schemas(model: Pipeline, sink: PostgresTables
 
 def test_the_schema_of_a_sink_comes_before_the_search_path(database: str) -> None:
     of_path, own = (pipeline(PostgresSink(database, "spend", schema=schema)) for schema in (None, 'it\'s "own"'))
-    refused = pytest.raises(SinkError, match="no schema .*own.*: CREATE SCHEMA")
+    refused = pytest.raises(SinkError, match=r"no schema .*own.*: CREATE SCHEMA")
     with refused:
         sink_of(own).open(RUN)
     query(of_path, 'CREATE SCHEMA "it\'s ""own"""')
@@ -269,6 +270,31 @@ def test_more_digits_after_the_point_are_had_by_what_the_refusal_says(model: Pip
     again.commit(1, step(finer, [change("insert", 0, "B", Decimal("1.1234"), 1)]))
     again.close()
     assert query(model, "SELECT total::text FROM spend ORDER BY 1") == [("1.1234",), ("1.2500",)]
+
+
+def test_of_several_hosts_the_first_that_accepts_writes_is_used(database: str, postgres: Postgres) -> None:
+    standby = Postgres()
+    standby.start()
+    try:
+        name = database.rpartition("/")[2]
+        with psycopg.connect(standby.create_database(name), autocommit=True) as db:
+            db.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on".encode())
+        hosts = [one.url.partition("@")[2].partition("/")[0] for one in (standby, postgres)]
+        model = pipeline(PostgresSink(f"postgresql://postgres@127.0.0.1:1,{','.join(hosts)}/{name}", "spend"))
+        sink = sink_of(model)
+        assert sink.open(RUN) is None
+        sink.commit(0, step(model, [change("insert", 0, "A", Decimal(1), 1)]))
+        sink.close()
+        with psycopg.connect(database) as db:
+            assert db.execute('SELECT "user" FROM spend').fetchall() == [("A",)]
+        assert server(model.sink.place).place == f"PostgreSQL at 127.0.0.1:1,{','.join(hosts)}/{name}"
+        assert list(sink_connector(model.sink).findings(model.sink)) == []
+        only = pipeline(PostgresSink(f"postgresql://postgres@127.0.0.1:1,{hosts[0]}/{name}", "spend"))
+        with pytest.raises(SinkUnavailableError, match="session is read-only"):
+            sink_of(only).open(RUN)
+    finally:
+        standby.stop()
+        standby.remove()
 
 
 def test_a_connection_that_breaks(model: Pipeline, sink: PostgresTables) -> None:

@@ -25,6 +25,7 @@ R = TypeVar("R")
 KEEPALIVES = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
 _TIMES = {**KEEPALIVES, "tcp_user_timeout": 60_000, "connect_timeout": 10}
 """Timeouts for a connection whose other end does not respond; the kernel's defaults are 15 minutes to two hours."""
+_OF_HOSTS = {"target_session_attrs": "read-write"}
 SILENCE = 50.0
 """Seconds that a statement may take before windrow checks whether the server still accepts connections."""
 
@@ -125,17 +126,21 @@ class Server:
     def place(self) -> str:
         """The server and database, without user name and password, for messages."""
         host, port, database = self.host_port_database
-        return f"PostgreSQL at {host}:{port}/{database}"
+        hosts, ports = host.split(","), port.split(",")
+        servers = zip(hosts, ports if len(ports) == len(hosts) else ports * len(hosts), strict=False)
+        return f"PostgreSQL at {','.join(':'.join(server) for server in servers)}/{database}"
 
     def connect(self, **options: Any) -> Connection:  # noqa: ANN401 - psycopg's options
         """Connect with autocommit; raise psycopg.Error if that fails.
 
         A connection that is lost without notice is detected within a minute, as is a server that accepts connections
-        and never answers. Parameters are written as ``$1``, so that a percent sign in a name has no special meaning.
+        and never answers. Of several hosts, the first one that accepts writes is used. Parameters are written as
+        ``$1``, so that a percent sign in a name has no special meaning.
         """
         given = self.parts
-        times = {name: value for name, value in _TIMES.items() if name not in given}
-        address = conninfo.make_conninfo(self.address, **times)
+        defaults = _TIMES | (_OF_HOSTS if "," in self.host_port_database[0] else {})
+        defaults = {name: value for name, value in defaults.items() if name not in given}
+        address = conninfo.make_conninfo(self.address, **defaults)
         connection = Connection.connect(
             conninfo.make_conninfo(address, **options),
             autocommit=True,

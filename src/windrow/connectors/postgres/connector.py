@@ -62,8 +62,9 @@ POSTGRES = Connector(
                     TEXT,
                     "`postgresql://user@host:5432/database`. Missing parts are read from libpq's environment "
                     "variables (`PGUSER`, `PGPASSWORD`, `PGHOST` ...); the password may be a "
-                    "[secret](../guides/security.md). Connect to the server itself or to a pooler that keeps "
-                    "sessions; a run and `check --connect` refuse another. Time limits of the role are turned "
+                    "[secret](../guides/security.md). Of several hosts (`a:5432,b:5432`) the first one that accepts "
+                    "writes is used (`target_session_attrs=read-write`, unless the url sets it). Connect to the "
+                    "server itself or to a pooler that keeps sessions; a run and `check --connect` refuse another. Time limits of the role are turned "
                     "off. If the server does not answer for a minute, the connection is closed and the step retried: "
                     "`keepalives_idle=30`, `keepalives_interval=10`, `keepalives_count=3`, "
                     "`tcp_user_timeout=60000` (milliseconds) and `connect_timeout=10`, unless the url sets them. A "
