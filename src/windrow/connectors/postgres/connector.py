@@ -64,11 +64,12 @@ POSTGRES = Connector(
                     "variables (`PGUSER`, `PGPASSWORD`, `PGHOST` ...); the password may be a "
                     "[secret](../guides/security.md). Of several hosts (`a:5432,b:5432`) the first one that accepts "
                     "writes is used (`target_session_attrs=read-write`, unless the url sets it). Connect to the "
-                    "server itself or to a pooler that keeps sessions; a run and `check --connect` refuse another. Time limits of the role are turned "
-                    "off. If the server does not answer for a minute, the connection is closed and the step retried: "
-                    "`keepalives_idle=30`, `keepalives_interval=10`, `keepalives_count=3`, "
-                    "`tcp_user_timeout=60000` (milliseconds) and `connect_timeout=10`, unless the url sets them. A "
-                    "statement may take longer than that if the server accepts another connection meanwhile.",
+                    "server itself or to a pooler that keeps sessions; a run and `check --connect` refuse another. "
+                    "Time limits of the role are turned off. If the server does not answer for a minute, the "
+                    "connection is closed and the step retried: `keepalives_idle=30`, `keepalives_interval=10`, "
+                    "`keepalives_count=3`, `tcp_user_timeout=60000` (milliseconds) and `connect_timeout=10`, unless "
+                    "the url sets them. A statement may take longer than that if the server accepts another "
+                    "connection meanwhile.",
                     required=True,
                     positional=True,
                     mask=mask_url,
@@ -97,6 +98,7 @@ POSTGRES = Connector(
         tables="windrow.connectors.postgres.sink:PostgresTables",
         findings=_findings,
         database="windrow.connectors.postgres.admin:PostgresDatabase",
+        ddl="windrow.connectors.postgres.sink:create_statements",
         row_bytes="windrow.connectors.row_bytes:postgres",
     )
 )

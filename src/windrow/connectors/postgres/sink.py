@@ -11,12 +11,19 @@ from windrow import model as m
 from windrow.connectors.kafka.rows import KafkaRecords
 from windrow.connectors.postgres import client
 from windrow.connectors.postgres.client import Connection
-from windrow.connectors.postgres.session import PostgresSession, check_names
+from windrow.connectors.postgres.session import (
+    PostgresSession,
+    check_names,
+    grant_statements,
+    sql_types,
+    table_statements,
+)
 from windrow.connectors.sql.session import SqlServer
 from windrow.connectors.sql.tables import SqlTables
-from windrow.connectors.tables import Layout
-from windrow.errors import SinkUnavailableError
+from windrow.connectors.tables import SHARED, Layout, create_table, layout, quote
+from windrow.errors import InputError, SinkUnavailableError
 from windrow.expressions import SinkSpec
+from windrow.model.references import mask_url
 
 LOCK_SECONDS = 15.0
 
@@ -134,3 +141,34 @@ class PostgresTables(SqlTables):
         outboxes = {sink.table: KafkaRecords(spec) for spec, sink in zip(specs, sinks, strict=True) if sink.outbox}
         url = client.server(sinks[0].url).address
         super().__init__(PostgresServer(url, sinks[0].schema, outboxes, lock_seconds), *specs)
+
+
+def create_statements(specs: Sequence[SinkSpec]) -> list[str]:
+    """Return lines of SQL that create the tables of sinks in one schema, and grant what the run's role needs.
+
+    The role is the user of the url. If the url has none, the grants are comments.
+    """
+    sinks = [spec.sink for spec in specs if isinstance(spec.sink, m.PostgresSink)]
+    url, schema, layouts = sinks[0].url, sinks[0].schema, [layout(spec) for spec in specs]
+    user = _user_of(url)
+    role = "..." if user is None else quote(user)
+    made = [] if schema is None else [f"SET search_path = {quote(schema)}"]
+    for table in SHARED:
+        statement = create_table(table, sql_types(table))
+        made.append(statement.replace("CREATE TABLE", "CREATE TABLE IF NOT EXISTS", 1))
+    for each in layouts:
+        check_names(each)
+        made += [line for table in each.all if table not in SHARED for line in table_statements(table)]
+    grants = [] if schema is None else [f"GRANT USAGE ON SCHEMA {quote(schema)} TO {role}"]
+    grants += dict.fromkeys(grant for each in layouts for grant in grant_statements(each, role))
+    begin = "-- " if user is None else ""
+    return [f"-- {mask_url(url)}", *(f"{line};" for line in made), *(f"{begin}{grant};" for grant in grants)]
+
+
+def _user_of(url: str) -> str | None:
+    """Return the user in a url; None if there is none, or if it is in a variable that is not set."""
+    try:
+        user = client.server(url).parts.get("user")
+    except InputError:
+        return None
+    return None if user is None else str(user)
