@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -14,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from pyspark.sql import SparkSession
 from tests.contracts.steps import DAY, MINUTE, RUN, change, step
 from tests.contracts.stores import AnyStore, DeltaStore, ParquetStore, brief, committed
 from tests.graphs import sink_spec_of
@@ -431,13 +433,48 @@ def test_a_step_has_files_of_the_rows_that_it_has(tmp_path: Path) -> None:
     store = ParquetStore(tmp_path)
     model = store.model()
     committed(store, model, *two_steps(model))
-    assert sorted(path.name for path in (store.path / "spend" / "step-000000000001").iterdir()) == [
+    assert sorted(path.name for path in (store.path / "spend" / "epoch=000000000001").iterdir()) == [
+        "_clocks.parquet",
+        "_dead.parquet",
+        "_late.parquet",
         "changes.parquet",
-        "clocks.parquet",
-        "dead.parquet",
-        "late.parquet",
     ]
-    assert [path.name for path in (store.path / "spend" / "step-000000000000").iterdir()] == ["changes.parquet"]
+    assert [path.name for path in (store.path / "spend" / "epoch=000000000000").iterdir()] == ["changes.parquet"]
+
+
+def test_a_folder_of_an_earlier_version_keeps_the_names_of_its_files(tmp_path: Path) -> None:
+    store = ParquetStore(tmp_path)
+    model = store.model()
+    committed(store, model, *two_steps(model))
+    folder, owner = store.path / "spend", store.path / "spend" / "_owner.json"
+    owner.write_text(json.dumps({"pipeline": RUN.pipeline, "run": RUN.id, "origin": Origin("spend").text()}))
+    for path in folder.glob("*/_*.parquet"):
+        path.rename(path.with_name(path.name.removeprefix("_")))
+    for path in folder.glob("epoch=*"):
+        path.rename(path.with_name(path.name.replace("epoch=", "step-")))
+    rows = two_steps(model)[1]
+    for number in (2, 3):
+        committed(store, model, rows)
+        names = sorted(path.name for path in (folder / f"step-{number:012}").iterdir())
+        assert names == ["changes.parquet", "clocks.parquet", "dead.parquet", "late.parquet"]
+    sink = store.sink(model)
+    assert sink.journal().num_rows == 3 * rows.clocks.num_rows
+    sink.clear()
+    committed(store, model, *two_steps(model))
+    assert sink.journal().num_rows == rows.clocks.num_rows
+    assert (folder / "epoch=000000000001" / "_late.parquet").exists()
+
+
+def test_spark_reads_the_changes_of_a_folder(spark: SparkSession, tmp_path: Path) -> None:
+    store = ParquetStore(tmp_path)
+    model = store.model()
+    committed(store, model, *two_steps(model))
+    sink = store.sink(model)  # a step may be in the making
+    sink.open(RUN)
+    found = spark.read.parquet(str(store.path / "spend"))
+    assert found.columns == list(store.tables(model).changes.columns)
+    rows = [tuple(row) for row in found.orderBy("epoch", "seq").select("epoch", "op", "user", "total").collect()]
+    assert rows == [(row["epoch"], row["op"], row["user"], row["total"]) for row in store.changes(model)]
 
 
 def test_what_was_replayed_into_a_delta_table_is_noted(tmp_path: Path) -> None:

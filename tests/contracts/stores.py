@@ -259,7 +259,7 @@ class ParquetStore(AnyStore):
     def read(self, table: Table, order: str = "") -> list[Row]:
         name, _, kind = table.name.rpartition("_")
         if kind in {"changes", "late", "dead", "clocks"}:
-            files = [str(file) for file in sorted((self.path / name).glob(f"*/{kind}.parquet"))]
+            files = [str(file) for file in sorted((self.path / name).glob(f"*/*{kind}.parquet"))]
             return _ordered("read_parquet($files)", table, order, files=files) if files else []
         # the last change of each key is its row
         files = [str(file) for file in sorted((self.path / table.name).glob("*/changes.parquet"))]
@@ -275,7 +275,7 @@ class ParquetStore(AnyStore):
     def epochs(self, run: str = "run-1") -> list[int]:
         # the folder is as it was before, and has the steps of the runs that were followed
         owners = [owner for owner in self.path.glob("*/_owner.json") if json.loads(owner.read_text())["run"] == run]
-        return sorted(int(step.name[5:]) for owner in owners for step in owner.parent.glob("step-*"))
+        return sorted(int(step.name[6:]) for owner in owners for step in owner.parent.glob("epoch=*"))
 
     def drop(self, table: str) -> None:
         shutil.rmtree(self.path / table, ignore_errors=True)

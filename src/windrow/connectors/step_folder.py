@@ -1,6 +1,6 @@
 """Files of changes in a folder, published one step at a time by a rename; the base of the Parquet and JSON lines sinks.
 
-`DIR/TABLE/_owner.json` records the owner of the folder.
+`DIR/TABLE/_owner.json` records the owner of the folder, and the version of the names in it.
 
 The fence: a sink that opens the folder creates `_staging-ID` in it, with an id of its own. It renames the staging
 folders of all other sinks before it removes them. A step is written in the sink's own staging folder and then renamed
@@ -19,7 +19,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, ClassVar
+from typing import IO, ClassVar, NamedTuple
 
 import pyarrow as pa
 from pyarrow import parquet
@@ -37,6 +37,16 @@ from windrow.expressions import SinkSpec
 _STAGING = "_staging-"
 _REMOVED = "_removed-"
 _OWNER = "_owner.json"
+_NAMES = 2
+"""The current version of the names of files."""
+
+
+class _Owner(NamedTuple):
+    """The run that owns a folder and the folder's origin, None if there are none, and the version of its names."""
+
+    run: Run | None
+    origin: Origin | None
+    names: int
 
 
 class StepFolder(Sink, ABC):
@@ -63,6 +73,8 @@ class StepFolder(Sink, ABC):
         self._run: Run | None = None
         self._last: int | None = None
         self._is_open = False
+        self._names = _NAMES
+        """The version of the names of files, which a folder keeps."""
 
     @abstractmethod
     def _write(self, epoch: int, tables: Mapping[str, pa.Table]) -> Sequence[Path]:
@@ -97,7 +109,9 @@ class StepFolder(Sink, ABC):
             self._authorize(run, follows)
             owner = self._staging / _OWNER
             with self._fenced():
-                replace_durably(owner, {"pipeline": run.pipeline, "run": run.id, "origin": self._origin.text()})
+                self._names = self._read_owner().names
+                found = {"pipeline": run.pipeline, "run": run.id, "origin": self._origin.text(), "names": self._names}
+                replace_durably(owner, found)
                 owner.rename(self._folder / _OWNER)
             sync_path(self._folder)
             sync_path(self._path)
@@ -115,15 +129,16 @@ class StepFolder(Sink, ABC):
         authorize(run, [self._layout.result], self._find(run), follows, self._origin)
 
     def _owner(self) -> Run | None:
-        return self._read_owner()[0]
+        return self._read_owner().run
 
-    def _read_owner(self) -> tuple[Run | None, Origin | None]:
-        """Return the run that owns the folder, and the folder's origin; raise SinkError if they cannot be read."""
+    def _read_owner(self) -> _Owner:
+        """Return the owner of the folder; raise SinkError if it cannot be read."""
         try:
             found = json.loads((self._folder / _OWNER).read_text(encoding="utf-8"))
-            return Run(found["pipeline"], found["run"]), Origin.read(found.get("origin"))
+            run, origin = Run(found["pipeline"], found["run"]), Origin.read(found.get("origin"))
+            return _Owner(run, origin, int(found.get("names", 1)))
         except FileNotFoundError:
-            return None, None
+            return _Owner(None, None, _NAMES)
         except (ValueError, LookupError, TypeError) as exc:
             msg = (
                 f"{self._folder / _OWNER} is damaged ({exc!r}): restore it, or move {self._folder} away and start over "
@@ -132,7 +147,7 @@ class StepFolder(Sink, ABC):
             raise SinkError(msg) from exc
 
     def _find(self, run: Run) -> FoundTables:
-        (owner, origin), last = self._read_owner(), max(self._steps(), default=None)
+        (owner, origin, _), last = self._read_owner(), max(self._steps(), default=None)
         is_foreign = any(not name.startswith((_STAGING, _REMOVED, _OWNER)) for name in _names(self._folder))
         return FoundTables(
             owner=owner,

@@ -14,14 +14,14 @@ from windrow.declare.spec import Section
 
 @dataclass(frozen=True)
 class ParquetSink(m.FolderSink):
-    """Parquet files of changes in a folder, one subfolder per step: ``PATH/TABLE/step-N/changes.parquet``."""
+    """Parquet files of changes in a folder, one subfolder per step: ``PATH/TABLE/epoch=N/changes.parquet``."""
 
     section: ClassVar[str] = "parquet"
     system: ClassVar[str] = "parquet"
 
     def companion(self, name: m.Companion) -> str:
         """Return the pattern of the companion files of a kind, such as the dead letters."""
-        return f"{self.table}/*/{name}.parquet"
+        return f"{self.table}/*/*{name}.parquet"
 
     @property
     def reasons(self) -> str:
@@ -30,10 +30,10 @@ class ParquetSink(m.FolderSink):
 
 
 def parquet(path: str | PathLike[str], *, table: str) -> ParquetSink:
-    """Write changes to Parquet files in a folder, one subfolder per step: ``PATH/TABLE/step-N/changes.parquet``.
+    """Write changes to Parquet files in a folder, one subfolder per step: ``PATH/TABLE/epoch=N/changes.parquet``.
 
-    Late output, dead letters and clocks are written to ``late.parquet``, ``dead.parquet`` and ``clocks.parquet``
-    beside it, if a step has any.
+    Late output, dead letters and clocks are written to ``_late.parquet``, ``_dead.parquet`` and ``_clocks.parquet``
+    beside it, if a step has any; ``spark.read.parquet("PATH/TABLE")`` skips them.
     """
     return ParquetSink(fspath(path), table)
 
