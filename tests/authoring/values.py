@@ -348,9 +348,9 @@ def sinks(draw: st.DrawFn, key: tuple[str, ...], emit: Emit) -> Sink:
         case "duckdb":
             return DuckDBSink(draw(PATHS), draw(PLAIN), chosen, changelog)
         case "delta":
-            return DeltaSink(draw(PATHS), draw(PLAIN), chosen, changelog)
+            return DeltaSink(draw(PATHS), draw(PLAIN), chosen, changelog, draw(st.sampled_from([(), ("a", "b")])))
         case "parquet":
-            return ParquetSink(draw(PATHS), draw(PLAIN))
+            return ParquetSink(draw(PATHS), draw(PLAIN), draw(st.sampled_from([(), ("a", "b")])))
         case "jsonl":
             return JsonlSink(draw(PATHS), draw(PLAIN))
         case _:

@@ -259,7 +259,7 @@ class ParquetStore(AnyStore):
     def read(self, table: Table, order: str = "") -> list[Row]:
         name, _, kind = table.name.rpartition("_")
         if kind in {"changes", "late", "dead", "clocks"}:
-            files = [str(file) for file in sorted((self.path / name).glob(f"*/*{kind}.parquet"))]
+            files = [str(file) for file in sorted((self.path / name).glob(f"*/**/*{kind}.parquet"))]
             return _ordered("read_parquet($files)", table, order, files=files) if files else []
         # the last change of each key is its row
         files = [str(file) for file in sorted((self.path / table.name).glob("*/changes.parquet"))]

@@ -37,6 +37,16 @@ def primary_key(doc: str = AS_FOR_SQLITE) -> Key:
     return Key("key", NAMES, doc, default=())
 
 
+def partition_key(doc: str) -> Key:
+    """Return the settings key `partition_by`, the columns by which rows are divided into files."""
+    return Key(
+        "partition_by",
+        NAMES,
+        f"columns of type string, long or boolean, such as a derived day, by whose values {doc}",
+        default=(),
+    )
+
+
 FOLDER_SINK_KEYS: Final = (folder_key(), table_key("as for [SQLite](../connectors/sqlite.md): the folder in `path`."))
 
 

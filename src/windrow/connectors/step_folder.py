@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, ClassVar, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 from pyarrow import parquet
 
@@ -28,12 +29,14 @@ from windrow.connectors.log.segments import replace_durably, sync_path
 from windrow.connectors.ownership import FoundTables, Origin, authorize, is_new, may_clear, still_opened, still_owned
 from windrow.connectors.sink import Follows, Run, Sink
 from windrow.connectors.tables import in_order, layout, of_epoch, pieces, storable_dead
-from windrow.connectors.unfit import refused_rows, without_refused, writable, write_reason
+from windrow.connectors.unfit import RefusedError, refused_rows, without_refused, writable, write_reason
 from windrow.engine.changelog import StepOutput
 from windrow.engine.schema import CLOCKS, NO_DEAD
 from windrow.errors import SinkAddressError, SinkError
 from windrow.expressions import SinkSpec
 
+NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+"""The value of a partition that Hive and Spark read as null."""
 _STAGING = "_staging-"
 _REMOVED = "_removed-"
 _OWNER = "_owner.json"
@@ -42,11 +45,12 @@ _NAMES = 2
 
 
 class _Owner(NamedTuple):
-    """The run that owns a folder and the folder's origin, None if there are none, and the version of its names."""
+    """The run that owns a folder and the folder's origin, None if there are none, and the names of its files."""
 
     run: Run | None
     origin: Origin | None
     names: int
+    partition_by: tuple[str, ...]
 
 
 class StepFolder(Sink, ABC):
@@ -110,7 +114,8 @@ class StepFolder(Sink, ABC):
             owner = self._staging / _OWNER
             with self._fenced():
                 self._names = self._read_owner().names
-                found = {"pipeline": run.pipeline, "run": run.id, "origin": self._origin.text(), "names": self._names}
+                about = {"names": self._names, "partition_by": self._layout.changes.partition_by}
+                found = {"pipeline": run.pipeline, "run": run.id, "origin": self._origin.text(), **about}
                 replace_durably(owner, found)
                 owner.rename(self._folder / _OWNER)
             sync_path(self._folder)
@@ -126,6 +131,13 @@ class StepFolder(Sink, ABC):
         refuse_unwritable(self._folder if self._folder.exists() else self._path)
 
     def _authorize(self, run: Run, follows: Follows | None) -> None:
+        before, now = self._read_owner().partition_by, self._layout.changes.partition_by
+        if before != now and self._steps():
+            msg = (
+                f"the files of {self._name!r} are partitioned by {before or 'nothing'}, not {now or 'nothing'}: keep "
+                f"`partition_by`, choose another table, or start over with --fresh"
+            )
+            raise SinkError(msg)
         authorize(run, [self._layout.result], self._find(run), follows, self._origin)
 
     def _owner(self) -> Run | None:
@@ -136,9 +148,9 @@ class StepFolder(Sink, ABC):
         try:
             found = json.loads((self._folder / _OWNER).read_text(encoding="utf-8"))
             run, origin = Run(found["pipeline"], found["run"]), Origin.read(found.get("origin"))
-            return _Owner(run, origin, int(found.get("names", 1)))
+            return _Owner(run, origin, int(found.get("names", 1)), tuple(found.get("partition_by", ())))
         except FileNotFoundError:
-            return _Owner(None, None, _NAMES)
+            return _Owner(None, None, _NAMES, self._layout.changes.partition_by)
         except (ValueError, LookupError, TypeError) as exc:
             msg = (
                 f"{self._folder / _OWNER} is damaged ({exc!r}): restore it, or move {self._folder} away and start over "
@@ -147,7 +159,7 @@ class StepFolder(Sink, ABC):
             raise SinkError(msg) from exc
 
     def _find(self, run: Run) -> FoundTables:
-        (owner, origin, _), last = self._read_owner(), max(self._steps(), default=None)
+        (owner, origin, *_), last = self._read_owner(), max(self._steps(), default=None)
         is_foreign = any(not name.startswith((_STAGING, _REMOVED, _OWNER)) for name in _names(self._folder))
         return FoundTables(
             owner=owner,
@@ -284,6 +296,30 @@ def refuse_unwritable(path: Path) -> None:
     if not os.access(path if path.exists() else path.parent, os.W_OK | os.X_OK):
         msg = f"{path} cannot be written: give this user write permission on it, or on {path.parent} to create it"
         raise SinkError(msg)
+
+
+def by_partition(rows: pa.Table, columns: Sequence[str]) -> Iterator[tuple[dict[str, str | None], pa.Table]]:
+    """Divide rows by the values of some columns, and yield the values as text (None for null) and the rows, in order.
+
+    Raise RefusedError for a text that Hive, Spark or Delta read as null.
+    """
+    if not columns:
+        yield {}, rows
+        return
+    keys = rows.select(list(columns)).append_column("__row", pa.array(np.arange(rows.num_rows)))
+    found = keys.group_by(list(columns), use_threads=False).aggregate([("__row", "list")])
+    for group in found.to_pylist():
+        values = {name: group[name] for name in columns}
+        for name, value in values.items():
+            if value in {"", NULL_PARTITION}:
+                msg = f"refused: {value!r} in {name!r} would be null, as the files are partitioned by it"
+                raise RefusedError(msg)
+        texts = {name: value if value is None else _partition_text(value) for name, value in values.items()}
+        yield texts, rows.take(pa.array(group["__row_list"]))
+
+
+def _partition_text(value: str | int | bool) -> str:  # noqa: FBT001 - a value of a column
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def write_parquet(path: Path, rows: pa.Table) -> None:

@@ -283,6 +283,11 @@ class Sink:
             """Its address, as shown to users."""
 
     @property
+    def partition_by(self) -> tuple[str, ...]:
+        """The columns by whose values a sink of files divides the rows."""
+        return ()
+
+    @property
     def database(self) -> Sink:
         """The sink without the settings of a single table, so that it is equal for all tables of a database."""
         return self

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from os import PathLike, fspath
 from typing import ClassVar
@@ -9,6 +10,7 @@ from typing import ClassVar
 from windrow import model as m
 from windrow.connectors import settings
 from windrow.connectors.base import Connector, SinkConnector
+from windrow.declare.arguments import field_names
 from windrow.declare.spec import Section
 
 
@@ -16,6 +18,7 @@ from windrow.declare.spec import Section
 class ParquetSink(m.FolderSink):
     """Parquet files of changes in a folder, one subfolder per step: ``PATH/TABLE/epoch=N/changes.parquet``."""
 
+    partition_by: tuple[str, ...] = ()
     section: ClassVar[str] = "parquet"
     system: ClassVar[str] = "parquet"
 
@@ -29,19 +32,25 @@ class ParquetSink(m.FolderSink):
         return f"the column `reason` of the files {self.path}/{self.companion('dead')}"
 
 
-def parquet(path: str | PathLike[str], *, table: str) -> ParquetSink:
+def parquet(path: str | PathLike[str], *, table: str, partition_by: Sequence[str] = ()) -> ParquetSink:
     """Write changes to Parquet files in a folder, one subfolder per step: ``PATH/TABLE/epoch=N/changes.parquet``.
 
     Late output, dead letters and clocks are written to ``_late.parquet``, ``_dead.parquet`` and ``_clocks.parquet``
-    beside it, if a step has any; ``spark.read.parquet("PATH/TABLE")`` skips them.
+    beside it, if a step has any; ``spark.read.parquet("PATH/TABLE")`` skips them. With ``partition_by=["day"]``, the
+    changes are in ``epoch=N/day=VALUE/changes.parquet``.
     """
-    return ParquetSink(fspath(path), table)
+    return ParquetSink(fspath(path), table, field_names(partition_by))
 
 
+_PARTITION_BY = settings.partition_key("the changes of a step are divided into folders.")
 PARQUET = Connector(
     sink=SinkConnector(
         (ParquetSink,),
-        Section("wr.parquet", ParquetSink, settings.FOLDER_SINK_KEYS),
+        Section(
+            "wr.parquet",
+            ParquetSink,
+            (*settings.FOLDER_SINK_KEYS, _PARTITION_BY),
+        ),
         lambda sink: f"changes in the Parquet files {sink.table}/*/changes.parquet in {sink.path}",
         "[Parquet files](../connectors/parquet.md) of changes, a folder for each step.",
         dataset=settings.folder_dataset,
