@@ -55,6 +55,11 @@ def key_words(sink: m.TableSink) -> str:
     return f", one row for each {', '.join(sink.key)}" if sink.key else ""
 
 
+def partition_words(sink: m.Sink) -> str:
+    """Describe the partitions of files in words; empty if the settings do not define any."""
+    return f", partitioned by {', '.join(sink.partition_by)}" if sink.partition_by else ""
+
+
 def format_words(source: m.Source) -> str:
     """Describe the format of records in words; empty if they are JSON objects."""
     words = FORMAT.words(source.format)

@@ -134,8 +134,8 @@ class StepFolder(Sink, ABC):
         before, now = self._read_owner().partition_by, self._layout.changes.partition_by
         if before != now and self._steps():
             msg = (
-                f"the files of {self._name!r} are partitioned by {before or 'nothing'}, not {now or 'nothing'}: keep "
-                f"`partition_by`, choose another table, or start over with --fresh"
+                f"the files of {self._name!r} are partitioned by {', '.join(before) or 'nothing'}, not "
+                f"{', '.join(now) or 'nothing'}: keep `partition_by`, choose another table, or start over with --fresh"
             )
             raise SinkError(msg)
         authorize(run, [self._layout.result], self._find(run), follows, self._origin)

@@ -79,8 +79,9 @@ def _sink(graph: m.Graph, node: m.SinkNode) -> Iterator[Finding]:
         # errors of the stream are reported there
         with suppress(PipelineError):
             findings += _record_sink(spec_of(graph, node), node.sink)
-    with suppress(PipelineError):
-        findings += connectors.partition_columns(sink_spec(graph, node))
+    if node.sink.partition_by:
+        with suppress(PipelineError):
+            findings += connectors.partition_columns(sink_spec(graph, node))
     yield from (replace(finding, where=place(graph, node, finding.where)) for finding in findings)
 
 

@@ -71,7 +71,9 @@ DELTA = Connector(
                 settings.partition_key("the result table and `T_changes` are partitioned."),
             ),
         ),
-        lambda sink: f"the Delta table {sink.table} in {sink.path}{settings.key_words(sink)}",
+        lambda sink: (
+            f"the Delta table {sink.table} in {sink.path}{settings.key_words(sink)}{settings.partition_words(sink)}"
+        ),
         "[Delta tables](../connectors/delta.md) in a folder.",
         dataset=settings.folder_dataset,
         tables="windrow.connectors.delta.sink:DeltaTables",

@@ -51,7 +51,10 @@ PARQUET = Connector(
             ParquetSink,
             (*settings.FOLDER_SINK_KEYS, _PARTITION_BY),
         ),
-        lambda sink: f"changes in the Parquet files {sink.table}/*/changes.parquet in {sink.path}",
+        lambda sink: (
+            f"changes in the Parquet files {sink.table}/*{'/*' * len(sink.partition_by)}/changes.parquet in {sink.path}"
+            f"{settings.partition_words(sink)}"
+        ),
         "[Parquet files](../connectors/parquet.md) of changes, a folder for each step.",
         dataset=settings.folder_dataset,
         tables="windrow.connectors.parquet.sink:ParquetFolder",
