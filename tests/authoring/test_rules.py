@@ -15,7 +15,7 @@ import yaml
 from windrow.authoring.checks import fields, time, window
 from windrow.authoring.checks.alerts import alert_limits
 from windrow.authoring.checks.connectors import sink_key, sink_settings, sqlite_digits
-from windrow.authoring.checks.graph import SOURCE_RULES
+from windrow.authoring.checks.graph import SOURCE_RULES, graph_findings
 from windrow.authoring.checks.realtime import realtime
 from windrow.authoring.checks.results import WINDOW_RULES
 from windrow.authoring.pipeline_file import read_document
@@ -74,3 +74,24 @@ def test_a_rule_finds_what_its_case_says(rule_name: str, case: dict[str, Any], m
 
 def test_each_rule_has_its_cases() -> None:
     assert {path.stem for path in FILES} == RULES.keys()
+
+
+@pytest.mark.parametrize(
+    ("sink", "expected"),
+    [
+        ({"delta": {"path": "lake", "table": "t", "partition_by": ["user_id", "events"]}}, []),
+        (
+            {"parquet": {"path": "lake", "table": "t", "partition_by": ["total", "user_id", "user_id", "nope"]}},
+            [
+                "sink.parquet.partition_by.0: 'total' is a decimal(38,2); files can be partitioned by user_id, events",
+                "sink.parquet.partition_by.2: 'user_id' is given twice; keep one of them",
+                "sink.parquet.partition_by.3: there is no column 'nope'; files can be partitioned by user_id, events",
+            ],
+        ),
+    ],
+)
+def test_files_are_partitioned_by_columns_of_few_types(sink: dict[str, Any], expected: list[str]) -> None:
+    aggregate = {"total": "sum(amount)", "events": "count()"}
+    text = yaml.safe_dump(BASE | {"aggregate": aggregate, "sink": sink}, sort_keys=False)
+    found = graph_findings(read_document(text, "case.yaml").pipeline)
+    assert [finding.text for finding in found if finding.level == "error"] == expected

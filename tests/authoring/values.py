@@ -348,14 +348,15 @@ def sinks(draw: st.DrawFn, key: tuple[str, ...], emit: Emit) -> Sink:
         case "duckdb":
             return DuckDBSink(draw(PATHS), draw(PLAIN), chosen, changelog)
         case "delta":
-            return DeltaSink(draw(PATHS), draw(PLAIN), chosen, changelog)
+            return DeltaSink(draw(PATHS), draw(PLAIN), chosen, changelog, draw(st.sampled_from([(), ("a", "b")])))
         case "parquet":
-            return ParquetSink(draw(PATHS), draw(PLAIN))
+            return ParquetSink(draw(PATHS), draw(PLAIN), draw(st.sampled_from([(), ("a", "b")])))
         case "jsonl":
             return JsonlSink(draw(PATHS), draw(PLAIN))
         case _:
             url = draw(st.sampled_from(["postgresql://", "postgres://me@h:1/db?sslmode=require", "postgresql:///x"]))
-            return PostgresSink(url, draw(PLAIN), chosen, changelog, draw(st.booleans()))
+            schema = draw(st.none() | PLAIN)
+            return PostgresSink(url, draw(PLAIN), chosen, changelog, draw(st.booleans()), schema)
 
 
 @st.composite

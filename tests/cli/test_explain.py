@@ -78,3 +78,20 @@ def test_a_secret_in_the_wrong_place_is_not_repeated() -> None:
         result = explain()
         assert result.exit_code == 2
         assert "hunter2" not in result.output
+
+
+def test_ddl_prints_the_tables_of_a_run_and_the_grants_of_its_role() -> None:
+    lines = explain("--ddl").stdout.splitlines()
+    assert lines[0] == "-- postgresql://me:***@localhost/spend"
+    assert 'GRANT SELECT, INSERT, UPDATE, DELETE ON "user_spend_5m" TO "me";' in lines
+    assert any(line.startswith('CREATE TABLE "user_spend_5m_changes" ("epoch" bigint NOT NULL,') for line in lines)
+    assert all(line.endswith(";") for line in lines[1:])
+    assert explain("--ddl", "--json").exit_code == 2
+    url, own = "postgresql://me:hunter2@localhost/spend", "postgresql://${PGHOST}/spend"
+    Path("pipeline.yaml").write_text(TEXT.replace(url, own).replace("table: ", "schema: s, table: "))
+    lines = explain("--ddl").stdout.splitlines()
+    assert lines[1] == 'SET search_path = "s";'
+    assert lines[-1].startswith("-- GRANT ")
+    Path("pipeline.yaml").write_text(f"{TEXT[: TEXT.index('sink:')]}sink: {{sqlite: {{path: a.db, table: spend}}}}\n")
+    refused = explain("--ddl")
+    assert (refused.exit_code, "but a sink is sqlite" in refused.stderr) == (2, True)

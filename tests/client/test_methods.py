@@ -246,7 +246,7 @@ def test_a_name_out_of_a_set_is_told_the_set_and_one_that_is_near(call: Callable
     [
         (wr.sqlite("a.db", table="t"), "the column `reason` of the table t_dead"),
         (wr.kafka_sink("t", servers="h:9092"), "the field `reason` in the topic t.dead"),
-        (wr.parquet("out", table="t"), r"the column `reason` of the files out/t/\*/dead.parquet"),
+        (wr.parquet("out", table="t"), r"the column `reason` of the files out/t/\*/\*dead.parquet"),
     ],
 )
 def test_where_the_reasons_of_dead_letters_are(sink: Sink, where: str) -> None:

@@ -350,6 +350,7 @@ COLUMNS = {
     "map": pa.MapArray.from_arrays(pa.array([0, 1, 3], pa.int32()), pa.array(["a", "b", "b"]), pa.array([1, 2, 3])),
 }
 """Columns of two values, of which nothing else says the second one than what it is."""
+NESTED = pa.struct([("b", pa.int64())])
 OTHERS = {
     "half": pa.array([1.5, float("nan")], pa.float16()),
     "wide": pa.array([Decimal("1.5"), Decimal(10) ** 45], pa.decimal256(50, 2)),
@@ -361,6 +362,8 @@ OTHERS = {
     "uuid": pa.ExtensionArray.from_storage(pa.uuid(), pa.array([b"0" * 16, None], pa.binary(16))),
     "extension": pa.ExtensionArray.from_storage(pa.opaque(pa.binary(), "t", "v"), pa.array([b"x", None])),
     "two names": pa.StructArray.from_arrays([pa.array([1, 2]), pa.array([3, 4])], ["a", "A"]),
+    "struct of structs": pa.array([{"a": {"b": {"c": 1}}, "d": [{"e": 1}]}, {"a": {"b": {"c": 2}}, "d": None}]),
+    "structs of map": pa.array([[("k", {"a": {"b": 1}})]] * 2, pa.map_(pa.string(), pa.struct([("a", NESTED)]))),
     "nothing": pa.nulls(2),
     "a\0'\"\\": pa.array([1, 2]),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -14,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from pyspark.sql import SparkSession
 from tests.contracts.steps import DAY, MINUTE, RUN, change, step
 from tests.contracts.stores import AnyStore, DeltaStore, ParquetStore, brief, committed
 from tests.graphs import sink_spec_of
@@ -431,13 +433,157 @@ def test_a_step_has_files_of_the_rows_that_it_has(tmp_path: Path) -> None:
     store = ParquetStore(tmp_path)
     model = store.model()
     committed(store, model, *two_steps(model))
-    assert sorted(path.name for path in (store.path / "spend" / "step-000000000001").iterdir()) == [
+    assert sorted(path.name for path in (store.path / "spend" / "epoch=000000000001").iterdir()) == [
+        "_clocks.parquet",
+        "_dead.parquet",
+        "_late.parquet",
         "changes.parquet",
-        "clocks.parquet",
-        "dead.parquet",
-        "late.parquet",
     ]
-    assert [path.name for path in (store.path / "spend" / "step-000000000000").iterdir()] == ["changes.parquet"]
+    assert [path.name for path in (store.path / "spend" / "epoch=000000000000").iterdir()] == ["changes.parquet"]
+
+
+def test_a_folder_of_an_earlier_version_keeps_the_names_of_its_files(tmp_path: Path) -> None:
+    store = ParquetStore(tmp_path)
+    model = store.model()
+    committed(store, model, *two_steps(model))
+    folder, owner = store.path / "spend", store.path / "spend" / "_owner.json"
+    owner.write_text(json.dumps({"pipeline": RUN.pipeline, "run": RUN.id, "origin": Origin("spend").text()}))
+    for path in folder.glob("*/_*.parquet"):
+        path.rename(path.with_name(path.name.removeprefix("_")))
+    for path in folder.glob("epoch=*"):
+        path.rename(path.with_name(path.name.replace("epoch=", "step-")))
+    rows = two_steps(model)[1]
+    for number in (2, 3):
+        committed(store, model, rows)
+        names = sorted(path.name for path in (folder / f"step-{number:012}").iterdir())
+        assert names == ["changes.parquet", "clocks.parquet", "dead.parquet", "late.parquet"]
+    sink = store.sink(model)
+    assert sink.journal().num_rows == 3 * rows.clocks.num_rows
+    sink.clear()
+    committed(store, model, *two_steps(model))
+    assert sink.journal().num_rows == rows.clocks.num_rows
+    assert (folder / "epoch=000000000001" / "_late.parquet").exists()
+
+
+def test_spark_reads_the_changes_of_a_folder(spark: SparkSession, tmp_path: Path) -> None:
+    store = ParquetStore(tmp_path)
+    model = store.model()
+    committed(store, model, *two_steps(model))
+    sink = store.sink(model)  # a step may be in the making
+    sink.open(RUN)
+    found = spark.read.parquet(str(store.path / "spend"))
+    assert found.columns == list(store.tables(model).changes.columns)
+    rows = [tuple(row) for row in found.orderBy("epoch", "seq").select("epoch", "op", "user", "total").collect()]
+    assert rows == [(row["epoch"], row["op"], row["user"], row["total"]) for row in store.changes(model)]
+
+
+ODD = ["A", "a b/\u00fc", "007", "x%y=z", "", "__HIVE_DEFAULT_PARTITION__", "long" * 60]
+NULL = ("", "__HIVE_DEFAULT_PARTITION__")
+
+
+def partitioned(store: DeltaStore | ParquetStore, *columns: str) -> Pipeline:
+    return store.model(sink=replace(store.settings(), partition_by=columns))
+
+
+def steps_of(model: Pipeline) -> list[StepOutput]:
+    """Rows of odd users, some of which are revised or deleted, in three steps."""
+    first = [change("insert", at, user, Decimal(1), 1) for at in (0, 5) for user in ODD]
+    revised = []
+    for user in ODD[:3]:
+        revised += [
+            change("update_before", 0, user, Decimal(1), 1, pane="late"),
+            change("update_after", 0, user, Decimal(2), 2, pane="late", revision=1),
+        ]
+    deleted = [change("delete", 5, user, Decimal(1), 1, pane="late", revision=1) for user in ODD[1:3]]
+    again = [change("insert", 10, user, Decimal(4), 3) for user in ODD[:2]]
+    return [step(model, first), step(model, [*revised, *deleted]), step(model, again)]
+
+
+@pytest.mark.parametrize("kind", [DeltaStore, ParquetStore])
+@pytest.mark.parametrize("is_at_once", [False, True])
+def test_rows_are_divided_by_columns(kind: type[Any], is_at_once: bool, tmp_path: Path) -> None:  # noqa: FBT001
+    store, plain = kind(tmp_path / "by"), kind(tmp_path / "plain")
+    for one in (store, plain):
+        one.path.parent.mkdir()
+    model = partitioned(store, "user")
+    steps = steps_of(model)
+    steps = [StepOutput.concat(steps)] if is_at_once else steps
+    committed(store, model, *steps)
+    committed(plain, plain.model(), *steps)
+    is_delta = kind is DeltaStore
+    # a folder's name has at most 255 bytes, and Delta's files have names of their own
+    refused = {*NULL, *([] if is_delta else ["long" * 60])}
+
+    def kept(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [row for row in rows if row["user"] not in refused]
+
+    if is_delta:
+        assert store.result(model) == kept(plain.result(plain.model()))
+        found = pa.table(DeltaTable(store.path / "spend").get_add_actions(flatten=True))
+        assert set(found["partition.user"].to_pylist()) == set(ODD) - refused
+    else:
+        spelled = {"A", "a b%2F\u00fc", "007", "x%25y%3Dz"}
+        folders = {path.name for path in (store.path / "spend").glob("epoch=*/*") if path.is_dir()}
+        assert folders == {f"user={user}" for user in spelled}
+    changes = [{**row, "seq": 0} for row in kept(plain.changes(plain.model()))]
+    assert [{**row, "seq": 0} for row in store.read(store.tables(model).changes, "epoch, seq")] == changes
+    dead = store.read(store.tables(model).dead)
+    assert len(dead) == 2 * len(refused)
+    assert all(row["reason"].startswith("refused: ") and "partitioned by it" in row["reason"] for row in dead)
+
+
+def test_a_row_moves_to_another_partition_also_after_a_compaction(tmp_path: Path) -> None:
+    store, plain = DeltaStore(tmp_path), DeltaStore(tmp_path / "plain")
+    plain.path.parent.mkdir()
+    model = partitioned(store, "events", "user")
+    steps = steps_of(model)
+    for one, of in ((store, model), (plain, plain.model())):
+        for number, rows in enumerate(steps):
+            committed(one, of, rows)
+            DeltaTable(one.path / "spend").optimize.compact()
+            if number == 0:
+                one.add_column("spend", "note")
+                one.note("kept", "A")
+    users = set(ODD) - set(NULL)
+    assert store.result(model) == [row for row in plain.result(plain.model()) if row["user"] in users]
+    found = pa.table(DeltaTable(store.path / "spend").get_add_actions(flatten=True))
+    pairs = zip(found["partition.events"].to_pylist(), found["partition.user"].to_pylist(), strict=True)
+    assert {(2, "A"), (1, "A"), (3, "a b/\u00fc")} <= set(pairs)
+    noted = DeltaTable(store.path / "spend").to_pyarrow_table().select(["user", "revision", "note"]).to_pylist()
+    assert {"user": "A", "revision": 1, "note": "kept"} in noted
+
+
+@pytest.mark.parametrize("kind", [DeltaStore, ParquetStore])
+def test_a_table_keeps_its_partitions_until_it_is_cleared(kind: type[Any], tmp_path: Path) -> None:
+    store = kind(tmp_path)
+    model, other = store.model(), partitioned(store, "user")
+    committed(store, model, *steps_of(model))
+    refused = pytest.raises(SinkError, match=r"partitioned by nothing, not .*user.*--fresh")
+    with refused:
+        store.sink(other).preflight(RUN)
+    with refused:
+        store.sink(other).open(RUN)
+    store.sink(other).clear()
+    committed(store, other, *steps_of(other))
+    assert len(store.read(store.tables(other).dead)) in {4, 6}
+    with pytest.raises(SinkError, match=r"partitioned by .*user.*, not nothing"):
+        store.sink(model).open(RUN)
+
+
+def test_spark_reads_a_folder_with_partitions(spark: SparkSession, tmp_path: Path) -> None:
+    store = ParquetStore(tmp_path)
+    model = partitioned(store, "user")
+    steps = steps_of(model)
+    # a step without changes has no partitions
+    committed(store, model, steps[0], step(model), *steps[1:])
+    setting = "spark.sql.sources.partitionColumnTypeInference.enabled"
+    spark.conf.set(setting, "false")
+    try:
+        found = spark.read.parquet(str(store.path / "spend")).select("op", "user", "total", "seq")
+        rows = sorted(tuple(row) for row in found.collect())
+    finally:
+        spark.conf.unset(setting)
+    assert rows == sorted((row["op"], row["user"], row["total"], row["seq"]) for row in store.changes(model))
 
 
 def test_what_was_replayed_into_a_delta_table_is_noted(tmp_path: Path) -> None:

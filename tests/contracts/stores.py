@@ -20,7 +20,8 @@ import duckdb
 import psycopg
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, Field
+from deltalake.schema import PrimitiveType
 from tests.contracts.steps import DAY, MINUTE, RUN, Model, pipeline
 from tests.graphs import sink_spec_of
 from tests.short_forms import Pipeline
@@ -127,6 +128,14 @@ class TableStore(AnyStore):
     def settings(self, table: str = "spend", key: tuple[str, ...] = ()) -> TableSettings:
         """The model of a sink that writes there."""
 
+    @abstractmethod
+    def add_column(self, table: str, name: str) -> None:
+        """Add a column of text to a table, as a user might."""
+
+    @abstractmethod
+    def note(self, text: str, user: str) -> None:
+        """Set the column `note`, which was added to the result table, in the row of a user."""
+
 
 class Store(TableStore):
     """A database of SQL."""
@@ -160,6 +169,12 @@ class Store(TableStore):
 
     def drop(self, table: str) -> None:
         self.query(f"DROP TABLE {table}")
+
+    def add_column(self, table: str, name: str) -> None:
+        self.query(f"ALTER TABLE {table} ADD COLUMN {name} TEXT")
+
+    def note(self, text: str, user: str) -> None:
+        self.query(f"UPDATE spend SET note = '{text}' WHERE \"user\" = '{user}'")
 
     def owners(self) -> dict[str, str]:
         return dict(self.query("SELECT table_name, run FROM windrow_tables"))
@@ -197,6 +212,12 @@ class DeltaStore(TableStore):
 
     def read(self, table: Table, order: str = "") -> list[Row]:
         return _ordered("found", table, order, DeltaTable(self.path / table.name).to_pyarrow_table())
+
+    def add_column(self, table: str, name: str) -> None:
+        DeltaTable(self.path / table).alter.add_columns([Field(name, PrimitiveType("string"))])
+
+    def note(self, text: str, user: str) -> None:
+        DeltaTable(self.path / "spend").update(updates={"note": f"'{text}'"}, predicate=f"\"user\" = '{user}'")
 
     def commits(self, table: str) -> list[list[dict[str, Any]]]:
         """The actions of each version of a table."""
@@ -238,7 +259,7 @@ class ParquetStore(AnyStore):
     def read(self, table: Table, order: str = "") -> list[Row]:
         name, _, kind = table.name.rpartition("_")
         if kind in {"changes", "late", "dead", "clocks"}:
-            files = [str(file) for file in sorted((self.path / name).glob(f"*/{kind}.parquet"))]
+            files = [str(file) for file in sorted((self.path / name).glob(f"*/**/*{kind}.parquet"))]
             return _ordered("read_parquet($files)", table, order, files=files) if files else []
         # the last change of each key is its row
         files = [str(file) for file in sorted((self.path / table.name).glob("*/changes.parquet"))]
@@ -254,7 +275,7 @@ class ParquetStore(AnyStore):
     def epochs(self, run: str = "run-1") -> list[int]:
         # the folder is as it was before, and has the steps of the runs that were followed
         owners = [owner for owner in self.path.glob("*/_owner.json") if json.loads(owner.read_text())["run"] == run]
-        return sorted(int(step.name[5:]) for owner in owners for step in owner.parent.glob("step-*"))
+        return sorted(int(step.name[6:]) for owner in owners for step in owner.parent.glob("epoch=*"))
 
     def drop(self, table: str) -> None:
         shutil.rmtree(self.path / table, ignore_errors=True)

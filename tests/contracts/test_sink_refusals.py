@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -12,10 +13,11 @@ from itertools import chain
 from typing import Any
 from unittest import mock
 
+import psycopg
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from tests.contracts.steps import DAY, RUN, change, step
+from tests.contracts.steps import DAY, MINUTE, RUN, change, step
 from tests.contracts.stores import AnyStore, PostgresStore, SqliteStore, Store, TableStore, committed
 from tests.short_forms import Pipeline
 
@@ -26,9 +28,10 @@ from windrow.connectors.jsonl import sink as jsonl
 from windrow.connectors.postgres.session import PostgresSession
 from windrow.connectors.sql import tables as sql_tables
 from windrow.connectors.sqlite import tables as sqlite
-from windrow.connectors.tables import Table
+from windrow.connectors.tables import EPOCHS, Table
 from windrow.errors import SinkError
 from windrow.model import Aggregate, Decode, DoubleType, Field, Max, Min, StringType, TimestampType
+from windrow.testing.servers.postgres import Postgres
 
 BAD = Decimal(13)
 STEPS = [
@@ -98,19 +101,19 @@ def fault(store: AnyStore) -> Iterator[None]:
         yield
 
 
-def constrain(store: Store) -> None:
-    """Have the database refuse rows with the bad value in the empty result table, as a user might."""
+def constrain(store: Store, table: str = "spend", check: str = "total <> 13") -> None:
+    """Have the database refuse rows with the bad value in an empty table, as a user might."""
     if isinstance(store, PostgresStore):
-        store.query("ALTER TABLE spend ADD CONSTRAINT lucky CHECK (total <> 13)")
+        store.query(f"ALTER TABLE {table} ADD CONSTRAINT lucky CHECK ({check})")
         return
     is_sqlite = isinstance(store, SqliteStore)
     of = "sql, '' FROM sqlite_master WHERE name" if is_sqlite else "sql, comment FROM duckdb_tables() WHERE table_name"
-    [(sql, comment)] = store.query(f"SELECT {of} = 'spend'")
+    [(sql, comment)] = store.query(f"SELECT {of} = '{table}'")
     begin, _, end = sql.rpartition(")")
-    store.query("DROP TABLE spend")
-    store.query(f"{begin}, CONSTRAINT lucky CHECK (total <> 13)){end}")
+    store.query(f"DROP TABLE {table}")
+    store.query(f"{begin}, CONSTRAINT lucky CHECK ({check})){end}")
     if comment:
-        store.query(f"COMMENT ON TABLE spend IS '{comment}'")
+        store.query(f"COMMENT ON TABLE {table} IS '{comment}'")
 
 
 def found(store: AnyStore, model: Pipeline) -> tuple[list[Any], list[Any], list[Any]]:
@@ -156,6 +159,70 @@ def test_a_row_that_the_database_refuses_is_a_dead_letter(store: Store, cut: str
     assert reason.startswith("refused: ")
     assert "lucky" in reason or "total" in reason
     assert letters == letters_of(reason)
+
+
+LATE = [["spend", 0, at, DAY, DAY, DAY + 5 * MINUTE, at, "expired", f'{{"user": "{at}"}}'] for at in range(4)]
+
+
+@pytest.mark.parametrize("cut", CUTS)
+def test_a_late_row_that_the_database_refuses_is_a_dead_letter(store: Store, cut: str) -> None:
+    model = store.model()
+    committed(store, model)
+    constrain(store, "spend_late", "lateness_ms % 2 = 0")
+    parts = [LATE[:2], LATE[2:]] if cut == "one by one" else [LATE]
+    committed(
+        store, model, *(step(model, STEPS[0][:1] if not at else (), late=at_once) for at, at_once in enumerate(parts))
+    )
+    assert [row["offset"] for row in store.read(store.tables(model).late, '"offset"')] == [0, 2]
+    assert [row["user"] for row in store.result(model)] == ["A"]
+    dead = store.read(store.tables(model).dead, '"offset"')
+    assert [(row["source"], row["partition"], row["offset"]) for row in dead] == [("spend", 0, 1), ("spend", 0, 3)]
+    assert all(row["reason"].startswith("refused: ") and re.search("lucky|lateness", row["reason"]) for row in dead)
+    assert [json.loads(row["raw"])["record"] for row in dead] == ['{"user": "1"}', '{"user": "3"}']
+
+
+LETTER = ["spend", 0, 5, None, "amount: '漢' is no decimal, é", "漢".encode()]
+LACKED = (
+    'refused: PostgreSQL: character with byte sequence 0xe6 0xbc 0xa2 in encoding "UTF8" has no equivalent in encoding'
+)
+
+
+@pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII", "EUC_JP"])
+@pytest.mark.parametrize("outbox", [False, True])
+def test_a_character_that_the_encoding_lacks_ends_no_run(
+    postgres: Postgres,
+    encoding: str,
+    outbox: bool,  # noqa: FBT001 - pytest's
+) -> None:
+    name = f"test_{encoding}_{outbox}".lower()
+    with psycopg.connect(postgres.url, autocommit=True) as db:
+        db.execute(f"CREATE DATABASE {name} ENCODING '{encoding}' LOCALE 'C' TEMPLATE template0".encode())
+    store = PostgresStore(postgres.url_of(name), outbox=outbox)
+    model = store.model()
+    first = [change("insert", 0, user, Decimal(1), 1) for user in ("é", "漢", "😀", "A")]
+    revised = [
+        change("update_before", 0, "漢", Decimal(1), 1, pane="late"),
+        change("update_after", 0, "漢", Decimal(2), 2, pane="late", revision=1),
+    ]
+    late = [["spend", 0, at, DAY, DAY, DAY, 5, "expired", f'{{"user": "{user}"}}'] for at, user in enumerate("漢é")]
+    committed(store, model, step(model, first, late=late, dead=[LETTER]), step(model, revised))
+    lacked = {"LATIN1": "漢😀", "SQL_ASCII": "", "EUC_JP": "😀"}[encoding]
+    with psycopg.connect(store.url, client_encoding="utf8") as reader:
+        rows = [user for (user,) in reader.execute('SELECT "user" FROM spend')]
+        kept = [record for (record,) in reader.execute("SELECT record FROM spend_late")]
+        letters = reader.execute('SELECT "offset", reason, raw FROM spend_dead').fetchall()
+    assert sorted(rows) == sorted(set("é漢😀A") - set(lacked))
+    is_lacked = "漢" in lacked
+    assert len(kept) == 2 - is_lacked
+    reasons = sorted((offset if offset is not None else -1, reason) for offset, reason, _ in letters)
+    escaped = "amount: '\\u6f22' is no decimal, \\xe9" if is_lacked else LETTER[4]
+    assert (5, escaped) in reasons
+    assert [raw for offset, _, raw in letters if offset == 5] == ["漢".encode()]
+    of_rows = [reason.rpartition("user=")[2] for offset, reason in reasons if offset == -1]
+    assert sorted(of_rows) == ["\\U0001f600"] * ("😀" in lacked) + ["\\u6f22"] * 2 * is_lacked
+    assert [reason for offset, reason in reasons if offset == 0] == [f'{LACKED} "LATIN1"'] * is_lacked
+    assert [row["epoch"] for row in store.read(EPOCHS)] == [0, 1]
+    postgres.drop_database(name)
 
 
 @pytest.mark.parametrize("cut", CUTS)

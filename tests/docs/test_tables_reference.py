@@ -31,7 +31,7 @@ def heading(table: Table) -> str:
 def test_a_table_is_as_it_is_made(table: Table) -> None:
     section = re.search(rf"^## {heading(table)}\n(.*?)(?=^## |\Z)", TEXT, re.MULTILINE | re.DOTALL)
     assert section is not None
-    rows = re.findall(r"^- `(\w+)` \(([a-z]+)\)", section[1], re.MULTILINE)
+    rows = re.findall(r"^- `(\w+)` \(([a-z]+(?:\(\d+,\d+\))?)\)", section[1], re.MULTILINE)
     types = postgres_types(table)
     # the changes have the columns of the result table too
     columns = [name for name in table.columns if not (heading(table) == "T_changes" and name in OF_T)]
@@ -39,7 +39,7 @@ def test_a_table_is_as_it_is_made(table: Table) -> None:
 
 
 def test_sqlite_and_duckdb_have_the_types_of_postgres_in_their_words() -> None:
-    words = re.findall(r"^\| ([a-z]+) \| ([A-Z]+) \| ([A-Z0-9(), ]+) \|$", TEXT, re.MULTILINE)
+    words = re.findall(r"^\| ([a-z0-9(),]+) \| ([A-Z]+) \| ([A-Z0-9(), ]+) \|$", TEXT, re.MULTILINE)
     of = {name: (sqlite, duckdb) for name, sqlite, duckdb in words}
     for table in set(TABLES) - {OUTBOX, RELAYS}:  # PostgreSQL's alone
         sqlite, duckdb = sqlite_types(table, "numeric"), duckdb_types(table)

@@ -45,9 +45,7 @@ def delta_changes(sink: DeltaSink) -> list[Row]:
 
 
 def parquet_changes(sink: ParquetSink) -> list[Row]:
-    found: Any = duckdb.execute(
-        f"FROM read_parquet('{sink.path}/{sink.table}/step-*/changes.parquet') ORDER BY epoch, seq"
-    )
+    found: Any = duckdb.execute(f"FROM read_parquet('{sink.path}/{sink.table}/*/changes.parquet') ORDER BY epoch, seq")
     rows: list[Row] = found.to_arrow_table().to_pylist()
     return rows
 

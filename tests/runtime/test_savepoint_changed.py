@@ -106,7 +106,7 @@ def test_a_whole_number_that_becomes_a_decimal(kind: str, files: Files, make_sto
     before = half(files, store, runner, cents)
     files.append(EVENTS[HALF:])
     after = replace(typed(before, whole(DecimalType(22, 3))), emit=replace(before.emit, at_end="fire"))
-    is_not = "INTEGER, not NUMERIC" if kind == "sqlite" else "bigint, not numeric"
+    is_not = "INTEGER, not NUMERIC" if kind == "sqlite" else "bigint, not numeric(22,3)"
     assert goes_on(store, runner, before, after).startswith(f"column 'most' of table 'spend' is {is_not} (and 5 more)")
     assert_same(store, after)
 
@@ -142,7 +142,7 @@ def test_an_aggregate_that_is_null_where_it_came_too_late(
 ) -> None:
     store = make_store(kind)
     lacking = goes_on_with(files, store, runner, Aggregate("largest", Max("amount")))
-    type_ = "NUMERIC" if kind == "sqlite" else "numeric"
+    type_ = "NUMERIC" if kind == "sqlite" else "numeric(12,2)"
     assert lacking.startswith(f"table 'spend' has no column 'largest' ({type_})")
     assert store.query("SELECT count(*) FROM spend WHERE largest IS NULL") != [(0,)]
     assert store.query("SELECT count(*) FROM spend WHERE largest IS NOT NULL") != [(0,)]

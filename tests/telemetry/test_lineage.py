@@ -279,6 +279,7 @@ def test_sources_have_the_names_that_openlineage_gives_them(source: Source, data
             ("postgres://a:5433", "shop.sales.spend"),
         ),
         (PostgresSink("postgresql://ann:${PASS}@db/shop", "x"), ("postgres://db:5432", "shop.public.spend")),
+        (PostgresSink("postgresql://db/shop", "x", schema="sales"), ("postgres://db:5432", "shop.sales.spend")),
         (SqliteSink("/data/shop.db", "x"), ("sqlite:///data/shop.db", "spend")),
         (KafkaSink("a:9092", "x"), ("kafka://a:9092", "spend")),
     ],

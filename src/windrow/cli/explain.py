@@ -7,6 +7,7 @@ import json
 import click
 
 from windrow.authoring.printing import to_json, to_mermaid, to_python_file, to_text, to_yaml
+from windrow.connectors.open_sinks import create_statements
 from windrow.errors import InputError
 from windrow.terminal.common import OK, json_option
 from windrow.terminal.pipelines import open_pipelines, pipeline_argument
@@ -24,13 +25,24 @@ _FORMATS = {"text": to_text, "yaml": to_yaml, "json": to_json, "mermaid": to_mer
     show_default=True,
     help="Output format.",
 )
+@click.option("--ddl", is_flag=True, help="Print the SQL statements that create the tables in PostgreSQL instead.")
 @json_option
-def command(pipeline: str, format_: str, *, as_json: bool) -> int:
+def command(pipeline: str, format_: str, *, ddl: bool, as_json: bool) -> int:
     """Print a pipeline as text, YAML, JSON, Python or a Mermaid chart.
 
     PIPELINE is YAML or SQL, or FILE.py[:VARIABLE] for a pipeline written in Python. Passwords are printed as ***. By
     default, all pipelines of a file are printed.
+
+    With --ddl, print the statements that a run would execute to create the tables of its sinks, and those that grant
+    its role what it needs, for an administrator to execute. The database is not connected to.
     """
+    if ddl:
+        if as_json:
+            msg = "--ddl prints SQL: leave out --json"
+            raise InputError(msg)
+        lines = [line for opened in open_pipelines(pipeline) for line in create_statements(opened.runnable())]
+        click.echo("\n".join(lines))
+        return OK
     form = "json" if as_json else format_
     texts = [_FORMATS[form](opened.runnable()) for opened in open_pipelines(pipeline)]
     if form == "json" and len(texts) > 1:

@@ -34,6 +34,24 @@ def open_sinks(graph: m.Graph) -> SinkGroup:
     return SinkGroup(*sinks)
 
 
+def create_statements(graph: m.Graph) -> list[str]:
+    """Return lines of SQL that create the tables of a graph's sinks, without connecting to their databases.
+
+    Raise InputError if the tables of a sink are not created by SQL.
+    """
+    databases: dict[m.Sink, list[SinkSpec]] = {}
+    for spec in sink_specs(graph).values():
+        databases.setdefault(spec.sink.database, []).append(spec)
+    lines: list[str] = []
+    for place, specs in databases.items():
+        connector = sink_connector(place)
+        if not connector.ddl:
+            msg = f"--ddl prints the statements that create tables in PostgreSQL, but a sink is {place.section}"
+            raise InputError(msg)
+        lines += connector.load(connector.ddl)(specs)
+    return lines
+
+
 def promote(graph: m.Graph, shadows: Mapping[str, str]) -> dict[str, Promoted]:
     """Replace each live table of a pipeline by its shadow; tables in the same database are replaced together.
 

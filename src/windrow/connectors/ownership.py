@@ -22,12 +22,14 @@ CHOICES = (
     "(a run with --host memory or batch has none); or choose another table"
 )
 
-_WIDER = {("bigint", "numeric"), ("INTEGER", "NUMERIC"), ("INTEGER", "TEXT"), ("INTEGER", ""), ("NUMERIC", "")}
+_WIDER = {("INTEGER", "NUMERIC"), ("INTEGER", "TEXT"), ("INTEGER", ""), ("NUMERIC", "")}
 """Pairs of types where a column of the first type can be changed to the second without loss."""
 _KEPT = {("NUMERIC", "")}
 """Pairs of a type of earlier versions and its replacement, where the old type is kept; rows that do not fit into such a
 column become dead letters."""
-_DIGITS = re.compile(r"DECIMAL\((\d+),(\d+)\)")
+_DIGITS = re.compile(r"(?:DECIMAL|numeric)\((\d+),(\d+)\)")
+_MOST_DIGITS = 38
+"""Maximum number of digits of a decimal in a pipeline."""
 
 
 def is_new(epoch: int, last: int | None, table: str) -> bool:
@@ -248,14 +250,15 @@ def still_owned(run: Run, owner: Run | None, table: str) -> None:
 class Existing:
     """The schema of an existing table.
 
-    `types` maps each column to its type as the database spells it, `key` is the primary key, and `required` are the
-    columns that are NOT NULL. `alter` returns the statements that change the type of a column, and make it nullable if
-    it should be.
+    `types` maps each column to its type as the database spells it, `key` is the primary key, `required` are the columns
+    that are NOT NULL, and `filled` are the columns for which the database has a value if none is given. `alter` returns
+    the statements that change the type of a column, and make it nullable if it should be.
     """
 
     types: Mapping[str, str]
     key: Sequence[str]
     required: Collection[str]
+    filled: Collection[str]
     alter: Callable[[Table, str, str], str]
 
 
@@ -269,14 +272,15 @@ class SchemaMismatch(NamedTuple):
 def schema_mismatches(table: Table, expected: Mapping[str, str], existing: Existing) -> Iterator[SchemaMismatch]:
     """Yield the differences between an existing table and the expected columns, types and primary key.
 
-    A column is also a mismatch if it is NOT NULL but the pipeline can write null to it.
+    A column is also a mismatch if it is NOT NULL but the pipeline can write null to it. Users may add columns that the
+    pipeline does not write, which must be nullable or have a default.
     """
     actual, named = existing.types, quote(table.name)
     for name, type_ in expected.items():
         if name not in actual:
             statement = f"ALTER TABLE {named} ADD COLUMN {quote(name)} {type_}".rstrip()
             yield SchemaMismatch(f"table {table.name!r} has no column {name!r} ({type_ or 'untyped'})", statement)
-        elif actual[name] != type_ and (actual[name], type_) not in _KEPT:
+        elif actual[name] != type_ and not _is_kept(actual[name], type_):
             how = existing.alter(table, name, type_) if _is_wider(type_, actual[name]) else ""
             yield SchemaMismatch(
                 f"column {name!r} of table {table.name!r} is {actual[name] or 'untyped'}, not {type_ or 'untyped'}", how
@@ -285,8 +289,11 @@ def schema_mismatches(table: Table, expected: Mapping[str, str], existing: Exist
             what = f"column {name!r} of table {table.name!r} is NOT NULL, but the pipeline can write null there"
             yield SchemaMismatch(what, existing.alter(table, name, type_))
     for name in actual:
-        if name not in expected:
-            what = f"table {table.name!r} has a column {name!r} that the pipeline does not write"
+        if name not in expected and name in existing.required and name not in existing.filled:
+            what = (
+                f"table {table.name!r} has a column {name!r} that the pipeline does not write, and that is NOT NULL "
+                f"without a default"
+            )
             yield SchemaMismatch(what, f"ALTER TABLE {named} DROP COLUMN {quote(name)}")
     if table.key and set(existing.key) != set(table.key):
         key = ", ".join(existing.key) or "missing"
@@ -301,13 +308,22 @@ def relaxable(table: Table, required: Collection[str]) -> list[str]:
     return [name for name in ("partition", "offset") if name in required and table.schema.equals(DEAD)]
 
 
+def _is_kept(actual: str, type_: str) -> bool:
+    """Whether a column keeps the type that an earlier version gave it."""
+    return (actual, type_) in _KEPT or (actual == "numeric" and type_.startswith("numeric("))
+
+
 def _is_wider(type_: str, than: str) -> bool:
-    """Whether a type can represent all values of another type without loss."""
-    digits = [(19, 0) if name == "BIGINT" else _digits(name) for name in (type_, than)]
+    """Whether a type can represent all values of another type without loss.
+
+    Of decimals with the most digits, those with more digits after the point have fewer before it. A database that
+    alters the column refuses values that would not fit.
+    """
+    digits = [(19, 0) if name.upper() == "BIGINT" else _digits(name) for name in (type_, than)]
     if (than, type_) in _WIDER or None in digits:
         return (than, type_) in _WIDER
     (whole, scale), (least, least_scale) = (digit for digit in digits if digit is not None)
-    return whole >= least and scale >= least_scale
+    return scale >= least_scale and (whole >= least or whole + scale == _MOST_DIGITS)
 
 
 def _digits(type_: str) -> tuple[int, int] | None:

@@ -37,12 +37,27 @@ def primary_key(doc: str = AS_FOR_SQLITE) -> Key:
     return Key("key", NAMES, doc, default=())
 
 
+def partition_key(doc: str) -> Key:
+    """Return the settings key `partition_by`, the columns by which rows are divided into files."""
+    return Key(
+        "partition_by",
+        NAMES,
+        f"columns of type string, long or boolean, such as a derived day, by whose values {doc}",
+        default=(),
+    )
+
+
 FOLDER_SINK_KEYS: Final = (folder_key(), table_key("as for [SQLite](../connectors/sqlite.md): the folder in `path`."))
 
 
 def key_words(sink: m.TableSink) -> str:
     """Describe the primary key in words; empty if the settings do not define one."""
     return f", one row for each {', '.join(sink.key)}" if sink.key else ""
+
+
+def partition_words(sink: m.Sink) -> str:
+    """Describe the partitions of files in words; empty if the settings do not define any."""
+    return f", partitioned by {', '.join(sink.partition_by)}" if sink.partition_by else ""
 
 
 def format_words(source: m.Source) -> str:
@@ -55,6 +70,7 @@ _TOPIC = re.compile(r"[A-Za-z0-9._-]+")
 _SERVER = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[^\s,:\[\]]+):[0-9]{1,5}")
 LONGEST_TOPIC = 249
 _SCHEMES = ("postgresql", "postgres")
+_HOST_PORT = re.compile(r"(?:\[[^\[\]]*\]|[^:\[\]]*)(?::[0-9]{0,5})?")
 _TABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _LONGEST_TABLE = 48
 """PostgreSQL's limit of 63 minus the suffixes of companion tables (``_changes`` ...)."""
@@ -94,10 +110,11 @@ def url_findings(url: str) -> Iterator[Finding]:
 def _is_postgres(url: str) -> bool:
     try:
         parts = urlsplit(url)
-        _ = parts.port
     except ValueError:
         return False
-    return parts.scheme in _SCHEMES and url.startswith(f"{parts.scheme}://")
+    hosts = parts.netloc.rpartition("@")[2].split(",")
+    is_server = all(_HOST_PORT.fullmatch(host) for host in hosts)
+    return is_server and parts.scheme in _SCHEMES and url.startswith(f"{parts.scheme}://")
 
 
 def broker_findings(servers: str) -> Iterator[Finding]:

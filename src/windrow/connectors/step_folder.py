@@ -1,6 +1,6 @@
 """Files of changes in a folder, published one step at a time by a rename; the base of the Parquet and JSON lines sinks.
 
-`DIR/TABLE/_owner.json` records the owner of the folder.
+`DIR/TABLE/_owner.json` records the owner of the folder, and the version of the names in it.
 
 The fence: a sink that opens the folder creates `_staging-ID` in it, with an id of its own. It renames the staging
 folders of all other sinks before it removes them. A step is written in the sink's own staging folder and then renamed
@@ -19,8 +19,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, ClassVar
+from typing import IO, ClassVar, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 from pyarrow import parquet
 
@@ -28,15 +29,28 @@ from windrow.connectors.log.segments import replace_durably, sync_path
 from windrow.connectors.ownership import FoundTables, Origin, authorize, is_new, may_clear, still_opened, still_owned
 from windrow.connectors.sink import Follows, Run, Sink
 from windrow.connectors.tables import in_order, layout, of_epoch, pieces, storable_dead
-from windrow.connectors.unfit import refused_rows, without_refused, writable, write_reason
+from windrow.connectors.unfit import RefusedError, refused_rows, without_refused, writable, write_reason
 from windrow.engine.changelog import StepOutput
 from windrow.engine.schema import CLOCKS, NO_DEAD
 from windrow.errors import SinkAddressError, SinkError
 from windrow.expressions import SinkSpec
 
+NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+"""The value of a partition that Hive and Spark read as null."""
 _STAGING = "_staging-"
 _REMOVED = "_removed-"
 _OWNER = "_owner.json"
+_NAMES = 2
+"""The current version of the names of files."""
+
+
+class _Owner(NamedTuple):
+    """The run that owns a folder and the folder's origin, None if there are none, and the names of its files."""
+
+    run: Run | None
+    origin: Origin | None
+    names: int
+    partition_by: tuple[str, ...]
 
 
 class StepFolder(Sink, ABC):
@@ -63,6 +77,8 @@ class StepFolder(Sink, ABC):
         self._run: Run | None = None
         self._last: int | None = None
         self._is_open = False
+        self._names = _NAMES
+        """The version of the names of files, which a folder keeps."""
 
     @abstractmethod
     def _write(self, epoch: int, tables: Mapping[str, pa.Table]) -> Sequence[Path]:
@@ -97,7 +113,10 @@ class StepFolder(Sink, ABC):
             self._authorize(run, follows)
             owner = self._staging / _OWNER
             with self._fenced():
-                replace_durably(owner, {"pipeline": run.pipeline, "run": run.id, "origin": self._origin.text()})
+                self._names = self._read_owner().names
+                about = {"names": self._names, "partition_by": self._layout.changes.partition_by}
+                found = {"pipeline": run.pipeline, "run": run.id, "origin": self._origin.text(), **about}
+                replace_durably(owner, found)
                 owner.rename(self._folder / _OWNER)
             sync_path(self._folder)
             sync_path(self._path)
@@ -112,18 +131,26 @@ class StepFolder(Sink, ABC):
         refuse_unwritable(self._folder if self._folder.exists() else self._path)
 
     def _authorize(self, run: Run, follows: Follows | None) -> None:
+        before, now = self._read_owner().partition_by, self._layout.changes.partition_by
+        if before != now and self._steps():
+            msg = (
+                f"the files of {self._name!r} are partitioned by {', '.join(before) or 'nothing'}, not "
+                f"{', '.join(now) or 'nothing'}: keep `partition_by`, choose another table, or start over with --fresh"
+            )
+            raise SinkError(msg)
         authorize(run, [self._layout.result], self._find(run), follows, self._origin)
 
     def _owner(self) -> Run | None:
-        return self._read_owner()[0]
+        return self._read_owner().run
 
-    def _read_owner(self) -> tuple[Run | None, Origin | None]:
-        """Return the run that owns the folder, and the folder's origin; raise SinkError if they cannot be read."""
+    def _read_owner(self) -> _Owner:
+        """Return the owner of the folder; raise SinkError if it cannot be read."""
         try:
             found = json.loads((self._folder / _OWNER).read_text(encoding="utf-8"))
-            return Run(found["pipeline"], found["run"]), Origin.read(found.get("origin"))
+            run, origin = Run(found["pipeline"], found["run"]), Origin.read(found.get("origin"))
+            return _Owner(run, origin, int(found.get("names", 1)), tuple(found.get("partition_by", ())))
         except FileNotFoundError:
-            return None, None
+            return _Owner(None, None, _NAMES, self._layout.changes.partition_by)
         except (ValueError, LookupError, TypeError) as exc:
             msg = (
                 f"{self._folder / _OWNER} is damaged ({exc!r}): restore it, or move {self._folder} away and start over "
@@ -132,7 +159,7 @@ class StepFolder(Sink, ABC):
             raise SinkError(msg) from exc
 
     def _find(self, run: Run) -> FoundTables:
-        (owner, origin), last = self._read_owner(), max(self._steps(), default=None)
+        (owner, origin, *_), last = self._read_owner(), max(self._steps(), default=None)
         is_foreign = any(not name.startswith((_STAGING, _REMOVED, _OWNER)) for name in _names(self._folder))
         return FoundTables(
             owner=owner,
@@ -269,6 +296,30 @@ def refuse_unwritable(path: Path) -> None:
     if not os.access(path if path.exists() else path.parent, os.W_OK | os.X_OK):
         msg = f"{path} cannot be written: give this user write permission on it, or on {path.parent} to create it"
         raise SinkError(msg)
+
+
+def by_partition(rows: pa.Table, columns: Sequence[str]) -> Iterator[tuple[dict[str, str | None], pa.Table]]:
+    """Divide rows by the values of some columns, and yield the values as text (None for null) and the rows, in order.
+
+    Raise RefusedError for a text that Hive, Spark or Delta read as null.
+    """
+    if not columns:
+        yield {}, rows
+        return
+    keys = rows.select(list(columns)).append_column("__row", pa.array(np.arange(rows.num_rows)))
+    found = keys.group_by(list(columns), use_threads=False).aggregate([("__row", "list")])
+    for group in found.to_pylist():
+        values = {name: group[name] for name in columns}
+        for name, value in values.items():
+            if value in {"", NULL_PARTITION}:
+                msg = f"refused: {value!r} in {name!r} would be null, as the files are partitioned by it"
+                raise RefusedError(msg)
+        texts = {name: value if value is None else _partition_text(value) for name, value in values.items()}
+        yield texts, rows.take(pa.array(group["__row_list"]))
+
+
+def _partition_text(value: str | int | bool) -> str:  # noqa: FBT001 - a value of a column
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def write_parquet(path: Path, rows: pa.Table) -> None:

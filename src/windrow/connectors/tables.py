@@ -26,12 +26,16 @@ MILLI = 1_000
 
 @dataclass(frozen=True)
 class Table:
-    """A table: its name, its columns as an Arrow schema, its primary key, which may be empty, and its role."""
+    """A table: its name, its columns as an Arrow schema, its primary key, which may be empty, and its role.
+
+    In a store of files, rows are divided by the columns `partition_by`.
+    """
 
     name: str
     schema: pa.Schema
     key: tuple[str, ...] = ()
     role: Literal["changelog", "outbox"] | None = None
+    partition_by: tuple[str, ...] = ()
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -186,8 +190,10 @@ def layout(spec: SinkSpec) -> Layout:
     order = (*natural, *(field.name for field in schema.value_fields(rows)), *panes)
     late, dead, clocks = beside(name)
     return Layout(
-        result=Table(name, pa.schema([by_name[column] for column in order]), key),
-        changes=Table(table_names(name)[1], pa.schema([EPOCH, SEQ, *changes]), ("epoch", "seq"), "changelog"),
+        result=Table(name, pa.schema([by_name[column] for column in order]), key, partition_by=sink.partition_by),
+        changes=Table(
+            table_names(name)[1], pa.schema([EPOCH, SEQ, *changes]), ("epoch", "seq"), "changelog", sink.partition_by
+        ),
         late=late,
         dead=dead,
         clocks=clocks,

@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -116,6 +116,33 @@ def without_refused(table: Table, output: StepOutput, reasons: pa.Array, stream:
     changes = pa.table([made.get(name, changes[name]) for name in schema.names], schema=schema)
     changes = changes.filter(pa.array(~refused | is_blind))
     return replace(output, changes=changes, dead=pa.concat_tables([output.dead, letters])), letters
+
+
+class LateLetters(NamedTuple):
+    """Rows of the late output that can be written, and the dead letters of the others."""
+
+    rows: pa.Table
+    letters: pa.Table
+
+
+def late_letters(late: pa.Table, reasons: pa.Array) -> LateLetters:
+    """Divide rows of the late output; `reasons` has the reason why each row cannot be written, or null."""
+    refused = late.filter(reasons.is_valid())
+    letters = _dead_letters(Table("", late.schema, _PLACE), refused, reasons.drop_null().to_pylist(), "")
+    return LateLetters(late.filter(reasons.is_null()), letters)
+
+
+def with_plain_reasons(dead: pa.Table, which: pa.Array) -> pa.Table:
+    r"""Escape the characters beyond ASCII in the reasons of some dead letters, as in ``\u6f22``.
+
+    A reason may quote a record, and the encoding of a database may lack its characters.
+    """
+    reasons = [
+        reason.encode("ascii", "backslashreplace").decode() if is_refused else reason
+        for reason, is_refused in zip(dead["reason"].to_pylist(), which.to_pylist(), strict=True)
+    ]
+    at = dead.schema.get_field_index("reason")
+    return dead.set_column(at, dead.schema.field(at), pa.array(reasons, pa.string()))
 
 
 def _remaining(table: Table, changes: pa.Table, unfit: np.ndarray, stored: Stored) -> pa.Table:

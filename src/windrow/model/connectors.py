@@ -283,6 +283,11 @@ class Sink:
             """Its address, as shown to users."""
 
     @property
+    def partition_by(self) -> tuple[str, ...]:
+        """The columns by whose values a sink of files divides the rows."""
+        return ()
+
+    @property
     def database(self) -> Sink:
         """The sink without the settings of a single table, so that it is equal for all tables of a database."""
         return self
@@ -355,7 +360,8 @@ class SqliteSink(TableSink):
 class PostgresSink(TableSink):
     """Tables in a PostgreSQL database; settings that `url` leaves out come from libpq's environment (PGPASSWORD ...).
 
-    With `outbox`, each change is also a row of the outbox table, until a relay has sent it.
+    With `outbox`, each change is also a row of the outbox table, until a relay has sent it. Without a `schema`, the
+    tables are in the first schema of the user's search_path.
     """
 
     url: str = field(repr=False)
@@ -363,6 +369,7 @@ class PostgresSink(TableSink):
     key: tuple[str, ...] = ()
     changelog: bool = True
     outbox: bool = False
+    schema: str | None = None
     section: ClassVar[str] = "postgres"
     system: ClassVar[str] = "postgresql"
 
@@ -374,7 +381,7 @@ class PostgresSink(TableSink):
     @property
     def database(self) -> Sink:
         """The sink without the settings of a single table."""
-        return PostgresSink(self.url, "")
+        return PostgresSink(self.url, "", schema=self.schema)
 
     def into(self, table: str) -> Self:
         """Return a sink for another table, without an outbox."""

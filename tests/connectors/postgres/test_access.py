@@ -15,8 +15,11 @@ from tests.graphs import sink_spec_of
 from tests.short_forms import Pipeline
 
 from windrow.connectors import ownership
+from windrow.connectors.open_sinks import open_database
 from windrow.connectors.postgres.client import SINK_ERRORS, server
-from windrow.connectors.postgres.sink import PostgresTables
+from windrow.connectors.postgres.outbox import open_outbox
+from windrow.connectors.postgres.sink import PostgresTables, create_statements
+from windrow.connectors.tables import layout
 from windrow.errors import SinkAddressError, SinkError, SinkUnavailableError
 from windrow.model import PostgresSink
 from windrow.testing.servers.postgres import Postgres
@@ -52,6 +55,44 @@ def role(postgres: Postgres, database: str) -> Iterator[str]:
 
 def as_role(postgres: Postgres, database: str, role: str) -> str:
     return postgres.url_of(database.rpartition("/")[2], role)
+
+
+@pytest.mark.parametrize("schema", [None, "own schema"])
+def test_a_user_who_may_not_create_writes_the_tables_of_an_administrator(
+    postgres: Postgres, database: str, role: str, schema: str | None
+) -> None:
+    sinks = [
+        PostgresSink(as_role(postgres, database, role), table, outbox=outbox, schema=schema)
+        for table, outbox in (("spend", True), ("other", False))
+    ]
+    models = [pipeline(sink) for sink in sinks]
+    lines = create_statements([sink_spec_of(model) for model in models])
+    with psycopg.connect(database, autocommit=True) as db:
+        if schema is not None:
+            db.execute(f'CREATE SCHEMA "{schema}"'.encode())
+        db.execute("\n".join(lines).encode())
+    sink = PostgresTables(*map(sink_spec_of, models), lock_seconds=20)
+    sink.preflight(RUN)
+    changes = [
+        change("update_before", 0, "A", Decimal(1), 1, pane="late"),
+        change("update_after", 0, "A", Decimal(5), 2, pane="late", revision=1),
+        change("delete", 0, "B", Decimal(1), 1, pane="late"),
+    ]
+    first = [change("insert", 0, user, Decimal(1), 1) for user in "AB"]
+    for epoch, rows in enumerate((first, changes)):
+        assert sink.open(RUN) == (None if epoch == 0 else epoch - 1)
+        sink.commit(epoch, *(step(model, rows) for model in models))
+        sink.close()
+    with psycopg.connect(database, autocommit=True) as db:
+        db.execute(f'SET search_path = "{schema or "public"}"'.encode())
+        for table in ("spend", "other"):
+            assert db.execute(f'SELECT "user", total FROM {table}'.encode()).fetchall() == [("A", 5)]
+        made = db.execute("SELECT relname, relowner::regrole::text FROM pg_class WHERE relkind = 'r' AND oid > 16384")
+        assert {owner for _, owner in made.fetchall()} == {"postgres"}
+    # what a run creates is the same
+    assert open_database(sinks[0]).mismatches(layout(sink_spec_of(models[0]))) == []
+    with open_outbox(sinks[0]) as outbox:
+        assert outbox.lag().rows == 4
 
 
 def test_a_user_who_may_not_create(postgres: Postgres, database: str, role: str) -> None:

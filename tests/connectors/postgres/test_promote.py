@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 from decimal import Decimal
 
@@ -85,6 +86,15 @@ def test_it_says_what_stays_on_the_former_table(store: PostgresStore) -> None:
     ) == [("spend",)]
 
 
+def test_a_view_of_a_numeric_of_an_earlier_version_is_carried(store: PostgresStore) -> None:
+    store.query("ALTER TABLE spend ALTER total TYPE numeric")
+    store.query("CREATE VIEW totals AS SELECT total FROM spend")
+    store.query("UPDATE spend_shadow SET total = 2.5")
+    for total in (Decimal("2.50"), Decimal(1)):
+        assert promote(store).carried == ("view totals",)
+        assert store.query("SELECT total FROM totals") == [(total,)]
+
+
 def test_a_session_that_reads_for_long_is_not_waited_for(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(promotion, "LOCK_SECONDS", 0.1)
     with psycopg.connect(store.url) as reader:
@@ -93,3 +103,39 @@ def test_a_session_that_reads_for_long_is_not_waited_for(store: PostgresStore, m
             promote(store)
     promote(store)
     assert store.query("SELECT run FROM windrow_tables WHERE table_name = 'spend'") == [("run-2",)]
+
+
+def test_a_view_of_another_role_keeps_its_owner_and_grants_or_is_refused(store: PostgresStore, role: str) -> None:
+    writer = f"{uuid.uuid4().hex[:8]} writer"
+    store.query(f'CREATE ROLE "{writer}"; GRANT ALL ON SCHEMA public TO "{writer}"; CREATE SCHEMA reports')
+    database = store.query("SELECT current_database()")[0][0]
+    store.query(f'GRANT TEMPORARY ON DATABASE {database} TO "{writer}"')
+    for (table,) in store.query("SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace"):
+        if table.startswith(("spend", "windrow")) and "_pkey" not in table and "_idx" not in table:
+            store.query(f'ALTER TABLE {table} OWNER TO "{writer}"')
+    store.query(f'GRANT SELECT ON spend TO "{role}"; CREATE VIEW reports.totals AS SELECT "user", total FROM spend')
+    store.query(f'ALTER VIEW reports.totals OWNER TO "{role}"; GRANT SELECT ON reports.totals TO PUBLIC')
+    store.query("CREATE VIEW above AS SELECT count(*) AS n FROM reports.totals")
+    before = store.query("SELECT * FROM reports.totals"), store.owners()
+    store.query("UPDATE spend_shadow SET total = 5")
+    as_writer = PostgresStore(f"{store.url}?options=-crole%3D{writer.replace(' ', '%5C%20')}")
+    for grant, refusal in (
+        (f'"{role}" TO', f'reports.totals belongs to role "{role}", and user "{writer}" may not .*: GRANT "{role}" TO'),
+        ("CREATE ON SCHEMA reports TO", "in schema 'reports', and user .*: GRANT CREATE ON SCHEMA \"reports\" TO"),
+    ):
+        with pytest.raises(SinkError, match=f"{refusal}.*nothing was changed"):
+            promote(as_writer)
+        assert (store.query("SELECT * FROM reports.totals"), store.owners()) == before
+        store.query(f'GRANT {grant} "{writer}"')
+    assert promote(as_writer).carried == ("view totals",)
+    assert store.query("SELECT * FROM reports.totals") == [("A", 5)]
+    assert store.query("SELECT * FROM above") == [(1,)]
+    of_view = "SELECT relowner::regrole::text, relacl::text LIKE '%=r/%' FROM pg_class WHERE relname = 'totals'"
+    assert store.query(of_view) == [(f'"{role}"', True)]
+    # as a superuser, back
+    assert promote(store).carried == ("view totals",)
+    assert store.query("SELECT * FROM reports.totals") == [("A", 1)]
+    assert store.query(of_view) == [(f'"{role}"', True)]
+    store.query(
+        f'DROP VIEW above; REASSIGN OWNED BY "{writer}" TO postgres; DROP OWNED BY "{writer}"; DROP ROLE "{writer}"'
+    )

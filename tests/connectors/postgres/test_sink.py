@@ -18,11 +18,14 @@ from tests.contracts.steps import RUN, change, edges, pipeline, step
 from tests.graphs import sink_spec_of
 from tests.short_forms import Pipeline
 
-from windrow.connectors.postgres.client import connect
+from windrow.connectors.open_sinks import open_database
+from windrow.connectors.postgres.client import connect, server
 from windrow.connectors.postgres.sink import PostgresTables
+from windrow.connectors.registry import sink_connector
+from windrow.connectors.tables import layout
 from windrow.engine.keys import MAX_KEY_BYTES
-from windrow.errors import PipelineError, SinkError
-from windrow.model import DecimalType, Field, PostgresSink, StringType
+from windrow.errors import PipelineError, SinkError, SinkUnavailableError
+from windrow.model import DecimalType, Decode, Field, PostgresSink, StringType
 from windrow.testing.servers.postgres import Postgres
 
 
@@ -65,6 +68,8 @@ def test_column_types(model: Pipeline) -> None:
         *(("source", "text"), ("partition", "integer"), ("offset", "bigint"), ("log_time", time), ("reason", "text")),
         ("raw", "bytea"),
     ]
+    of_total = "SELECT format_type(atttypid, atttypmod) FROM pg_attribute WHERE attname = 'total' ORDER BY attrelid"
+    assert query(model, of_total)[:2] == [("numeric(38,2)",)] * 2
 
 
 def test_changes_of_a_key_in_one_step(model: Pipeline, sink: PostgresTables) -> None:
@@ -188,6 +193,28 @@ def test_tables_of_one_name_in_two_schemas(model: Pipeline, sink: PostgresTables
         sink_of(nowhere).open(RUN)
 
 
+def test_the_schema_of_a_sink_comes_before_the_search_path(database: str) -> None:
+    of_path, own = (pipeline(PostgresSink(database, "spend", schema=schema)) for schema in (None, 'it\'s "own"'))
+    refused = pytest.raises(SinkError, match=r"no schema .*own.*: CREATE SCHEMA")
+    with refused:
+        sink_of(own).open(RUN)
+    query(of_path, 'CREATE SCHEMA "it\'s ""own"""')
+    for model, user in ((of_path, "A"), (own, "B")):
+        with closing(sink_of(model)) as sink:
+            assert sink.open(RUN) is None
+            sink.commit(0, step(model, [change("insert", 0, user, Decimal(1), 1)]))
+    assert query(of_path, 'SELECT "user" FROM public.spend') == [("A",)]
+    assert query(of_path, 'SELECT "user" FROM "it\'s ""own""".spend') == [("B",)]
+    with open_database(own.sink).snapshot() as snapshot:
+        assert snapshot.count(layout(sink_spec_of(own)).result) == 1
+        (rows,) = snapshot.rows(layout(sink_spec_of(own)).result, ["user"])
+        assert rows["user"].to_pylist() == ["B"]
+    # a run that had the schema in its url continues
+    by_path = f"{database}?options=-csearch_path%3D%22it's%5C%20%22%22own%22%22%22"
+    with closing(sink_of(pipeline(PostgresSink(by_path, "spend")))) as sink:
+        assert sink.open(RUN) == 0
+
+
 def test_a_view_is_no_table(model: Pipeline) -> None:
     query(model, "CREATE VIEW spend_late AS SELECT 1")
     with pytest.raises(SinkError, match=r"'spend_late' .* is not a table"):
@@ -212,8 +239,62 @@ def test_names_that_postgresql_would_cut_off(name: str) -> None:
 def test_a_narrower_numeric_would_round_and_is_refused(model: Pipeline, sink: PostgresTables) -> None:
     sink.close()
     query(model, "ALTER TABLE spend ALTER COLUMN total TYPE numeric(10,1)")
-    with pytest.raises(SinkError, match=re.escape("column 'total' of table 'spend' is numeric(10,1), not numeric")):
+    with pytest.raises(
+        SinkError, match=re.escape("column 'total' of table 'spend' is numeric(10,1), not numeric(38,2)")
+    ):
         sink_of(model).open(RUN)
+
+
+def test_a_numeric_of_an_earlier_version_is_kept(model: Pipeline, sink: PostgresTables) -> None:
+    sink.close()
+    for table in ("spend", "spend_changes"):
+        query(model, f"ALTER TABLE {table} ALTER COLUMN total TYPE numeric")
+    more = step(model, [change("insert", 0, "A", Decimal("12345678901234567890.12"), 1)])
+    again = sink_of(model)
+    again.open(RUN)
+    again.commit(0, more)
+    again.close()
+    assert query(model, "SELECT total::text FROM spend") == [("12345678901234567890.12",)]
+
+
+def test_more_digits_after_the_point_are_had_by_what_the_refusal_says(model: Pipeline, sink: PostgresTables) -> None:
+    sink.commit(0, step(model, [change("insert", 0, "A", Decimal("1.25"), 1)]))
+    sink.close()
+    finer = replace(model, decode=Decode((*model.decode.fields[:2], Field("amount", DecimalType(14, 4)))))
+    with pytest.raises(SinkError, match=r"is numeric\(38,2\), not numeric\(38,4\) .*--fresh \(ALTER TABLE") as refusal:
+        sink_of(finer).open(RUN)
+    for statement in str(refusal.value).partition("--fresh (")[2].removesuffix(")").split("; "):
+        query(model, statement)
+    again = sink_of(finer)
+    again.open(RUN)
+    again.commit(1, step(finer, [change("insert", 0, "B", Decimal("1.1234"), 1)]))
+    again.close()
+    assert query(model, "SELECT total::text FROM spend ORDER BY 1") == [("1.1234",), ("1.2500",)]
+
+
+def test_of_several_hosts_the_first_that_accepts_writes_is_used(database: str, postgres: Postgres) -> None:
+    standby = Postgres()
+    standby.start()
+    try:
+        name = database.rpartition("/")[2]
+        with psycopg.connect(standby.create_database(name), autocommit=True) as db:
+            db.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on".encode())
+        hosts = [one.url.partition("@")[2].partition("/")[0] for one in (standby, postgres)]
+        model = pipeline(PostgresSink(f"postgresql://postgres@127.0.0.1:1,{','.join(hosts)}/{name}", "spend"))
+        sink = sink_of(model)
+        assert sink.open(RUN) is None
+        sink.commit(0, step(model, [change("insert", 0, "A", Decimal(1), 1)]))
+        sink.close()
+        with psycopg.connect(database) as db:
+            assert db.execute('SELECT "user" FROM spend').fetchall() == [("A",)]
+        assert server(model.sink.place).place == f"PostgreSQL at 127.0.0.1:1,{','.join(hosts)}/{name}"
+        assert list(sink_connector(model.sink).findings(model.sink)) == []
+        only = pipeline(PostgresSink(f"postgresql://postgres@127.0.0.1:1,{hosts[0]}/{name}", "spend"))
+        with pytest.raises(SinkUnavailableError, match="session is read-only"):
+            sink_of(only).open(RUN)
+    finally:
+        standby.stop()
+        standby.remove()
 
 
 def test_a_connection_that_breaks(model: Pipeline, sink: PostgresTables) -> None:

@@ -12,7 +12,7 @@ from windrow import model as m
 from windrow.authoring.checks.base import ResultSpec, decoded_type, no_field, result_names, sink_path, type_of
 from windrow.declare.findings import Finding, error, warning
 from windrow.errors import InputError
-from windrow.expressions import WindowSpec
+from windrow.expressions import SinkSpec, WindowSpec
 from windrow.model.avro_schema import AvroMap, AvroRecord, AvroType, AvroUnion, parse_schema
 from windrow.model.references import fill_placeholders, is_reference
 
@@ -87,6 +87,20 @@ def sink_key(spec: ResultSpec, sink: m.Sink) -> Iterator[Finding]:
             yield error(f"{where}.{index}", f"{name!r} is given twice in the key; keep one of them")
 
 
+def partition_columns(spec: SinkSpec) -> Iterator[Finding]:
+    """Check that the files of a sink are partitioned by columns with few values that folders can be named by."""
+    where = f"{sink_path(spec.sink)}.partition_by"
+    columns = {field.name: field for field in (*spec.rows.key, *spec.rows.values)}
+    possible = [name for name, field in columns.items() if isinstance(field.type, _PARTITION_TYPES)]
+    for index, name in enumerate(spec.sink.partition_by):
+        if name in spec.sink.partition_by[:index]:
+            yield error(f"{where}.{index}", f"{name!r} is given twice; keep one of them")
+        elif name not in possible:
+            what = f"{name!r} is a {columns[name].type}" if name in columns else f"there is no column {name!r}"
+            yield error(f"{where}.{index}", f"{what}; files can be partitioned by {', '.join(possible) or 'no column'}")
+
+
+_PARTITION_TYPES = (m.StringType, m.LongType, m.BooleanType)
 _SQLITE_DIGITS = 15
 
 

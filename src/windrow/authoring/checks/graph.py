@@ -18,7 +18,7 @@ from windrow.authoring.checks.streams import stream_findings
 from windrow.authoring.short_form import NODE_NAMES
 from windrow.declare.findings import Finding, error, too_long, warning
 from windrow.errors import PipelineError, did_you_mean
-from windrow.expressions import OperatorSpec, spec_of, stream_of
+from windrow.expressions import OperatorSpec, sink_spec, spec_of, stream_of
 
 SOURCE_RULES: tuple[Callable[[m.SourceNode], Iterable[Finding]], ...] = (
     connectors.source_settings,
@@ -79,6 +79,9 @@ def _sink(graph: m.Graph, node: m.SinkNode) -> Iterator[Finding]:
         # errors of the stream are reported there
         with suppress(PipelineError):
             findings += _record_sink(spec_of(graph, node), node.sink)
+    if node.sink.partition_by:
+        with suppress(PipelineError):
+            findings += connectors.partition_columns(sink_spec(graph, node))
     yield from (replace(finding, where=place(graph, node, finding.where)) for finding in findings)
 
 

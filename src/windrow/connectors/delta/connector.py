@@ -22,6 +22,7 @@ class DeltaSink(m.TableSink):
     table: str
     key: tuple[str, ...] = ()
     changelog: bool = True
+    partition_by: tuple[str, ...] = ()
     section: ClassVar[str] = "delta"
     system: ClassVar[str] = "delta"
     is_one_transaction: ClassVar[bool] = False
@@ -31,13 +32,25 @@ class DeltaSink(m.TableSink):
         """The folder that contains the tables."""
         return self.path
 
+    @property
+    def database(self) -> DeltaSink:
+        """The folder, without the settings of a single table."""
+        return DeltaSink(self.path, "")
 
-def delta(path: str | PathLike[str], *, table: str, key: Sequence[str] = (), changelog: bool = True) -> DeltaSink:
-    """Write to Delta tables in a folder, merging rows by `key`; for the arguments, see `sqlite`.
 
-    Needs ``pip install 'windrow[delta]'``.
+def delta(
+    path: str | PathLike[str],
+    *,
+    table: str,
+    key: Sequence[str] = (),
+    changelog: bool = True,
+    partition_by: Sequence[str] = (),
+) -> DeltaSink:
+    """Write to Delta tables in a folder, merging rows by `key`; for the other arguments, see `sqlite`.
+
+    The table and its changelog are partitioned by the columns `partition_by`. Needs ``pip install 'windrow[delta]'``.
     """
-    return DeltaSink(fspath(path), table, field_names(key), changelog)
+    return DeltaSink(fspath(path), table, field_names(key), changelog, field_names(partition_by))
 
 
 DELTA = Connector(
@@ -55,9 +68,12 @@ DELTA = Connector(
                     "the columns by which rows are merged; otherwise as for [SQLite](../connectors/sqlite.md)."
                 ),
                 settings.CHANGELOG,
+                settings.partition_key("the result table and `T_changes` are partitioned."),
             ),
         ),
-        lambda sink: f"the Delta table {sink.table} in {sink.path}{settings.key_words(sink)}",
+        lambda sink: (
+            f"the Delta table {sink.table} in {sink.path}{settings.key_words(sink)}{settings.partition_words(sink)}"
+        ),
         "[Delta tables](../connectors/delta.md) in a folder.",
         dataset=settings.folder_dataset,
         tables="windrow.connectors.delta.sink:DeltaTables",

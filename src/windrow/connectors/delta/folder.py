@@ -140,10 +140,17 @@ class DeltaFolder:
                 f"table {self.table.name!r} uses the Delta features {', '.join(features)}, which windrow cannot write"
             )
             yield SchemaMismatch(what)
+        partitions = tuple(self._found.metadata().partition_columns)
+        if partitions != self.table.partition_by:
+            what = (
+                f"table {self.table.name!r} is partitioned by {', '.join(partitions) or 'nothing'}, not "
+                f"{', '.join(self.table.partition_by) or 'nothing'}"
+            )
+            yield SchemaMismatch(what)
         key = json.loads(self.properties.get(KEY) or json.dumps(self._key))
         schema = self._found.schema()
         required = self._required - set(self._relaxable)
-        there = Existing(_types(schema), key, required, lambda *_: "")
+        there = Existing(_types(schema), key, required, (), lambda *_: "")
         expected = Table(self.table.name, self.table.schema, tuple(self._key))
         for schema_mismatch in schema_mismatches(
             expected, _types(deltalake.Schema.from_arrow(self.table.schema)), there
@@ -179,6 +186,7 @@ class DeltaFolder:
                 self._found = deltalake.DeltaTable.create(
                     self.uri,
                     self.table.schema,
+                    partition_by=list(self.table.partition_by),
                     configuration=configuration,
                     commit_properties=properties,
                     raise_if_key_not_exists=False,
@@ -208,6 +216,7 @@ class DeltaFolder:
                 self.table.schema.empty_table(),
                 mode="overwrite",
                 schema_mode="overwrite",
+                partition_by=list(self.table.partition_by),
                 commit_properties=_properties(owner, _NONE),
             )
         self._sync(before)

@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 from deltalake.transaction import AddAction, RemoveAction
 
 from windrow.connectors.delta.folder import DeltaFolder, Write, commit_files
-from windrow.connectors.step_folder import write_parquet
+from windrow.connectors.step_folder import by_partition, write_parquet
 from windrow.connectors.tables import EPOCH, Table, quote_all
 from windrow.engine.duckdb_sql import QUERIES, Connection, literal, query
 from windrow.errors import SinkError
@@ -41,15 +41,15 @@ _MILLI = 1_000
 
 
 def append(folder: DeltaFolder, rows: pa.Table) -> Write:
-    """Write rows to a new file, and return a write that adds the file.
+    """Write rows to a new file for each partition, and return a write that adds the files.
 
     Rows in memory-mapped files are read only as they are written.
     """
     # once, however often the commit is tried
-    file = _file(folder, rows.select(list(folder.table.columns)), EPOCH.name)
+    files = list(_files(folder, rows.select(list(folder.table.columns)), EPOCH.name))
 
     def write(folder: DeltaFolder, properties: deltalake.CommitProperties) -> None:
-        commit_files(folder, properties, file)
+        commit_files(folder, properties, *files)
 
     return write
 
@@ -62,10 +62,14 @@ def merge(table: Table, changes: pa.Table) -> Write:
     def write(folder: DeltaFolder, properties: deltalake.CommitProperties) -> None:
         found = _touched(folder, table.key[0], changes)
         now = time.time_ns() // 1_000_000
-        removed = (RemoveAction(path, data_change=True, deletion_timestamp=now, size=size) for path, size in found)
+        removed = (
+            RemoveAction(path, data_change=True, deletion_timestamp=now, size=size)
+            for path, size in zip(found["path"].to_pylist(), found["size_bytes"].to_pylist(), strict=True)
+        )
         added = [
-            _file(folder, rows, table.key[0])
-            for rows in _merge_files(folder, table, [path for path, _ in found], changes, places)
+            file
+            for rows in _merge_files(folder, table, found, changes, places)
+            for file in _files(folder, rows, table.key[0])
         ]
         commit_files(folder, properties, *added, *removed)
 
@@ -85,33 +89,51 @@ def _with_places(changes: pa.Table) -> pa.Table:
 
 
 def _merge_files(
-    folder: DeltaFolder, table: Table, files: Sequence[str], changes: pa.Table, places: pa.Table
+    folder: DeltaFolder, table: Table, files: pa.Table, changes: pa.Table, places: pa.Table
 ) -> Iterator[pa.Table]:
-    """Yield the rows of the files, with the changes at `places` applied, sorted by key in tables of `ROWS` rows."""
-    columns = quote_all(list(table.columns))
-    sql = f"SELECT {columns} FROM changes SEMI JOIN places USING (__place) WHERE op <> 'delete'"
-    if files:
+    """Yield the rows of the files, with the changes at `places` applied, sorted by key in tables of `ROWS` rows.
+
+    The key comes after the columns by which the table is partitioned, which are not in the files. Columns that a user
+    has added to the Delta table keep their values.
+    """
+    others = _others(folder, table) if files.num_rows else pa.schema([])
+    schema = pa.schema([*table.schema, *others])
+    columns, key = quote_all(list(schema.names)), quote_all(list(table.key))
+    sql = f"SELECT {quote_all(list(table.columns))} FROM changes SEMI JOIN places USING (__place) WHERE op <> 'delete'"
+    partitions = _partitions(folder, table, files)
+    if files.num_rows:
         # characters of patterns are escaped
-        paths = ", ".join(literal(re.sub(r"[*?\[]", r"[\g<0>]", str(folder.path / file))) for file in files)
-        sql += (
-            f" UNION ALL SELECT {columns} FROM read_parquet([{paths}]) ANTI JOIN "
-            f"(FROM changes SEMI JOIN places USING (__place)) USING ({quote_all(list(table.key))})"
-        )
+        paths = ", ".join(literal(re.sub(r"[*?\[]", r"[\g<0>]", file)) for file in partitions["__file"].to_pylist())
+        options = ", union_by_name = true" if others.names else ""
+        stored = f"read_parquet([{paths}], hive_partitioning = false{options})"
+        if table.partition_by:
+            stored = stored.removesuffix(")") + ", filename = '__file')"
+            stored = f"(SELECT * EXCLUDE (__file) FROM {stored} JOIN partitions USING (__file))"
+        if others.names:
+            # some files may lack them, or all
+            stored = f"(FROM {stored} UNION ALL BY NAME FROM others)"
+            kept = f"SELECT {quote_all([*table.key, *others.names])} FROM {stored}"
+            sql = f"SELECT {columns} FROM ({sql}) LEFT JOIN ({kept}) USING ({key})"
+        changed = "(FROM changes SEMI JOIN places USING (__place))"
+        sql += f" UNION ALL SELECT {columns} FROM {stored} ANTI JOIN {changed} USING ({key})"
     connection = QUERIES.database().cursor()
     try:
         connection.register("changes", _with_places(changes))
         connection.register("places", places)
+        connection.register("partitions", partitions)
+        if others.names:
+            connection.register("others", others.empty_table())
         batches: list[pa.RecordBatch] = []
-        connection.execute(f"{sql} ORDER BY {quote_all(list(table.key))}")
+        connection.execute(f"{sql} ORDER BY {quote_all([*table.partition_by, *table.key])}")
         found: pa.RecordBatchReader = connection.to_arrow_reader(ROWS)
         for batch in found:
             batches.append(batch)
             while sum(batch.num_rows for batch in batches) >= ROWS:
                 rows = pa.Table.from_batches(batches)
-                yield rows.slice(0, ROWS).cast(table.schema)
+                yield rows.slice(0, ROWS).cast(schema)
                 batches = rows.slice(ROWS).to_batches()
         if batches and any(batch.num_rows for batch in batches):
-            yield pa.Table.from_batches(batches).cast(table.schema)
+            yield pa.Table.from_batches(batches).cast(schema)
     except duckdb.Error as exc:
         msg = f"{folder.uri} cannot be merged: {exc}; what was committed before stays"
         raise SinkError(msg) from exc
@@ -119,26 +141,43 @@ def _merge_files(
         connection.close()
 
 
-def _touched(folder: DeltaFolder, column: str, changes: pa.Table) -> list[tuple[str, int]]:
-    """Return the paths and sizes of the files that may contain values of `column` that occur in the changes."""
+def _partitions(folder: DeltaFolder, table: Table, files: pa.Table) -> pa.Table:
+    """Return the absolute paths of files as `__file`, with their values of the columns that partition the table."""
+    paths = pa.array([str(folder.path / path) for path in files["path"].to_pylist()], pa.string())
+    values = {name: files[f"partition.{name}"].cast(table.schema.field(name).type) for name in table.partition_by}
+    return pa.table({"__file": paths, **values})
+
+
+def _others(folder: DeltaFolder, table: Table) -> pa.Schema:
+    """Return the columns that a user has added to a Delta table."""
+    fields = pa.schema(folder.delta.schema().to_arrow())
+    return pa.schema([field for field in fields if field.name not in table.columns])
+
+
+def _touched(folder: DeltaFolder, column: str, changes: pa.Table) -> pa.Table:
+    """Return the add actions of the files that may contain values of `column` that occur in the changes."""
     files = pa.table(folder.delta.get_add_actions(flatten=True))
-    if not files.num_rows:
-        return []
     values = _plain(changes[column].unique().sort())
     bounds = [
         _plain(files[name]) if name in files.column_names else [None] * files.num_rows
         for name in (f"min.{column}", f"max.{column}")
     ]
     more = _MILLI if pa.types.is_timestamp(changes[column].type) else None
-    return [
-        (path, size)
-        for path, size, least, greatest in zip(
-            files["path"].to_pylist(), files["size_bytes"].to_pylist(), *bounds, strict=True
+    return files.take(
+        pa.array(
+            [
+                number
+                for number, (least, greatest) in enumerate(zip(*bounds, strict=True))
+                if least is None
+                or greatest is None
+                or (
+                    (at := bisect_left(values, least)) < len(values)
+                    and values[at] <= (greatest + more if more else greatest)
+                )
+            ],
+            pa.int64(),
         )
-        if least is None
-        or greatest is None
-        or ((at := bisect_left(values, least)) < len(values) and values[at] <= (greatest + more if more else greatest))
-    ]
+    )
 
 
 def _plain(values: pa.ChunkedArray) -> list[Any]:
@@ -147,15 +186,21 @@ def _plain(values: pa.ChunkedArray) -> list[Any]:
     return listed
 
 
-def _file(folder: DeltaFolder, rows: pa.Table, column: str) -> AddAction:
-    """Write rows to a new file of a table, recording the minimum and maximum of `column` in its statistics."""
+def _files(folder: DeltaFolder, rows: pa.Table, column: str) -> Iterator[AddAction]:
+    """Write rows to new files of a table, one for each partition."""
+    for values, part in by_partition(rows, folder.table.partition_by):
+        yield _file(folder, part.drop_columns(list(values)), column, values)
+
+
+def _file(folder: DeltaFolder, rows: pa.Table, column: str, values: dict[str, str | None]) -> AddAction:
+    """Write rows to a new file of a partition, recording the minimum and maximum of `column` in its statistics."""
     path = folder.path / f"part-{uuid.uuid4()}.parquet"
     write_parquet(path, rows)
     found = path.stat()
     return AddAction(
         path=path.name,
         size=found.st_size,
-        partition_values={},
+        partition_values=values,
         modification_time=found.st_mtime_ns // 1_000_000,
         data_change=True,
         # Delta Lake reads escapes of characters from U+20000 on as other characters

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from windrow.connectors.delta.connector import DeltaSink
 from windrow.connectors.delta.folder import DeltaFolder, Write, commit_files
 from windrow.connectors.delta.merge import append, merge
 from windrow.connectors.sink import Follows, Run, Sink
-from windrow.connectors.step_folder import refuse_folder, refuse_unwritable, try_parquet
+from windrow.connectors.step_folder import by_partition, refuse_folder, refuse_unwritable, try_parquet
 from windrow.connectors.tables import in_order, layout, of_epoch, quote_all, storable_dead
 from windrow.connectors.unfit import refused_rows, without_unfit, write_reason
 from windrow.engine.changelog import StepOutput
@@ -189,7 +190,7 @@ class DeltaResult:
         except Exception as exc:
             if write_reason(exc) is None:
                 raise
-            reasons = refused_rows(try_parquet, output.changes, write_reason)
+            reasons = refused_rows(self._try_write, output.changes, write_reason)
             output, refused = without_unfit(self.result.table, output, reasons, self._stored, self.origin.stream)
             if not refused.num_rows:
                 raise
@@ -207,9 +208,14 @@ class DeltaResult:
             rows.insert(0, (self._changes, in_order(epoch, changes)))
         else:
             # before a companion is committed
-            try_parquet(changes)
+            self._try_write(changes)
         appended = [(folder, append(folder, table)) for folder, table in rows if table.num_rows]
         return (self.result, self._apply(changes)), appended
+
+    def _try_write(self, changes: pa.Table) -> None:
+        """Raise the error with which changes cannot be written."""
+        try_parquet(changes)
+        deque(by_partition(changes, self.sink.partition_by), maxlen=0)
 
     def _stored(self, where: Sequence[Condition]) -> pa.Table:
         """Return the rows of the result table that satisfy all conditions."""

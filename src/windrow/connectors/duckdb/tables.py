@@ -252,8 +252,10 @@ class DuckDBSession(EmbeddedSession):
                 raise SinkError(msg)
             return []
         key = _key_of(found[0][0])
-        columns = self.execute('SELECT name, type, pk, "notnull" FROM pragma_table_info(?)', (quote(table),))
-        return [Column(name, type_, is_key or name in key, required) for name, type_, is_key, required in columns]
+        columns = self.execute(
+            'SELECT name, type, pk, "notnull", dflt_value IS NOT NULL FROM pragma_table_info(?)', (quote(table),)
+        )
+        return [Column(name, type_, is_key or name in key, *others) for name, type_, is_key, *others in columns]
 
     def types(self, table: Table) -> dict[str, str]:
         return sql_types(table)
@@ -285,7 +287,10 @@ class DuckDBSession(EmbeddedSession):
             self._over(table, rows.select(list(table.columns)), sql)
 
     def write_changes(self, layout: Layout, epoch: int, first: int, changes: pa.Table, *, changelog: bool) -> None:
-        """Delete the rows of all changed keys from the result table, and insert their new rows."""
+        """Delete the rows of all changed keys from the result table, and insert their new rows.
+
+        Columns that a user has added keep their values.
+        """
         if changelog:
             self.insert(layout.changes, tables.in_order(epoch, changes, first))
         table = layout.result
@@ -295,14 +300,32 @@ class DuckDBSession(EmbeddedSession):
             tried = tried.slice(0, 0)
         elif changelog:
             tried = pa.concat_tables([tried, tables.earlier_rows(changes)])
+        keys = pa.concat_tables([part.select(list(table.key)) for part in (rows.inserts, rows.updates, rows.deletes)])
+        same = " AND ".join(f"t.{quote(name)} = r.{quote(name)}" for name in table.key)
+        others, kept = self._others(table), f"temp.{quote(f'{_rows_for(table)}_kept')}"
+        if others and keys.num_rows:
+            columns = ", ".join(f"t.{quote(name)}" for name in (*table.key, *others))
+            joined = f"{quote(table.name)} AS t SEMI JOIN {_rows_for(table)} AS r ON {same}"
+            self._over(table, keys, f"CREATE TEMP TABLE {kept} AS SELECT {columns} FROM {joined}")
         # their keys are among those below
         self.insert(table, tried)
-        keys = pa.concat_tables([part.select(list(table.key)) for part in (rows.inserts, rows.updates, rows.deletes)])
         if keys.num_rows:
-            same = " AND ".join(f"t.{quote(name)} = r.{quote(name)}" for name in table.key)
             sql = f"DELETE FROM {quote(table.name)} AS t USING {_rows_for(table)} AS r WHERE {same}"
             self._over(table, keys, sql)
         self.insert(table, pa.concat_tables([rows.inserts, rows.updates]))
+        if others and keys.num_rows:
+            values = ", ".join(f"{quote(name)} = r.{quote(name)}" for name in others)
+            self.execute(f"UPDATE {quote(table.name)} AS t SET {values} FROM {kept} AS r WHERE {same}")
+            self.execute(f"DROP TABLE {kept}")
+
+    def _others(self, table: Table) -> list[str]:
+        """Return the columns that a user has added to a table and can set."""
+        found = self.execute(
+            "SELECT column_name FROM information_schema.columns WHERE table_catalog = current_database() "
+            f"AND {_SAME.format('table_name', '?')} AND is_generated = 'NEVER' ORDER BY ordinal_position",
+            (table.name,),
+        )
+        return [name for (name,) in found if name not in table.columns]
 
     def _has_checks(self, table: Table) -> bool:
         where = f"{_here('table_name')} AND constraint_type = 'CHECK'"

@@ -287,11 +287,16 @@ def _json_type(type_: pa.DataType) -> str:
 
 
 def _plain(column: pa.Array) -> pa.Array:
-    """Simplify a column: decode dictionaries, unwrap unknown extension types, and convert half-precision floats."""
+    """Simplify a column: decode dictionaries, unwrap unknown extension types, and convert half-precision floats.
+
+    A slice of structs is copied, because DuckDB cannot read structs within it.
+    """
     if isinstance(column, pa.ExtensionArray) and column.type.extension_name not in _KNOWN_EXTENSIONS:
         column = column.storage
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
+    if pa.types.is_struct(column.type) and column.offset:
+        column = column.take(pa.array(np.arange(len(column))))
     return column.cast(pa.float32()) if pa.types.is_float16(column.type) else column
 
 

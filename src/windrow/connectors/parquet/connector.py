@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from os import PathLike, fspath
 from typing import ClassVar
@@ -9,19 +10,21 @@ from typing import ClassVar
 from windrow import model as m
 from windrow.connectors import settings
 from windrow.connectors.base import Connector, SinkConnector
+from windrow.declare.arguments import field_names
 from windrow.declare.spec import Section
 
 
 @dataclass(frozen=True)
 class ParquetSink(m.FolderSink):
-    """Parquet files of changes in a folder, one subfolder per step: ``PATH/TABLE/step-N/changes.parquet``."""
+    """Parquet files of changes in a folder, one subfolder per step: ``PATH/TABLE/epoch=N/changes.parquet``."""
 
+    partition_by: tuple[str, ...] = ()
     section: ClassVar[str] = "parquet"
     system: ClassVar[str] = "parquet"
 
     def companion(self, name: m.Companion) -> str:
         """Return the pattern of the companion files of a kind, such as the dead letters."""
-        return f"{self.table}/*/{name}.parquet"
+        return f"{self.table}/*/*{name}.parquet"
 
     @property
     def reasons(self) -> str:
@@ -29,20 +32,29 @@ class ParquetSink(m.FolderSink):
         return f"the column `reason` of the files {self.path}/{self.companion('dead')}"
 
 
-def parquet(path: str | PathLike[str], *, table: str) -> ParquetSink:
-    """Write changes to Parquet files in a folder, one subfolder per step: ``PATH/TABLE/step-N/changes.parquet``.
+def parquet(path: str | PathLike[str], *, table: str, partition_by: Sequence[str] = ()) -> ParquetSink:
+    """Write changes to Parquet files in a folder, one subfolder per step: ``PATH/TABLE/epoch=N/changes.parquet``.
 
-    Late output, dead letters and clocks are written to ``late.parquet``, ``dead.parquet`` and ``clocks.parquet``
-    beside it, if a step has any.
+    Late output, dead letters and clocks are written to ``_late.parquet``, ``_dead.parquet`` and ``_clocks.parquet``
+    beside it, if a step has any; ``spark.read.parquet("PATH/TABLE")`` skips them. With ``partition_by=["day"]``, the
+    changes are in ``epoch=N/day=VALUE/changes.parquet``.
     """
-    return ParquetSink(fspath(path), table)
+    return ParquetSink(fspath(path), table, field_names(partition_by))
 
 
+_PARTITION_BY = settings.partition_key("the changes of a step are divided into folders.")
 PARQUET = Connector(
     sink=SinkConnector(
         (ParquetSink,),
-        Section("wr.parquet", ParquetSink, settings.FOLDER_SINK_KEYS),
-        lambda sink: f"changes in the Parquet files {sink.table}/*/changes.parquet in {sink.path}",
+        Section(
+            "wr.parquet",
+            ParquetSink,
+            (*settings.FOLDER_SINK_KEYS, _PARTITION_BY),
+        ),
+        lambda sink: (
+            f"changes in the Parquet files {sink.table}/*{'/*' * len(sink.partition_by)}/changes.parquet in {sink.path}"
+            f"{settings.partition_words(sink)}"
+        ),
         "[Parquet files](../connectors/parquet.md) of changes, a folder for each step.",
         dataset=settings.folder_dataset,
         tables="windrow.connectors.parquet.sink:ParquetFolder",

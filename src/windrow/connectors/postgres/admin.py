@@ -19,10 +19,10 @@ from windrow.errors import SinkError
 
 
 class PostgresDatabase(SqlDatabase):
-    """The first schema in the user's search path of a PostgreSQL database."""
+    """The schema of a sink in a PostgreSQL database."""
 
     def __init__(self, sink: m.PostgresSink) -> None:
-        self._postgres = PostgresServer(sink.url)
+        self._postgres = PostgresServer(sink.url, sink.schema)
         super().__init__(self._postgres)
 
     def promote(self, pipeline: str, tables: Sequence[tuple[str, str]]) -> list[Promoted]:
@@ -56,7 +56,9 @@ SELECT c.relname::text FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
 WHERE i.indrelid = $1::oid AND (i.indisprimary OR {_OWN}) ORDER BY i.indisprimary DESC"""
 
 _VIEWS = """
-SELECT DISTINCT n.nspname::text, v.relname::text, pg_get_viewdef(v.oid), array_to_string(v.reloptions, ', ')
+SELECT DISTINCT n.nspname::text, v.relname::text, pg_get_viewdef(v.oid), array_to_string(v.reloptions, ', '),
+    CASE WHEN NOT pg_has_role(v.relowner, 'USAGE') THEN v.relowner::regrole::text END,
+    has_schema_privilege(n.oid, 'CREATE')
 FROM pg_depend d JOIN pg_rewrite r ON r.oid = d.objid JOIN pg_class v ON v.oid = r.ev_class
 JOIN pg_namespace n ON n.oid = v.relnamespace
 WHERE d.classid = 'pg_rewrite'::regclass AND d.refclassid = 'pg_class'::regclass AND d.refobjid = ANY($1::oid[])
@@ -103,19 +105,22 @@ class Promotion:
         """Promote the tables within an open transaction; see `windrow.connectors.database.Database.promote`."""
         there = {name: oid for name in (*self.live, *self.shadow) if (oid := self._oid(name)) is not None}
         require_promotable(self.session, pipeline, self.live[0], self.shadow[0], there)
+        views = self._views(list(there.values()))
         # first the owners' rows, which a step that is being written has locked, and then the tables, as a step does
         swap_owners(self.session, self.live[0], self.shadow[0])
         self._exclude(list(there))
         oids = list(there.values())
-        indexes, views = self._rows(_INDEXES, oids), self._rows(_VIEWS, oids)
+        indexes = self._rows(_INDEXES, oids)
         left = [row[0] for row in self._rows(_LEFT, [there[name] for name in self.live if name in there])]
         for name, _ in indexes:
             self.session.connection.execute(f"DROP INDEX {self._name(name)}")
+        if views:
+            self._keep_types(there)
         for live, shadow in zip(self.live, self.shadow, strict=True):
             self._swap(live, shadow, there)
         for name, definition in indexes:
             self._make(f"index {name!r}", definition)
-        for schema, name, definition, options in views:
+        for schema, name, definition, options, *_ in views:
             within = f" WITH ({options})" if options else ""
             statement = f"CREATE OR REPLACE VIEW {qualified(schema, name)}{within} AS {definition}"
             self._make(f"view {name!r}", statement)
@@ -128,6 +133,37 @@ class Promotion:
             if not lock_table(self.session.connection, self.session.schema, table, RUN_SECONDS):
                 msg = f"a run that writes table {table!r} is still running: stop it (Ctrl-C), then promote"
                 raise SinkError(msg)
+
+    def _views(self, oids: Sequence[int]) -> list[tuple[Any, ...]]:
+        """Return the views on tables; raise SinkError if this user may not replace one of them."""
+        views = self._rows(_VIEWS, oids)
+        for schema, name, _, _, owner, may_create in views:
+            if owner is None and may_create:
+                continue
+            user = first_value(self.session.connection, "SELECT quote_ident(current_user)")
+            grant = f"GRANT CREATE ON SCHEMA {quote(schema)}" if owner is None else f"GRANT {owner}"
+            whose = f"is in schema {schema!r}" if owner is None else f"belongs to role {owner}"
+            msg = (
+                f"view {schema}.{name} {whose}, and user {user} may not recreate it on the tables that would replace "
+                f"{self.live[0]!r}: {grant} TO {user}, promote as a superuser, or drop the view first; "
+                f"nothing was changed"
+            )
+            raise SinkError(msg)
+        return views
+
+    def _keep_types(self, there: dict[str, int]) -> None:
+        """Give decimals of the shadow tables the type `numeric` that earlier versions gave those of the live ones.
+
+        PostgreSQL cannot create a view again if the type of a column, including its digits, has changed.
+        """
+        for pair in zip(self.live, self.shadow, strict=True):
+            if not all(name in there for name in pair):
+                continue
+            before, after = ({column.name: column.type for column in self.session.columns(name)} for name in pair)
+            for column, type_ in after.items():
+                if before.get(column) == "numeric" != type_ and type_.startswith("numeric("):
+                    alter = f"ALTER TABLE {self._name(pair[1])} ALTER COLUMN {quote(column)} TYPE numeric"
+                    self.session.connection.execute(alter)
 
     def _exclude(self, tables: Sequence[str]) -> None:
         names = ", ".join(self._name(table) for table in tables)

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 import psycopg
-from psycopg import conninfo, errors
+from psycopg import conninfo, errors, sql
 from psycopg.abc import ConnDict, PQGen
 
 from windrow.connectors.tables import quote
@@ -25,6 +25,7 @@ R = TypeVar("R")
 KEEPALIVES = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
 _TIMES = {**KEEPALIVES, "tcp_user_timeout": 60_000, "connect_timeout": 10}
 """Timeouts for a connection whose other end does not respond; the kernel's defaults are 15 minutes to two hours."""
+_OF_HOSTS = {"target_session_attrs": "read-write"}
 SILENCE = 50.0
 """Seconds that a statement may take before windrow checks whether the server still accepts connections."""
 
@@ -125,17 +126,21 @@ class Server:
     def place(self) -> str:
         """The server and database, without user name and password, for messages."""
         host, port, database = self.host_port_database
-        return f"PostgreSQL at {host}:{port}/{database}"
+        hosts, ports = host.split(","), port.split(",")
+        servers = zip(hosts, ports if len(ports) == len(hosts) else ports * len(hosts), strict=False)
+        return f"PostgreSQL at {','.join(':'.join(server) for server in servers)}/{database}"
 
     def connect(self, **options: Any) -> Connection:  # noqa: ANN401 - psycopg's options
         """Connect with autocommit; raise psycopg.Error if that fails.
 
         A connection that is lost without notice is detected within a minute, as is a server that accepts connections
-        and never answers. Parameters are written as ``$1``, so that a percent sign in a name has no special meaning.
+        and never answers. Of several hosts, the first one that accepts writes is used. Parameters are written as
+        ``$1``, so that a percent sign in a name has no special meaning.
         """
         given = self.parts
-        times = {name: value for name, value in _TIMES.items() if name not in given}
-        address = conninfo.make_conninfo(self.address, **times)
+        defaults = _TIMES | (_OF_HOSTS if "," in self.host_port_database[0] else {})
+        defaults = {name: value for name, value in defaults.items() if name not in given}
+        address = conninfo.make_conninfo(self.address, **defaults)
         connection = Connection.connect(
             conninfo.make_conninfo(address, **options),
             autocommit=True,
@@ -328,17 +333,24 @@ _SINK_SETTINGS = (
 )
 
 
+_PATH = "nullif(current_setting('search_path'), '')"
+
+
 def server(url: str) -> Server:
     """Return the server of a sink's url."""
     return Server(url, "sink", SinkAddressError)
 
 
-def connect(url: str) -> Connection:
+def connect(url: str, schema: str | None = None) -> Connection:
     """Connect with autocommit, UTF-8 text and UTC times; raise SinkError if that fails.
 
-    Both ends detect a connection that is lost without notice, because the server's end holds the lock of the table.
+    Both ends detect a connection that is lost without notice, because the server's end holds the lock of the table. A
+    `schema` becomes the first one in the search path.
     """
-    return SINK_ERRORS.connect(server(url), _SINK_SETTINGS)
+    path = ""
+    if schema is not None:
+        path = f"; SELECT set_config('search_path', concat_ws(', ', {sql.quote(quote(schema))}, {_PATH}), false)"
+    return SINK_ERRORS.connect(server(url), _SINK_SETTINGS + path)
 
 
 def first_value(connection: Connection, query: str, *values: object) -> Any:  # noqa: ANN401 - of any type
@@ -352,13 +364,24 @@ def lock_shared_tables(connection: Connection) -> None:
     connection.execute("SELECT pg_advisory_xact_lock(hashtextextended('windrow', 0))")
 
 
-def schema_of(connection: Connection, place: str) -> str:
-    """Return the schema in which tables are created: the first existing schema in the search path."""
-    schema = first_value(connection, "SELECT current_schema()")
-    if schema is None:
+def schema_of(connection: Connection, place: str, schema: str | None = None) -> str:
+    """Return the schema of the tables: by default, the first existing schema in the search path.
+
+    Raise SinkError if the schema does not exist or the user may not use it.
+    """
+    found = first_value(connection, "SELECT current_schema()")
+    if schema is not None and found != schema:
+        if first_value(connection, "SELECT 1 FROM pg_namespace WHERE nspname = $1", schema) is None:
+            msg = f"{place} has no schema {schema!r}: CREATE SCHEMA {quote(schema)}, or correct the sink's schema"
+        else:
+            user = quote(first_value(connection, "SELECT current_user"))
+            grant = f"GRANT USAGE ON SCHEMA {quote(schema)} TO {user}"
+            msg = f"{place}: user {user} may not use the schema {schema!r}: {grant}"
+        raise SinkError(msg)
+    if found is None:
         msg = f"{place}: no schema of this user's search_path exists: create one, or set search_path"
         raise SinkError(msg)
-    return str(schema)
+    return str(found)
 
 
 def lock_table(connection: Connection, schema: str, table: str, seconds: float) -> bool:
@@ -396,6 +419,10 @@ _SINK_ADVICE: tuple[tuple[type[psycopg.Error], str], ...] = (
     (errors.UndefinedTable, "a table was dropped while the pipeline ran; start over with --fresh"),
     (errors.UndefinedColumn, "a table was altered while the pipeline ran; restore it, or start over with --fresh"),
     (errors.DependentObjectsStillExist, "drop what depends on the table first, or choose another table"),
+    (
+        errors.UntranslatableCharacter,
+        "the database's encoding lacks a character; use a database with the encoding UTF8",
+    ),
     (errors.IntegrityError, "a constraint refused a row; drop the constraint, or choose another table"),
     (
         errors.ProgramLimitExceeded,
@@ -420,6 +447,6 @@ def named_schema(url: str) -> str:
     return found[1] if found else "public"
 
 
-def sink_dataset(url: str, table: str) -> tuple[str, str]:
+def sink_dataset(url: str, schema: str | None, table: str) -> tuple[str, str]:
     """Return the namespace and name in OpenLineage of a sink's table."""
-    return dataset(server(url), f"{named_schema(url)}.{table}")
+    return dataset(server(url), f"{schema or named_schema(url)}.{table}")

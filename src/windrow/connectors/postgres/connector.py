@@ -14,27 +14,39 @@ from windrow.model.references import mask_url
 
 
 def postgres(
-    url: str, *, table: str, key: Sequence[str] = (), changelog: bool = True, outbox: bool = False
+    url: str,
+    *,
+    table: str,
+    schema: str | None = None,
+    key: Sequence[str] = (),
+    changelog: bool = True,
+    outbox: bool = False,
 ) -> m.PostgresSink:
-    """Write to tables of a PostgreSQL database, in the first schema of the url's search_path.
+    """Write to tables of a PostgreSQL database, in a schema or, by default, the first one of the search_path.
 
     What `url` lacks comes from libpq's environment (PGPASSWORD ...). `key` and `changelog` are as for `sqlite`. With
     ``outbox=True`` each change is also written to the table ``T_outbox``, from which ``windrow relay`` sends it on.
     """
-    return m.PostgresSink(url, table, field_names(key), changelog, outbox)
+    return m.PostgresSink(url, table, field_names(key), changelog, outbox, schema)
 
 
 def _findings(sink: m.PostgresSink) -> Iterator[Finding]:
     yield from settings.url_findings(sink.url)
     if "." in sink.table:
-        hint = "name the table alone; the schema is the url's search_path (?options=-csearch_path%3Dmy_schema)"
-        yield error("table", f"{sink.table!r} names a schema: {hint}")
+        schema, _, table = sink.table.partition(".")
+        yield error("table", f"{sink.table!r} names a schema: write `table: {table}` and `schema: {schema}`")
     else:
         yield from settings.table_findings(sink.table)
+    if sink.schema is not None and not sink.schema:
+        yield error("schema", "is empty; name a schema, or leave it out")
+
+
+def _qualified(sink: m.PostgresSink) -> str:
+    return sink.table if sink.schema is None else f"{sink.schema}.{sink.table}"
 
 
 def _dataset(sink: m.PostgresSink, table: str) -> tuple[str, str]:
-    found: tuple[str, str] = load("windrow.connectors.postgres.client:sink_dataset")(sink.url, table)
+    found: tuple[str, str] = load("windrow.connectors.postgres.client:sink_dataset")(sink.url, sink.schema, table)
     return found
 
 
@@ -50,17 +62,25 @@ POSTGRES = Connector(
                     TEXT,
                     "`postgresql://user@host:5432/database`. Missing parts are read from libpq's environment "
                     "variables (`PGUSER`, `PGPASSWORD`, `PGHOST` ...); the password may be a "
-                    "[secret](../guides/security.md). Connect to the server itself or to a pooler that keeps "
-                    "sessions; a run and `check --connect` refuse another. Time limits of the role are turned "
-                    "off. If the server does not answer for a minute, the connection is closed and the step retried: "
-                    "`keepalives_idle=30`, `keepalives_interval=10`, `keepalives_count=3`, "
-                    "`tcp_user_timeout=60000` (milliseconds) and `connect_timeout=10`, unless the url sets them. A "
-                    "statement may take longer than that if the server accepts another connection meanwhile.",
+                    "[secret](../guides/security.md). Of several hosts (`a:5432,b:5432`) the first one that accepts "
+                    "writes is used (`target_session_attrs=read-write`, unless the url sets it). Connect to the "
+                    "server itself or to a pooler that keeps sessions; a run and `check --connect` refuse another. "
+                    "Time limits of the role are turned off. If the server does not answer for a minute, the "
+                    "connection is closed and the step retried: `keepalives_idle=30`, `keepalives_interval=10`, "
+                    "`keepalives_count=3`, `tcp_user_timeout=60000` (milliseconds) and `connect_timeout=10`, unless "
+                    "the url sets them. A statement may take longer than that if the server accepts another "
+                    "connection meanwhile.",
                     required=True,
                     positional=True,
                     mask=mask_url,
                 ),
                 settings.table_key(),
+                Key(
+                    "schema",
+                    TEXT,
+                    "the schema of the tables, which must exist; by default, the first one in the user's "
+                    "`search_path`. Sinks with the same `url` and `schema` share the transaction of a step.",
+                ),
                 settings.primary_key(),
                 settings.CHANGELOG,
                 Key(
@@ -72,13 +92,13 @@ POSTGRES = Connector(
                 ),
             ),
         ),
-        lambda sink: f"table {sink.table} in PostgreSQL {sink.url}{settings.key_words(sink)}",
-        "[tables in a PostgreSQL database](../connectors/postgres.md), in the first schema of the user's "
-        "`search_path`.",
+        lambda sink: f"table {_qualified(sink)} in PostgreSQL {sink.url}{settings.key_words(sink)}",
+        "[tables in a PostgreSQL database](../connectors/postgres.md).",
         dataset=_dataset,
         tables="windrow.connectors.postgres.sink:PostgresTables",
         findings=_findings,
         database="windrow.connectors.postgres.admin:PostgresDatabase",
+        ddl="windrow.connectors.postgres.sink:create_statements",
         row_bytes="windrow.connectors.row_bytes:postgres",
     )
 )

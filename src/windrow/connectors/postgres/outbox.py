@@ -55,8 +55,8 @@ def open_outbox(sink: m.PostgresSink) -> Iterator[Outbox]:
     Raise SinkError if that fails or another relay holds the lock, and InputError if there is no outbox.
     """
     place, table = client.server(sink.url).place, outbox(sink.table).name
-    with client.connect(sink.url) as connection, client.translate_errors(place):
-        schema = client.schema_of(connection, place)
+    with client.connect(sink.url, sink.schema) as connection, client.translate_errors(place):
+        schema = client.schema_of(connection, place, sink.schema)
         if client.first_value(connection, "SELECT to_regclass($1)", client.qualified(schema, table)) is None:
             msg = f"{place} has no table {table!r}: set `outbox: true` in the sink, and start the run once"
             raise InputError(msg)

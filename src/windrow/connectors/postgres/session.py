@@ -20,7 +20,7 @@ from windrow.connectors.kafka.rows import KafkaRecords
 from windrow.connectors.postgres.client import Connection, first_value, qualified
 from windrow.connectors.postgres.snapshot import PostgresSnapshot
 from windrow.connectors.sql.session import Column, Session
-from windrow.connectors.tables import OPENERS, ORIGINS, OWNERS, SHARED, Layout, NetChanges, Table, quote
+from windrow.connectors.tables import EPOCHS, OPENERS, ORIGINS, OWNERS, SHARED, Layout, NetChanges, Table, quote
 from windrow.engine.columns import nullable
 from windrow.errors import PipelineError, SinkError
 
@@ -39,11 +39,49 @@ def sql_types(table: Table) -> dict[str, str]:
 
 def _sql_type(type_: pa.DataType) -> str:
     if pa.types.is_decimal(type_):
-        return "numeric"
+        return f"numeric({type_.precision},{type_.scale})"
     if pa.types.is_timestamp(type_):
         return "timestamp with time zone"
     names = {pa.bool_(): "boolean", pa.int32(): "integer", pa.int64(): "bigint", pa.float64(): "double precision"}
     return names.get(type_, "bytea" if pa.types.is_binary(type_) else "text")
+
+
+def _as_stored(table: Table) -> Table:
+    """Return a table as PostgreSQL stores it: the changelog has an index on the epoch instead of a primary key.
+
+    Rows of the changelog are on disk in epoch order, so they are found as fast, and writing costs half as much.
+    """
+    return replace(table, key=()) if table.role == "changelog" else table
+
+
+def table_statements(table: Table) -> list[str]:
+    """Return the statements that create a table in the first schema of the search path, and its own index."""
+    statements = [tables.create_table(_as_stored(table), sql_types(table))]
+    if table.role == "changelog":
+        statements.append(f"CREATE INDEX ON {quote(table.name)} USING brin (epoch) WITH (autosummarize)")
+    if table.role == "outbox":
+        statements.append(
+            f"ALTER TABLE {quote(table.name)} ALTER id ADD GENERATED ALWAYS AS IDENTITY, "
+            "ALTER committed_at SET DEFAULT clock_timestamp()"
+        )
+    return statements
+
+
+def _privileges(table: Table, *, is_result: bool) -> tuple[str, ...]:
+    """Return the privileges on a table that a run needs."""
+    if is_result:
+        return ("SELECT", "INSERT", "UPDATE", "DELETE")
+    return ("SELECT", "INSERT", "UPDATE") if table in (OWNERS, OPENERS, ORIGINS) else ("SELECT", "INSERT")
+
+
+def grant_statements(layout: Layout, role: str) -> list[str]:
+    """Return the statements that give a role, written as in SQL, what a run needs on existing tables, and its relay."""
+    found = []
+    for table in layout.all:
+        needs = _privileges(table, is_result=table == layout.result)
+        more = ("DELETE",) if table == EPOCHS or table.role == "outbox" else ()
+        found.append(f"GRANT {', '.join((*needs, *more))} ON {quote(table.name)} TO {role}")
+    return found
 
 
 def check_names(layout: Layout) -> None:
@@ -57,7 +95,8 @@ def check_names(layout: Layout) -> None:
 
 
 _COLUMNS = """
-SELECT a.attname, format_type(a.atttypid, a.atttypmod), coalesce(a.attnum = ANY(i.indkey), false), a.attnotnull
+SELECT a.attname, format_type(a.atttypid, a.atttypmod), coalesce(a.attnum = ANY(i.indkey), false), a.attnotnull,
+    a.atthasdef OR a.attidentity <> ''
 FROM pg_attribute a LEFT JOIN pg_index i ON i.indrelid = a.attrelid AND i.indisprimary
 WHERE a.attrelid = to_regclass($1) AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum"""
 
@@ -116,22 +155,12 @@ class PostgresSession(Session):
         return sql_types(table)
 
     def as_stored(self, table: Table) -> Table:
-        """Return a table as PostgreSQL stores it: the changelog has an index on the epoch instead of a primary key.
-
-        Rows of the changelog are on disk in epoch order, so they are found as fast, and writing costs half as much.
-        """
-        return replace(table, key=()) if table.role == "changelog" else table
+        return _as_stored(table)
 
     def create(self, table: Table) -> None:
         """Create a table; the changelog gets its index, and an outbox columns whose values the server generates."""
-        self.connection.execute(tables.create_table(self.as_stored(table), sql_types(table)))
-        if table.role == "changelog":
-            self.connection.execute(f"CREATE INDEX ON {quote(table.name)} USING brin (epoch) WITH (autosummarize)")
-        if table.role == "outbox":
-            self.connection.execute(
-                f"ALTER TABLE {quote(table.name)} ALTER id ADD GENERATED ALWAYS AS IDENTITY, "
-                "ALTER committed_at SET DEFAULT clock_timestamp()"
-            )
+        for statement in table_statements(table):
+            self.connection.execute(statement)
 
     def alter(self, table: Table, column: str, type_: str) -> str:
         statement = f"ALTER TABLE {quote(table.name)} ALTER COLUMN {quote(column)} TYPE {type_}"
@@ -159,7 +188,8 @@ class PostgresSession(Session):
         if missing and not self._may("has_schema_privilege(current_schema(), 'CREATE')"):
             msg = (
                 f"table {missing[0].name!r} does not exist, and user {self._user()!r} may not create it: "
-                f"GRANT CREATE ON SCHEMA {quote(self.schema)} TO {quote(self._user())}"
+                f"GRANT CREATE ON SCHEMA {quote(self.schema)} TO {quote(self._user())}, or have the statements of "
+                f"`windrow explain --ddl` executed"
             )
             raise SinkError(msg)
         if not self._may("has_database_privilege(current_database(), 'TEMPORARY')"):
@@ -222,7 +252,8 @@ class PostgresSession(Session):
         if others.num_rows:
             aside = self._aside_name(table, "others")
             self.connection.execute(
-                f"CREATE TEMPORARY TABLE {aside} (LIKE {self.name(table.name)} INCLUDING CONSTRAINTS) ON COMMIT DROP"
+                f"CREATE TEMPORARY TABLE {aside} (LIKE {self.name(table.name)} INCLUDING CONSTRAINTS "
+                "INCLUDING DEFAULTS INCLUDING GENERATED INCLUDING IDENTITY) ON COMMIT DROP"
             )
             self._copy(f"pg_temp.{aside}", others.select(list(table.columns)))
             self.connection.execute(f"DROP TABLE pg_temp.{aside}")
@@ -289,12 +320,7 @@ class PostgresSession(Session):
             copy.write(encoder.finish())
 
     def _check_privileges(self, table: Table, *, is_result: bool) -> None:
-        needs: tuple[str, ...] = ("SELECT", "INSERT")
-        if is_result:
-            needs = (*needs, "UPDATE", "DELETE")
-        elif table in (OWNERS, OPENERS, ORIGINS):
-            needs = (*needs, "UPDATE")
-        for privilege in needs:
+        for privilege in _privileges(table, is_result=is_result):
             self._demand(table.name, privilege)
         if table not in SHARED and self._may("row_security_active($1)", self.name(table.name)):
             msg = (

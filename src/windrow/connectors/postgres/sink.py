@@ -11,18 +11,25 @@ from windrow import model as m
 from windrow.connectors.kafka.rows import KafkaRecords
 from windrow.connectors.postgres import client
 from windrow.connectors.postgres.client import Connection
-from windrow.connectors.postgres.session import PostgresSession, check_names
+from windrow.connectors.postgres.session import (
+    PostgresSession,
+    check_names,
+    grant_statements,
+    sql_types,
+    table_statements,
+)
 from windrow.connectors.sql.session import SqlServer
 from windrow.connectors.sql.tables import SqlTables
-from windrow.connectors.tables import Layout
-from windrow.errors import SinkUnavailableError
+from windrow.connectors.tables import SHARED, Layout, create_table, layout, quote
+from windrow.errors import InputError, SinkUnavailableError
 from windrow.expressions import SinkSpec
+from windrow.model.references import mask_url
 
 LOCK_SECONDS = 15.0
 
 
 class PostgresServer(SqlServer):
-    """The first schema in the user's search path of a database. A connection is open from `opening` to `close`.
+    """A schema of a database, by default the first in the user's search path, open from `opening` to `close`.
 
     While it is open, session-level advisory locks on the result tables keep other runs out. `opening` waits at most
     `lock_seconds` for these locks, since the server takes a moment to notice that a client was killed. The url must
@@ -33,9 +40,14 @@ class PostgresServer(SqlServer):
     error = psycopg.Error
 
     def __init__(
-        self, url: str, outboxes: Mapping[str, KafkaRecords] | None = None, lock_seconds: float = LOCK_SECONDS
+        self,
+        url: str,
+        schema: str | None,
+        outboxes: Mapping[str, KafkaRecords] | None = None,
+        lock_seconds: float = LOCK_SECONDS,
     ) -> None:
         self._url = url
+        self._schema = schema
         self._outboxes = outboxes
         self._lock_seconds = lock_seconds
         self._session: PostgresSession | None = None
@@ -49,10 +61,10 @@ class PostgresServer(SqlServer):
 
     @contextmanager
     def opening(self, tables: Sequence[str]) -> Iterator[PostgresSession]:
-        connection = client.connect(self._url)
+        connection = client.connect(self._url, self._schema)
         try:
             with client.translate_errors(self.place):
-                schema = client.schema_of(connection, self.place)
+                schema = client.schema_of(connection, self.place, self._schema)
                 # in the order of their names, or two runs could wait for each other
                 for table in sorted(tables):
                     self._lock(connection, schema, table)
@@ -88,8 +100,8 @@ class PostgresServer(SqlServer):
 
     @contextmanager
     def writing_anew(self) -> Iterator[PostgresSession]:
-        with client.connect(self._url) as connection, client.translate_errors(self.place), connection.transaction():
-            yield PostgresSession(connection, client.schema_of(connection, self.place), self._results, self._outboxes)
+        with self._connected() as (connection, schema), connection.transaction():
+            yield PostgresSession(connection, schema, self._results, self._outboxes)
 
     def refusal(self, error: Exception) -> str | None:
         return client.one_line(error) if isinstance(error, psycopg.Error) and client.is_of_row(error) else None
@@ -103,8 +115,13 @@ class PostgresServer(SqlServer):
     @contextmanager
     def connected(self) -> Iterator[PostgresSession]:
         """Open a connection for the block, without a transaction."""
-        with client.connect(self._url) as connection, client.translate_errors(self.place):
-            yield PostgresSession(connection, client.schema_of(connection, self.place))
+        with self._connected() as (connection, schema):
+            yield PostgresSession(connection, schema)
+
+    @contextmanager
+    def _connected(self) -> Iterator[tuple[Connection, str]]:
+        with client.connect(self._url, self._schema) as connection, client.translate_errors(self.place):
+            yield connection, client.schema_of(connection, self.place, self._schema)
 
     def close(self) -> None:
         """Disconnect and thereby release the locks."""
@@ -123,4 +140,35 @@ class PostgresTables(SqlTables):
         sinks = [spec.sink for spec in specs if isinstance(spec.sink, m.PostgresSink)]
         outboxes = {sink.table: KafkaRecords(spec) for spec, sink in zip(specs, sinks, strict=True) if sink.outbox}
         url = client.server(sinks[0].url).address
-        super().__init__(PostgresServer(url, outboxes, lock_seconds), *specs)
+        super().__init__(PostgresServer(url, sinks[0].schema, outboxes, lock_seconds), *specs)
+
+
+def create_statements(specs: Sequence[SinkSpec]) -> list[str]:
+    """Return lines of SQL that create the tables of sinks in one schema, and grant what the run's role needs.
+
+    The role is the user of the url. If the url has none, the grants are comments.
+    """
+    sinks = [spec.sink for spec in specs if isinstance(spec.sink, m.PostgresSink)]
+    url, schema, layouts = sinks[0].url, sinks[0].schema, [layout(spec) for spec in specs]
+    user = _user_of(url)
+    role = "..." if user is None else quote(user)
+    made = [] if schema is None else [f"SET search_path = {quote(schema)}"]
+    for table in SHARED:
+        statement = create_table(table, sql_types(table))
+        made.append(statement.replace("CREATE TABLE", "CREATE TABLE IF NOT EXISTS", 1))
+    for each in layouts:
+        check_names(each)
+        made += [line for table in each.all if table not in SHARED for line in table_statements(table)]
+    grants = [] if schema is None else [f"GRANT USAGE ON SCHEMA {quote(schema)} TO {role}"]
+    grants += dict.fromkeys(grant for each in layouts for grant in grant_statements(each, role))
+    begin = "-- " if user is None else ""
+    return [f"-- {mask_url(url)}", *(f"{line};" for line in made), *(f"{begin}{grant};" for grant in grants)]
+
+
+def _user_of(url: str) -> str | None:
+    """Return the user in a url; None if there is none, or if it is in a variable that is not set."""
+    try:
+        user = client.server(url).parts.get("user")
+    except InputError:
+        return None
+    return None if user is None else str(user)

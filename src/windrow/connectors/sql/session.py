@@ -24,6 +24,8 @@ class Column(NamedTuple):
     type: str
     in_key: bool
     required: bool
+    is_filled: bool
+    """Whether the database has a value for it if none is given: a default, or an expression."""
 
 
 class Dependent(NamedTuple):

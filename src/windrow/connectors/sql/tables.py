@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 
 import pyarrow as pa
@@ -15,7 +16,7 @@ from windrow.connectors.database import Condition, Database, Promoted, Replayed,
 from windrow.connectors.sink import Follows, Run, Sink
 from windrow.connectors.sql.session import Column, Session, SqlServer
 from windrow.connectors.tables import EPOCHS, OPENERS, ORIGINS, OWNERS, RELAYS, REPLAYS, SHARED, Layout, Table, quote
-from windrow.connectors.unfit import refused_rows, without_unfit
+from windrow.connectors.unfit import late_letters, refused_rows, with_plain_reasons, without_unfit
 from windrow.engine.changelog import StepOutput
 from windrow.engine.schema import CLOCKS, NO_DEAD
 from windrow.errors import SinkError
@@ -120,6 +121,10 @@ class SqlTables(Sink):
         except Exception as exc:
             if self._server.reason(exc) is None:
                 raise
+            with self._server.writing() as db:
+                for table in self._tables:
+                    # if a user has altered a column since the run began, that is no fault of the rows
+                    table.refuse_mismatches(db)
             fitting = [self._without_refused(*step, epoch) for step in zip(self._tables, outputs, strict=True)]
             if not any(refused.num_rows for _, refused in fitting):
                 raise
@@ -143,12 +148,14 @@ class SqlTables(Sink):
     def _without_refused(self, table: SqlTable, output: StepOutput, epoch: int) -> tuple[StepOutput, pa.Table]:
         """Return a step without the rows that cannot be written or do not fit, and the dead letters of these rows."""
 
-        def write(changes: pa.Table) -> None:
-            is_single = changes.num_rows == 1
-            transaction = self._server.writing_anew() if is_single else self._server.writing()
-            with suppress(_RolledBackError), transaction as db:
-                table.write_rows(db, epoch, changes)
-                raise _RolledBackError
+        def refused(write: Callable[[Session, pa.Table], None], rows: pa.Table) -> pa.Array:
+            def attempt(some: pa.Table) -> None:
+                transaction = self._server.writing_anew() if some.num_rows == 1 else self._server.writing()
+                with suppress(_RolledBackError), transaction as db:
+                    write(db, some)
+                    raise _RolledBackError
+
+            return refused_rows(attempt, rows, self._server.reason)
 
         def stored(where: Sequence[Condition]) -> pa.Table:
             try:
@@ -160,11 +167,16 @@ class SqlTables(Sink):
                 # a key that the database cannot hold
                 return table.layout.result.schema.empty_table()
 
-        reasons = refused_rows(write, output.changes, self._server.reason)
+        reasons = refused(lambda db, changes: table.write_rows(db, epoch, changes), output.changes)
         with self._server.writing() as db:
             unfit = table.unfit(db, output)
         reasons = reasons if unfit is None else pc.coalesce(unfit, reasons)
-        return without_unfit(table.layout.result, output, reasons, stored, table.origin.stream)
+        late = late_letters(output.late, refused(table.write_late, output.late))
+        output, of_changes = without_unfit(table.layout.result, output, reasons, stored, table.origin.stream)
+        letters = pa.concat_tables([of_changes, late.letters])
+        dead = pa.concat_tables([output.dead, late.letters])
+        dead = with_plain_reasons(dead, refused(table.write_dead, dead).is_valid())
+        return replace(output, late=late.rows, dead=dead), letters
 
     def close(self) -> None:
         self._is_open = False
@@ -255,10 +267,18 @@ class SqlTable:
 
     def write(self, db: Session, epoch: int, output: StepOutput) -> None:
         """Write a step to the tables."""
-        db.insert(self.layout.late, output.late)
-        db.insert(self.layout.dead, tables.storable_dead(output.dead))
+        self.write_late(db, output.late)
+        self.write_dead(db, output.dead)
         db.insert(self.layout.clocks, tables.of_epoch(epoch, output.clocks))
         self._write_changes(db, epoch, output.changes)
+
+    def write_late(self, db: Session, late: pa.Table) -> None:
+        """Write rows of the late output."""
+        db.insert(self.layout.late, late)
+
+    def write_dead(self, db: Session, dead: pa.Table) -> None:
+        """Write dead letters."""
+        db.insert(self.layout.dead, tables.storable_dead(dead))
 
     def write_rows(self, db: Session, epoch: int, changes: pa.Table) -> None:
         """Write the rows of changes, including those that the changes delete, as if they were inserted."""
@@ -272,10 +292,14 @@ class SqlTable:
 
     def check(self, db: Session) -> set[str]:
         """Return the names of existing tables; raise SinkError if they have other columns or may not be written."""
-        ownership.refuse(table_mismatches(db, self.layout.all))
+        self.refuse_mismatches(db)
         existing = {table.name for table in self.layout.all if db.has(table.name)}
         db.require_writable(self.layout, existing)
         return existing
+
+    def refuse_mismatches(self, db: Session) -> None:
+        """Raise SinkError if existing tables have other columns."""
+        ownership.refuse(table_mismatches(db, self.layout.all))
 
     def _elsewhere(self, db: Session, run: Run, own: Sequence[str]) -> str | None:
         if not db.has(OWNERS.name):
@@ -340,7 +364,8 @@ def table_mismatches(db: Session, expected: Sequence[Table]) -> list[ownership.S
             required = _required(columns)
             if (relaxed := ownership.relaxable(table, required)) and db.may_relax(table):
                 required -= set(relaxed)
-            existing = ownership.Existing(types, key, required, db.alter)
+            filled = {column.name for column in columns if column.is_filled}
+            existing = ownership.Existing(types, key, required, filled, db.alter)
             found += ownership.schema_mismatches(db.as_stored(table), db.types(table), existing)
     return found
 

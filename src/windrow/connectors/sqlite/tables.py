@@ -135,8 +135,10 @@ class SqliteSession(EmbeddedSession):
             path = self._db.execute("PRAGMA database_list").fetchone()[2]
             msg = f"{table!r} in {path} is a {kind[0]}, not a table: choose another table"
             raise SinkError(msg)
-        found = self._db.execute('SELECT name, type, pk, "notnull" FROM pragma_table_info(?)', (table,))
-        return [Column(name, type_, bool(place), bool(required)) for name, type_, place, required in found]
+        found = self._db.execute(
+            'SELECT name, type, pk > 0, "notnull" > 0, dflt_value IS NOT NULL FROM pragma_table_info(?)', (table,)
+        )
+        return [Column(name, type_, *map(bool, has)) for name, type_, *has in found]
 
     def types(self, table: Table) -> dict[str, str]:
         return sql_types(table, self._decimals)
