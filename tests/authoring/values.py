@@ -300,13 +300,11 @@ TABLES = st.builds(
     slot=st.none() | st.just("orders_1"),
     publication=st.none() | PLAIN,
 )
-_FORMATS = st.one_of(
-    st.sampled_from(["json", "debezium"]),
+_SCHEMAS = st.one_of(
     st.sampled_from(
         [
             AvroFormat('{"fields": [{"name": "a: \'#", "type": "string"}], "name": "r", "type": "record"}'),
             ProtobufFormat(ProtobufMessage("CgA=", "a.B")),
-            CsvFormat(("a", "b c", "#"), "\t"),
         ]
     ),
     st.builds(
@@ -316,6 +314,7 @@ _FORMATS = st.one_of(
         st.lists(st.integers(0, 9), max_size=2),
     ),
 )
+_FORMATS = st.sampled_from(["json", "debezium", CsvFormat(("a", "b c", "#"), "\t")]) | _SCHEMAS
 SOURCES = st.one_of(
     PATHS.map(LogSource),
     st.builds(
@@ -331,6 +330,7 @@ SOURCES = st.one_of(
         start=st.sampled_from(["earliest", "latest"]),
         options=st.dictionaries(PLAIN, PATHS, max_size=3).map(lambda options: tuple(options.items())),
         format=_FORMATS,
+        key_format=st.none() | st.sampled_from(["text", "json", "binary"]) | _SCHEMAS,
     ),
 )
 

@@ -139,28 +139,31 @@ _LINES = Kind(
     lambda value: f"CSV with the columns {', '.join(value.columns)}",
     "a line of comma-separated values; in Kafka, without a header.",
 )
-FORMAT: OneOf[m.RecordFormat] = OneOf(
-    "format",
-    {
-        "avro": Kind(
-            (m.AvroFormat,),
-            _AVRO,
-            lambda value: f"Avro records{_by_registry(value.schema)}",
-            "Avro's binary encoding.",
+_SCHEMA_KINDS: Mapping[str, Kind[Any]] = {
+    "avro": Kind(
+        (m.AvroFormat,),
+        _AVRO,
+        lambda value: f"Avro records{_by_registry(value.schema)}",
+        "Avro's binary encoding.",
+    ),
+    "protobuf": Kind(
+        (m.ProtobufFormat,),
+        _PROTOBUF,
+        lambda value: (
+            f"Protobuf messages{_by_registry(value.schema)}"
+            if isinstance(value.schema, m.Registry)
+            else f"Protobuf messages {value.schema.name}"
         ),
-        "protobuf": Kind(
-            (m.ProtobufFormat,),
-            _PROTOBUF,
-            lambda value: (
-                f"Protobuf messages{_by_registry(value.schema)}"
-                if isinstance(value.schema, m.Registry)
-                else f"Protobuf messages {value.schema.name}"
-            ),
-            "Protobuf's binary encoding.",
-        ),
-        "csv": _LINES,
-    },
-    _TEXT,
+        "Protobuf's binary encoding.",
+    ),
+}
+FORMAT: OneOf[m.RecordFormat] = OneOf("format", {**_SCHEMA_KINDS, "csv": _LINES}, _TEXT)
+KEY_FORMAT: OneOf[m.KeyFormat] = OneOf(
+    "key format",
+    _SCHEMA_KINDS,
+    Kind(
+        (str,), choice("text", "json", "binary"), lambda value: "numbers in binary" if value == "binary" else value, ""
+    ),
 )
 FILES_FORMAT: OneOf[m.FilesFormat] = OneOf("format", {"csv": _LINES}, _TEXT)
 

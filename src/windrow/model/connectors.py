@@ -8,7 +8,15 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 from urllib.parse import unquote
 
-from windrow.model.formats import FilesFormat, RecordFormat, TextFormat
+from windrow.model.formats import (
+    AvroFormat,
+    FilesFormat,
+    KeyFormat,
+    ProtobufFormat,
+    RecordFormat,
+    Registry,
+    TextFormat,
+)
 
 
 @dataclass(frozen=True)
@@ -81,7 +89,8 @@ class LogSource(Source):
 class KafkaSource(Source):
     """A Kafka topic; `options` are passed to the consumer unchanged (``security.protocol`` ...).
 
-    Offsets are committed to the consumer group `group` for monitoring only; a run never resumes from them.
+    Offsets are committed to the consumer group `group` for monitoring only; a run never resumes from them. If
+    `key_format` is None, the bytes of each key tell its format.
     """
 
     servers: str
@@ -90,7 +99,18 @@ class KafkaSource(Source):
     options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     group: str | None = None
     format: RecordFormat = "json"
+    key_format: KeyFormat | None = None
     section: ClassVar[str] = "kafka"
+
+    @property
+    def registries(self) -> dict[str, Registry]:
+        """The schema registries, by the setting that has them."""
+        formats = {"format": self.format, "key_format": self.key_format}
+        return {
+            f"{setting}.{'avro' if isinstance(given, AvroFormat) else 'protobuf'}.registry": given.schema
+            for setting, given in formats.items()
+            if isinstance(given, AvroFormat | ProtobufFormat) and isinstance(given.schema, Registry)
+        }
 
     @property
     def place(self) -> str:

@@ -55,6 +55,8 @@ class ProtobufFormat:
     schema: ProtobufMessage | Registry
 
 
+KeyFormat = Literal["text", "json", "binary"] | AvroFormat | ProtobufFormat
+"""The format of the keys in a topic; a binary key is a whole number in big-endian order."""
 RecordFormat = TextFormat | AvroFormat | CsvFormat | ProtobufFormat
 FilesFormat = TextFormat | CsvFormat
 """The format of text files, with one record per line."""

@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
+import fastavro
 import pytest
 from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
+from google.protobuf import descriptor_pb2, wrappers_pb2
 from tests.engine.decode.test_avro import SPEND, spend
-from tests.engine.decode.test_decoder import T0, pipeline, reasons
+from tests.engine.decode.test_decoder import MILLIS, T0, pipeline, reasons
 from tests.engine.decode.test_tombstones import table
 from tests.servers.registry import SchemaRegistry
 from tests.short_forms import Pipeline, operator_spec
 
 from windrow.engine.decode.decoder import SMALL_BATCH, Decoder
 from windrow.errors import SourceError, SourceUnavailableError
-from windrow.model import AvroFormat, KafkaSource, Registry
+from windrow.model import (
+    AvroFormat,
+    DecimalType,
+    Decode,
+    Field,
+    KafkaSource,
+    KeyFormat,
+    ProtobufFormat,
+    Registry,
+    StringType,
+)
 
 ONCE = (("max.retries", "0"), ("timeout", "5"))
 
@@ -130,3 +145,92 @@ def test_a_schema_of_another_kind_is_a_dead_letter(registry: SchemaRegistry) -> 
     id_ = client.register_schema("x", Schema('{"type": "object"}', "JSON"))
     decoded = Decoder(operator_spec(reading(registry.url))).decode(table([(None, framed(id_, GOOD), None)]))
     assert reasons(decoded) == [f"malformed: the schema {id_} is JSON, and the source reads AVRO"]
+
+
+CODE = Field("user_id", StringType(), tombstones=True)
+
+
+def keyed(url: str, *, key_format: KeyFormat | None = None, field: Field = CODE, values: str = "avro") -> Pipeline:
+    """Return a pipeline that reads tombstones; the values of its topic are in the registry, or JSON."""
+    registry = Registry(url, ONCE)
+    fields = (field, Field("event_time", MILLIS), Field("amount", DecimalType(12, 2), optional=True))
+    source = KafkaSource("localhost:1", "spend", format=AvroFormat(registry), key_format=key_format)
+    return replace(
+        pipeline(), source=source if values == "avro" else replace(source, format="json"), decode=Decode(fields)
+    )
+
+
+KEY_SCHEMAS: list[tuple[Any, object, str]] = [
+    ({"type": "record", "name": "Key", "fields": [{"name": "user_id", "type": "string"}]}, {"user_id": "u"}, "u"),
+    ("string", "u", "u"),
+    (["null", "string"], "u", "u"),  # a primary key in ksqlDB
+    ({"type": "enum", "name": "E", "symbols": ["x", "u"]}, "u", "u"),
+]
+
+
+@BOTH
+@pytest.mark.parametrize(("schema", "key", "value"), KEY_SCHEMAS, ids=["struct", "primitive", "union", "enum"])
+def test_keys_have_their_own_schemas(
+    registry: SchemaRegistry,
+    schema: Any,  # noqa: ANN401 - JSON
+    key: object,
+    value: str,
+    copies: int,
+) -> None:
+    id_ = register(registry, schema, "AVRO")
+    stream = io.BytesIO()
+    fastavro.schemaless_writer(stream, fastavro.parse_schema(schema), key)
+    given = [(framed(id_, stream.getvalue()), None, T0 * 1000), (b"text", None, T0 * 1000)] * copies
+    decoded = Decoder(operator_spec(keyed(registry.url))).decode(table(given))
+    assert (decoded.good.column("user_id").to_pylist(), reasons(decoded)) == ([value, "text"] * copies, [])
+    # the values are JSON, and the keys alone in the registry
+    chosen = keyed(registry.url, key_format=AvroFormat(Registry(registry.url, ONCE)), values="json")
+    decoded = Decoder(operator_spec(chosen)).decode(table(given))
+    assert decoded.good.column("user_id").to_pylist() == [value] * copies
+    assert set(reasons(decoded)) == {"malformed: the key: no schema id: the first byte is 116, not 0"}
+
+
+@BOTH
+def test_a_key_that_cannot_be_read_says_why(registry: SchemaRegistry, copies: int) -> None:
+    number, other = register(registry, "long", "AVRO"), register(registry, {"type": "string"}, "JSON")
+    keys = [framed(number, b"\x0e"), framed(number, b""), framed(other, b'"u"'), framed(number, b"\x0e\x00")]
+    decoded = Decoder(operator_spec(keyed(registry.url))).decode(table([(key, None, 7) for key in keys] * copies))
+    assert reasons(decoded)[:4] == [
+        "wrong type: user_id: 7 is not a string",
+        "malformed: the key: not Avro at byte 5: the record ends after 5 bytes, and needs 6",
+        f"malformed: the key: the schema {other} is JSON, and the source reads AVRO",
+        "malformed: the key: not Avro at byte 6: the datum ends here, the record has 7 bytes",
+    ]
+    assert decoded.good.num_rows == 0
+    with pytest.raises(SourceError, match=r"spend, partition 0, offset 1: .* has no schema with the id 4711"):
+        Decoder(operator_spec(keyed(registry.url))).decode(
+            table([(b"x", None, 7), (framed(4711, b"\x0e"), None, 7)] * copies)
+        )
+
+
+@BOTH
+def test_protobuf_keys_are_messages_or_wrappers(registry: SchemaRegistry, copies: int) -> None:
+    file = descriptor_pb2.FileDescriptorProto(name="key.proto", syntax="proto3")
+    field = descriptor_pb2.FieldDescriptorProto(name="user_id", number=1, type=9, label=1)
+    file.message_type.add(name="Key", field=[field])
+    id_ = register_text(registry, base64.b64encode(file.SerializeToString()).decode(), "PROTOBUF")
+    wrappers = descriptor_pb2.FileDescriptorProto()
+    wrappers_pb2.DESCRIPTOR.CopyToProto(wrappers)
+    other = register_text(registry, base64.b64encode(wrappers.SerializeToString()).decode(), "PROTOBUF")
+    given = keyed(registry.url)
+    given = replace(given, source=KafkaSource("a:1", "spend", format=ProtobufFormat(Registry(registry.url, ONCE))))
+    of_string = next(at for at, one in enumerate(wrappers.message_type) if one.name == "StringValue")
+    keys = [
+        framed(id_, b"\0\x0a\x01u"),
+        framed(other, bytes([2, 2 * of_string]) + wrappers_pb2.StringValue(value="v").SerializeToString()),
+    ]
+    decoded = Decoder(operator_spec(given)).decode(table([(key, None, T0 * 1000) for key in keys] * copies))
+    assert (decoded.good.column("user_id").to_pylist(), reasons(decoded)) == (["u", "v"] * copies, [])
+
+
+def register(registry: SchemaRegistry, schema: object, kind: str) -> int:
+    return register_text(registry, json.dumps(schema), kind)
+
+
+def register_text(registry: SchemaRegistry, text: str, kind: str) -> int:
+    return SchemaRegistryClient({"url": registry.url}).register_schema(f"key {text[:40]}", Schema(text, kind))

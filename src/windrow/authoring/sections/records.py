@@ -134,8 +134,9 @@ _FIELD: Section[Mapping[str, Any]] = Section(
         Key(
             "tombstones",
             FLAG,
-            "a record that has a key but no value, a [tombstone](#tombstones), is read with its key in this field. In"
-            ' Python `currency=wr.field("string", tombstones=True)`.',
+            "the field is a column of the record's key: a record that has a key but no value, a"
+            " [tombstone](#tombstones), is read with its key in these fields. In Python"
+            ' `currency=wr.field("string", tombstones=True)`.',
             default=False,
         ),
         Key(

@@ -12,7 +12,7 @@ from windrow.connectors.base import Connector, SinkConnector, SourceConnector
 from windrow.connectors.kafka.options import OURS
 from windrow.declare.arguments import Duration, duration_micros
 from windrow.declare.findings import Finding, error
-from windrow.declare.formats import FORMAT
+from windrow.declare.formats import FORMAT, KEY_FORMAT
 from windrow.declare.options import OPTIONS, mask_options
 from windrow.declare.spec import DURATION, TEXT, Key, Section, choice
 
@@ -31,9 +31,10 @@ OPTIONS_KEY: Final = Key(
 def _source_words(source: m.KafkaSource) -> str:
     more = "".join(f", {name}={value}" for name, value in source.options)
     committed = "" if source.group is None else f", offsets committed to the consumer group {source.group}"
+    keys = "" if source.key_format is None else f", keys: {KEY_FORMAT.words(source.key_format)}"
     return (
         f"the Kafka topic {source.topic} at {source.servers} from the {source.start} offset, "
-        f"each partition in offset order{more}{committed}{settings.format_words(source)}"
+        f"each partition in offset order{more}{committed}{settings.format_words(source)}{keys}"
     )
 
 
@@ -129,6 +130,13 @@ KAFKA = Connector(
                     FORMAT,
                     f"{settings.FORMAT_DOC}; or [another format](../guides/formats.md).",
                     default=m.KafkaSource.format,
+                ),
+                Key(
+                    "key_format",
+                    KEY_FORMAT,
+                    "the format of the keys, which [tombstones](../reference/pipeline.md#tombstones) need: `text`, "
+                    "`json`, `binary` (a whole number in big-endian order, as Kafka's `LongSerializer` writes it), or "
+                    "`avro` or `protobuf` with the settings of `format`. By default, the bytes of each key tell it.",
                 ),
             ),
         ),

@@ -18,8 +18,8 @@ from windrow.engine.decode.exact import ExactDecoder, is_optional
 from windrow.engine.decode.field_columns import FieldColumn, GoodRows, Mask, Path, Rows, to_mask
 from windrow.engine.decode.values import MAX_TIMESTAMP, MIN_TIMESTAMP
 
-_KEY_PATTERNS = {str(m.StringType()): r"^[^\x00]*$", str(m.LongType()): r"^(?:0|-?[1-9][0-9]{0,17})$"}
-"""For each type, a pattern of the clearly good keys of tombstones."""
+_KEY_PATTERNS = {str(m.StringType()): r'^(?:[^\x00{"][^\x00]*)?$', str(m.LongType()): r"^(?:0|-?[1-9][0-9]{0,17})$"}
+"""For each type, a pattern of the clearly good keys of tombstones that are text; they cannot be JSON."""
 
 
 class Acceptance:
@@ -86,13 +86,17 @@ class Acceptance:
         good = GoodRows(rows, times, [columns[field.name].values for field in self._exact.fields], marks)
         return good if trusted.all() else good.keep(trusted)
 
-    def tombstones(self, raw: pa.RecordBatch, field: m.Field) -> GoodRows:
-        """Return the clearly good tombstones, which are records with a key and without a value."""
+    def tombstones(self, raw: pa.RecordBatch) -> GoodRows:
+        """Return the clearly good tombstones, which are records with a key of text and without a value."""
+        field = self._exact.tombstones[0]
+        pattern = _KEY_PATTERNS.get(str(field.type))
+        if pattern is None or len(self._exact.tombstones) > 1 or not self._exact.keys.is_text:
+            return self._exact.no_rows
         rows: Rows = np.flatnonzero(to_mask(pc.and_(raw.column("value").is_null(), raw.column("key").is_valid())))
         keys = fc.valid_text(raw.column("key").take(pa.array(rows)))
         times = raw.column("log_time").take(pa.array(rows)).cast(pa.int64())
         least, greatest = self._exact.times
-        plain = pc.match_substring_regex(keys, _KEY_PATTERNS[str(field.type)])
+        plain = pc.match_substring_regex(keys, pattern)
         in_range = pc.and_(pc.greater_equal(times, least), pc.less_equal(times, greatest))
         trusted = pc.fill_null(pc.and_(plain, in_range), fill_value=False)
         rows, keys, times = rows[to_mask(trusted)], keys.filter(trusted), times.filter(trusted)

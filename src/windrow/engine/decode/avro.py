@@ -7,7 +7,7 @@ a string that is not UTF-8 is read as bytes.
 
 When decoding in columns, a cursor in each record (`cursors`) is used to read one field of all records at once. The
 schema is traversed once, in order. A branch of a union is read only for records that have this branch, and an item of
-an array or map only for records that have another item. Each record is thus read as `read_record` would read it, and it
+an array or map only for records that have another item. Each record is thus read as `read_datum` would read it, and it
 is trusted if its cursor stops at the end of the record. A malformed record has no effect on other records.
 """
 
@@ -59,9 +59,17 @@ class AvroReader:
 
     def parse(self, raw: bytes) -> Mapping[str, object]:
         """Map the names of a record's fields to their values."""
+        value = self.parse_any(raw)
+        if not isinstance(value, dict):
+            msg = "not an object: the datum is not a record"
+            raise MalformedError(msg)
+        return value
+
+    def parse_any(self, raw: bytes) -> object:
+        """Return the value of a datum of any type."""
         if isinstance(self._schemas, Schemas):
-            return read_record(self._schemas.of(raw), raw, PREFIX, self._needed)
-        return read_record(self._schemas, raw, needed=self._needed)
+            return read_datum(self._schemas.of(raw), raw, PREFIX, self._needed)
+        return read_datum(self._schemas, raw, needed=self._needed)
 
     def read(self, values: pa.Array, types: Mapping[Path, m.DataType], texts: TextColumns) -> Iterator[ReadColumns]:
         """Yield the columns of all records that have a schema, in one group for each schema."""
@@ -79,18 +87,15 @@ class AvroReader:
             yield ReadColumns(rows, columns, is_record & cursors.at_end())
 
 
-def read_record(type_: avro.AvroType, raw: bytes, begin: int = 0, needed: Needed = None) -> dict[str, object]:
+def read_datum(type_: avro.AvroType, raw: bytes, begin: int = 0, needed: Needed = None) -> object:
     """Decode what is needed of the datum that begins at the byte `begin`.
 
-    Raise MalformedError if the datum is malformed, in whatever part, or not a record.
+    Raise MalformedError if the datum is malformed, in whatever part.
     """
     datum = _Datum(raw, begin)
     value = datum.read(type_, 1, needed)
     if datum.at < len(raw):
         msg = f"malformed: not Avro at byte {datum.at}: the datum ends here, the record has {len(raw)} bytes"
-        raise MalformedError(msg)
-    if not isinstance(value, dict):
-        msg = "not an object: the datum is not a record"
         raise MalformedError(msg)
     return value
 

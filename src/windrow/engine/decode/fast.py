@@ -29,7 +29,7 @@ from windrow import model as m
 from windrow.engine import duckdb_sql, schema
 from windrow.engine.decode import debezium
 from windrow.engine.decode.acceptance import Acceptance
-from windrow.engine.decode.exact import LOG_TIME_TYPE, VALUE, ExactDecoder, decode_exactly, paths_of
+from windrow.engine.decode.exact import LOG_TIME_TYPE, VALUE, ExactDecoder, paths_of
 from windrow.engine.decode.field_columns import (
     FieldColumn,
     GoodRows,
@@ -62,7 +62,7 @@ class FastDecoder:
         if exact.is_debezium:
             self._suspicion = envelope_pattern(self._reads)
         else:
-            has_tombstones = exact.log_time_inside and exact.tombstones is not None
+            has_tombstones = exact.log_time_inside and bool(exact.tombstones)
             self._suspicion = exact_path_pattern(self._reads, has_tombstones=has_tombstones)
 
     @staticmethod
@@ -95,8 +95,8 @@ class FastDecoder:
         value = valid_text(raw.column("value"))
         plain = self._plain(value)
         if not self._exact.is_debezium:
-            good, key = self._decode(raw, value, plain), self._exact.tombstones
-            return good if key is None else GoodRows.merge(good, self._acceptance.tombstones(raw, key))
+            good = self._decode(raw, value, plain)
+            return GoodRows.merge(good, self._acceptance.tombstones(raw)) if self._exact.tombstones else good
         is_wrapped = pc.fill_null(pc.match_substring_regex(value, _WRAPPED), fill_value=False)
         parts = {(): pc.and_not(plain, is_wrapped), (debezium.PAYLOAD,): pc.and_(plain, is_wrapped)}
         decoded = [self._decode(raw, value, mask, at) for at, mask in parts.items() if pc.any(mask).as_py()]
@@ -253,14 +253,14 @@ class FastReader:
 
     def decode(self, raw: pa.RecordBatch) -> GoodRows:
         """Decode the clearly good rows of a batch in `schema.RAW`; all other rows need the exact decoder."""
-        good = [decode_exactly(self._exact, raw, np.zeros(0, dtype=np.int64))[0]]
+        good = [self._exact.no_rows]
         for read in self._reader.read(raw.column("value"), self._types, self._texts):
             at = read.columns
             if self._exact.folders is not None:
                 at = self._exact.folders.fill(raw, read.rows, at, self._types)
             good.append(self._acceptance.judge(raw, read.rows, at, self._acceptance.columns(at), read.is_record))
-        if self._exact.tombstones is not None:
-            good.append(self._acceptance.tombstones(raw, self._exact.tombstones))
+        if self._exact.tombstones:
+            good.append(self._acceptance.tombstones(raw))
         return reduce(GoodRows.merge, good)
 
 

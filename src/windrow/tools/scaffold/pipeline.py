@@ -24,7 +24,8 @@ from windrow.authoring.pipeline_file import parse_pipeline
 from windrow.declare.findings import is_name
 from windrow.engine.columns import MIN_TIME, Micros, distinct, to_micros
 from windrow.engine.decode.decoder import Decoder
-from windrow.engine.decode.exact import KEY, LOG_TIME_TYPE, VALUE, parse_object
+from windrow.engine.decode.exact import KEY, LOG_TIME_TYPE, VALUE
+from windrow.engine.decode.json_text import parse_object
 from windrow.engine.decode.values import MalformedError
 from windrow.engine.watermarks.guard import IN_A_ROW, NO_CLOCK, follow_clock
 from windrow.errors import InputError
