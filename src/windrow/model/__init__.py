@@ -78,6 +78,7 @@ from windrow.model.formats import (
     FilesFormat as FilesFormat,
     ProtobufFormat as ProtobufFormat,
     ProtobufMessage as ProtobufMessage,
+    ChangeFormat as ChangeFormat,
     KeyFormat as KeyFormat,
     RecordFormat as RecordFormat,
     Registry as Registry,

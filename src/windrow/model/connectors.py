@@ -10,6 +10,7 @@ from urllib.parse import unquote
 
 from windrow.model.formats import (
     AvroFormat,
+    ChangeFormat,
     FilesFormat,
     KeyFormat,
     ProtobufFormat,
@@ -405,15 +406,15 @@ class PostgresSink(TableSink):
 class KafkaSink(Sink):
     """A Kafka topic of changes, keyed by the key of the row.
 
-    `format` is JSON objects or Debezium's envelope. The realtime host commits a transaction at least every `commit`
-    microseconds, and other hosts one per step. `options` are passed to the producer unchanged; the realtime host uses
-    the options of its source instead.
+    `format` is the row with its operation, Debezium's envelope, or an upsert. The realtime host commits a transaction
+    at least every `commit` microseconds, and other hosts one per step. `options` are passed to the producer unchanged;
+    the realtime host uses the options of its source instead.
     """
 
     servers: str
     topic: str
     commit: int = 10_000
-    format: RecordFormat = "json"
+    format: ChangeFormat = "json"
     options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     key: ClassVar[tuple[str, ...]] = ()
     changelog: ClassVar[bool] = True

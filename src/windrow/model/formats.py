@@ -57,6 +57,8 @@ class ProtobufFormat:
 
 KeyFormat = Literal["text", "json", "binary"] | AvroFormat | ProtobufFormat
 """The format of the keys in a topic; a binary key is a whole number in big-endian order."""
+ChangeFormat = Literal["json", "debezium", "upsert"]
+"""The format of a change in a topic: the row with its operation, Debezium's envelope, or the row, null if deleted."""
 RecordFormat = TextFormat | AvroFormat | CsvFormat | ProtobufFormat
 FilesFormat = TextFormat | CsvFormat
 """The format of text files, with one record per line."""

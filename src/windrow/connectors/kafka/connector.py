@@ -39,7 +39,7 @@ def _source_words(source: m.KafkaSource) -> str:
 
 
 def _sink_words(sink: m.KafkaSink) -> str:
-    envelope = ", in Debezium's envelope" if sink.format == "debezium" else ""
+    envelope = {"json": "", "debezium": ", in Debezium's envelope", "upsert": ", as upserts by key"}[sink.format]
     options = "".join(f", {name}={value}" for name, value in sink.options)
     return f"the Kafka topic {sink.topic} at {sink.servers}{envelope}{options}"
 
@@ -69,14 +69,15 @@ def kafka_sink(
     *,
     servers: str,
     commit: Duration = "10ms",
-    format: m.RecordFormat = "json",  # noqa: A002 - the setting's name
+    format: m.ChangeFormat = "json",  # noqa: A002 - the setting's name
     options: Mapping[str, str] | None = None,
 ) -> m.KafkaSink:
     """Write changes to a Kafka topic, in one transaction per step, or per `commit` with ``mode="realtime"``.
 
     The topics TOPIC, ``TOPIC.late``, ``TOPIC.dead`` and ``TOPIC.clocks`` are created if they do not exist. A change is
-    a JSON object or, with ``format="debezium"``, a change event in Debezium's envelope. `options` are passed to the
-    producer unchanged; with ``mode="realtime"``, those of the source apply instead.
+    a JSON object, with ``format="debezium"`` a change event in Debezium's envelope, or with ``format="upsert"`` the row
+    as a JSON object, or no value if it was deleted. `options` are passed to the producer unchanged; with
+    ``mode="realtime"``, those of the source apply instead.
     """
     micros = duration_micros(commit, "sink.kafka.commit")
     return m.KafkaSink(servers, topic, micros, format, tuple((options or {}).items()))
@@ -177,9 +178,9 @@ KAFKA = Connector(
                 ),
                 Key(
                     "format",
-                    choice("json", "debezium"),
-                    "the format of a change: the row as a JSON object, or a change event in [Debezium's "
-                    "envelope](#debeziums-envelope).",
+                    choice("json", "debezium", "upsert"),
+                    "the format of a change: the row and its operation as a JSON object, a change event in [Debezium's "
+                    "envelope](#debeziums-envelope), or an [upsert](#upserts).",
                     default=m.KafkaSink.format,
                 ),
                 replace(
