@@ -56,6 +56,11 @@ def in_envelope(value: object) -> bytes:
     return to_json({"schema": {"type": "struct", "optional": False}, "payload": value})
 
 
+def without_id(row: Row) -> Row:
+    """Return a value without the columns of the key (Flink's `value.fields-include = 'EXCEPT_KEY'`, all of ksqlDB)."""
+    return {name: value for name, value in row.items() if name != "id"}
+
+
 class Schemas:
     """Encodes rows with the schemas of a registry, as Confluent's serializers do."""
 
@@ -89,13 +94,24 @@ class Schemas:
         return lambda row: prefix + made(**{one: row[one] for one in names}).SerializeToString()
 
 
-RECORD = {
+RECORD: dict[str, Any] = {
     "type": "record",
     "name": "Rate",
     "fields": [{"name": "id", "type": "long"}, {"name": "rate", "type": "double"}, {"name": "t", "type": "long"}],
 }
 KEY = {"type": "record", "name": "Key", "fields": [{"name": "id", "type": "long"}]}
-NAMES = ["text", "flink", "connect", "connect with schemas", "ksqldb", "avro", "avro primitive", "protobuf"]
+NAMES = [
+    "flink, key apart",
+    "avro, key apart",
+    "text",
+    "flink",
+    "connect",
+    "connect with schemas",
+    "ksqldb",
+    "avro",
+    "avro primitive",
+    "protobuf",
+]
 
 
 @pytest.fixture(scope="module")
@@ -108,6 +124,13 @@ def forms() -> Iterator[dict[str, Form]]:
         yield {
             "text": Form(lambda row: b"%d" % row["id"], to_json),
             "flink": Form(lambda row: to_json({"id": row["id"]}), to_json),
+            "flink, key apart": Form(lambda row: to_json({"id": row["id"]}), lambda row: to_json(without_id(row))),
+            "avro, key apart": Form(
+                schemas.avro(KEY, lambda row: {"id": row["id"]}),
+                schemas.avro(RECORD | {"fields": RECORD["fields"][1:]}, without_id),
+                by_registry,
+                id="{type: long, tombstones: true, path: _key.id}",
+            ),
             "connect": Form(lambda row: to_json(row["id"]), to_json, "{key_format: json}"),
             "connect with schemas": Form(
                 lambda row: in_envelope({"id": row["id"]}),
@@ -116,7 +139,11 @@ def forms() -> Iterator[dict[str, Form]]:
                 rate=f'{{type: "double?", {payload}rate}}',
                 time=f"{{type: timestamp_millis, {payload}t}}",
             ),
-            "ksqldb": Form(lambda row: row["id"].to_bytes(8, signed=True), to_json, "{key_format: binary}"),
+            "ksqldb": Form(
+                lambda row: row["id"].to_bytes(8, signed=True),
+                lambda row: to_json(without_id(row)),
+                "{key_format: binary}",
+            ),
             "avro": Form(schemas.avro(KEY, lambda row: {"id": row["id"]}), avro, by_registry),
             "avro primitive": Form(schemas.avro("long", lambda row: row["id"]), avro, by_registry),
             "protobuf": Form(
@@ -135,7 +162,7 @@ def graph(servers: str, topic: str, form: Form, folder: Path) -> Graph:
     sources:
       changes:
         source: {{kafka: {{servers: "{servers}", topic: {topic}{", " if more else ""}{more}}}}}
-        decode: {{id: {form.id}, rate: {form.rate}, t: {form.time}}}
+        decode: {{id: {form.id}, rate: {form.rate}, t: {form.time}, _partition: long, _offset: long}}
         time: {{field: t, delay: 1h}}
     streams:
       rate: {{from: changes, table: {{key: id, deleted: rate IS NULL}}}}
@@ -172,6 +199,9 @@ def run(given: Graph, folder: Path, host: HostName) -> tuple[dict[int, float], l
     assert launch(given, options, lambda _: None, lambda _: None) == "end"
     with closing(sqlite3.connect(folder / "rates.db")) as tables:
         rows = dict(tables.execute("SELECT id, rate FROM rates").fetchall())
+        of_id = tables.execute("SELECT id, _partition, _offset FROM rates").fetchall()
+        assert all(partition == id_ % PARTITIONS for id_, partition, _ in of_id)
+        assert len({(partition, offset) for _, partition, offset in of_id}) == len(of_id)
         return rows, tables.execute("SELECT reason, raw FROM rates_dead").fetchall()
 
 
@@ -195,7 +225,7 @@ def test_the_rows_are_those_that_were_not_deleted(
         assert dead == [(REASONS.get(name, "malformed: the key is not UTF-8 at byte 0"), None)]
 
 
-@pytest.mark.parametrize(("name", "host"), [("avro", "stream"), ("flink", "batch")])
+@pytest.mark.parametrize(("name", "host"), [("avro, key apart", "stream"), ("flink", "batch")])
 @pytest.mark.usefixtures("spark")
 def test_on_spark_too(  # noqa: PLR0917 - fixtures
     kafka: Kafka, topic: Callable[..., str], forms: dict[str, Form], tmp_path: Path, name: str, host: HostName

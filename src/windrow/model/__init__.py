@@ -54,6 +54,9 @@ from windrow.model.alerts import (
 )
 from windrow.model.connectors import (
     DELETED as DELETED,
+    KEY as KEY,
+    OFFSET as OFFSET,
+    PARTITION as PARTITION,
     LOG_TIME as LOG_TIME,
     MORE as MORE,
     OWN_GROUPS as OWN_GROUPS,

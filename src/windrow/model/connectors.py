@@ -19,6 +19,13 @@ from windrow.model.formats import (
     TextFormat,
 )
 
+LOG_TIME, DELETED, MORE = "_log_time", "_deleted", "_more"
+"""Fields of an embedded log's record: its log timestamp; for a row of a file also whether the row was deleted, and
+whether more records of the same reading follow."""
+KEY, PARTITION, OFFSET = "_key", "_partition", "_offset"
+"""Fields that a record has outside its value, unless the value has them; in an embedded log, its key and log timestamp
+are in its line."""
+
 
 @dataclass(frozen=True)
 class Source:
@@ -49,6 +56,12 @@ class Source:
     def records(self) -> Source:
         """The log that is read."""
         return self
+
+    @property
+    def outside(self) -> frozenset[str]:
+        """The names of fields that records have outside their values."""
+        more = {KEY, LOG_TIME} if isinstance(self.records, KafkaSource) else set()
+        return frozenset({PARTITION, OFFSET, *more})
 
     @property
     def decoded(self) -> Source:
@@ -266,9 +279,6 @@ class PostgresCdcSource(FollowedSource):
 
 OWN_GROUPS = "windrow-"
 """The prefix of the consumer groups that windrow itself uses, and resumes from."""
-LOG_TIME, DELETED, MORE = "_log_time", "_deleted", "_more"
-"""Fields of an embedded log's record: its log timestamp; for a row of a file also whether the row was deleted, and
-whether more records of the same reading follow."""
 Companion = Literal["late", "dead", "clocks"]
 """The tables or topics that accompany the table or topic of a sink."""
 

@@ -19,7 +19,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import AdminClient, ConfigResource
+from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[attr-defined]
 from tests.contracts.child import Halting
 from tests.contracts.steps import DAY, RUN, change, pipeline, step
 from tests.contracts.test_sink_follows import CLOCK_ROWS, JOURNAL, NEXT
@@ -398,6 +398,7 @@ class _joined:  # noqa: N801 - a context
 
 
 def test_an_upsert_is_the_row_or_nothing(kafka: Kafka, model: Pipeline) -> None:
+    assert isinstance(model.sink, KafkaSink)
     given = replace(model, sink=replace(model.sink, format="upsert"))
     first = step(given, [change("insert", 0, name, Decimal(1), 1) for name in ("A", "B")])
     changes = [

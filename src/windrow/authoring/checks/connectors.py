@@ -245,7 +245,7 @@ def _lacking(
     An optional field is then always null; a required field makes every record a dead letter.
     """
     for field in node.decode.fields:
-        if not any(leads(path) for path in field.paths):
+        if not any(leads(path) or path[0] in node.source.outside for path in field.paths) and not field.tombstones:
             name = ".".join(field.paths[0])
             report, result = (
                 (warning, f"{field.name} is always null") if field.optional else (error, "all records are dead letters")

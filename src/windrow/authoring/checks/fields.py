@@ -85,7 +85,8 @@ def tombstones(node: m.SourceNode) -> Iterator[Finding]:
         yield error("source.kafka.key_format", "does not apply to `format: debezium`, whose keys are JSON; remove it")
     # times are the log timestamp, and records may lack the field of a punctuated watermark
     mark = node.time.watermark.field if isinstance(node.time.watermark, m.Punctuated) else None
-    filled = {node.time.field, node.time.sent, mark}
+    outside = {field.name for field in node.decode.fields if field.paths[0][0] in node.source.outside}
+    filled = {node.time.field, node.time.sent, mark, *outside}
     # any column of a deleted row can be null in Debezium
     given = [field for field in node.decode.fields if node.source.format != "debezium" or field.path]
     for field in given:
@@ -96,6 +97,21 @@ def tombstones(node: m.SourceNode) -> Iterator[Finding]:
                 f'"{field.type}?"'
             )
             yield error(f"decode.{field.name}", message)
+
+
+def outside_fields(node: m.SourceNode) -> Iterator[Finding]:
+    """Check the types of the fields that a record has outside its value, which changes of rows cannot have."""
+    numbers = m.LongType | m.DoubleType | m.DecimalType
+    for field in node.decode.fields:
+        name = field.paths[0][0]
+        if name not in node.source.outside:
+            continue
+        if node.source.format == "debezium":
+            yield error(f"decode.{field.name}", f"a change of a row (`format: debezium`) has no {name!r}; remove it")
+        elif name in {m.PARTITION, m.OFFSET} and not isinstance(field.type, numbers):
+            yield error(f"decode.{field.name}", f"is a {field.type}, but {name!r} is a number; use long")
+        elif name == m.LOG_TIME and not isinstance(field.type, m.TimestampType | m.LongType):
+            yield error(f"decode.{field.name}", f"is a {field.type}, but {name!r} is a time; use timestamp_millis")
 
 
 def changes_of_rows(node: m.SourceNode) -> Iterator[Finding]:

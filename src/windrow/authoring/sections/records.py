@@ -142,7 +142,8 @@ _FIELD: Section[Mapping[str, Any]] = Section(
         Key(
             "path",
             Scalar("text", lambda node: tuple(node.text().split("."))),
-            "the path to the field in nested objects, in place of its name: `customer.id`.",
+            "the path to the field in nested objects, in place of its name: `customer.id`; or to a [field outside the"
+            " value](#fields-outside-the-value).",
             default=(),
         ),
     ),

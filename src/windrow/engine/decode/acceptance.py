@@ -90,7 +90,8 @@ class Acceptance:
         """Return the clearly good tombstones, which are records with a key of text and without a value."""
         field = self._exact.tombstones[0]
         pattern = _KEY_PATTERNS.get(str(field.type))
-        if pattern is None or len(self._exact.tombstones) > 1 or not self._exact.keys.is_text:
+        has_more = len(self._exact.tombstones) > 1 or (self._exact.outside is not None and self._exact.outside.names)
+        if pattern is None or has_more or not self._exact.keys.is_text:
             return self._exact.no_rows
         rows: Rows = np.flatnonzero(to_mask(pc.and_(raw.column("value").is_null(), raw.column("key").is_valid())))
         keys = fc.valid_text(raw.column("key").take(pa.array(rows)))

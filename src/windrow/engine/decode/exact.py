@@ -23,6 +23,7 @@ from windrow.engine.decode.field_columns import DeadRows, GoodRows, MarkRows, Re
 from windrow.engine.decode.folders import FolderFields
 from windrow.engine.decode.json_text import parse_object
 from windrow.engine.decode.needed import Needed, needed_of
+from windrow.engine.decode.outside import FIRST, OutsideFields, Place
 from windrow.engine.decode.record_key import ANY_KEY, KeyReader, key_of_line
 from windrow.engine.decode.registry import Schemas
 from windrow.engine.decode.values import (
@@ -43,8 +44,8 @@ if TYPE_CHECKING:
 
 LOG_TIME_TYPE = m.TimestampType("millis")
 _DELETED = m.Field(schema.DELETED, m.BooleanType())
-KEY, VALUE = "_key", "_value"
-"""The members of a tombstone's record in an embedded log: its key, and null."""
+VALUE = "_value"
+"""The member of a tombstone's record in an embedded log that is null; its key is in `_key`."""
 _NO_VALUE = "malformed: no value"
 _NO_LOG_TIME = "no log time"
 
@@ -94,7 +95,7 @@ class ExactDecoder:
     record has its log timestamp in `_log_time`. If `is_debezium` is true, a record is Debezium's envelope of a row's
     change (`windrow.engine.decode.debezium`); if the last of the `fields` is `schema.DELETED`, it tells whether the row
     was deleted. `table_keys` are the names of the fields in the keys of tables. Formats other than JSON have a
-    `reader`, and files may have fields of their `folders`.
+    `reader`, files may have fields of their `folders`, and any record those that are `outside` its value.
     """
 
     fields: tuple[m.Field, ...]
@@ -109,6 +110,7 @@ class ExactDecoder:
     table_keys: frozenset[str] = frozenset()
     folders: FolderFields | None = None
     keys: KeyReader = ANY_KEY
+    outside: OutsideFields | None = None
 
     @cached_property
     def declared(self) -> tuple[m.Field, ...]:
@@ -148,11 +150,13 @@ class ExactDecoder:
         """Return the decoder of a pipeline's source; `table_keys` may have names of fields that the source lacks."""
         is_debezium = spec.source.format == "debezium"
         has_deleted = is_debezium and isinstance(spec, m.SourceNode)
+        mark, keys = mark_field(spec), open_key_reader(spec.source.records)
+        fields = spec.decode.fields if mark is None else (*spec.decode.fields, mark)
         return ExactDecoder(
             fields=(*spec.decode.fields, _DELETED) if has_deleted else spec.decode.fields,
             time=spec.time,
             key=spec.key,
-            mark=mark_field(spec),
+            mark=mark,
             log_time_inside=not isinstance(spec.source.records, m.KafkaSource),
             times=times_with_windows(spec.node.window if is_window_spec(spec) else m.Global()),
             tombstones=spec.decode.tombstone_fields,
@@ -161,7 +165,8 @@ class ExactDecoder:
             table_keys=frozenset(table_keys)
             & {field.name for field in spec.decode.fields if not field.path} - {spec.time.field, spec.time.sent},
             folders=FolderFields.of(spec.source),
-            keys=open_key_reader(spec.source.records),
+            keys=keys,
+            outside=OutsideFields.of(spec.source, fields, keys),
         )
 
     def parse(self, raw: bytes) -> Mapping[str, object]:
@@ -174,16 +179,17 @@ class ExactDecoder:
         log_time: int | None,
         key: bytes | None = None,
         folder: Mapping[str, object] | None = None,
+        place: Place = FIRST,
     ) -> Outcome:
         """Decode the value and key of a record; `log_time` is the log's own timestamp in microseconds, or None.
 
-        `folder` has the fields that the record has unless they are in its value.
+        `folder` has the fields that the record has unless they are in its value. `place` is the record's place.
         """
         try:
             if raw is None and key is not None and self.is_debezium:
                 return self._tombstone_of_row(key, log_time)
             if raw is None and key is not None and self.tombstones:
-                return self._tombstone(self.keys.read(key), log_time)
+                return self._tombstone(self.keys.read(key), log_time, place)
             if raw is None:
                 return Bad(_NO_VALUE, log_time)
             record = self.parse(raw)
@@ -195,7 +201,9 @@ class ExactDecoder:
                 return self._change(record, log_time, key)
             has_line = self.log_time_inside and self.reader is None
             if self.tombstones and has_line and record.get(VALUE, record) is None:
-                return self._tombstone(key_of_line(record.get(KEY)), log_time)
+                return self._tombstone(key_of_line(record.get(m.KEY)), log_time, place)
+            if self.outside is not None:
+                record = self.outside.add(record, place, log_time, key)
             return self._data_or_mark(record, log_time)
         except (MalformedError, BadValueError) as exc:
             return Bad(str(exc), log_time)
@@ -211,7 +219,7 @@ class ExactDecoder:
         envelope = debezium.envelope_of(record)
         is_line = self.log_time_inside and envelope is record and debezium.OPERATION not in record
         if envelope is None or (is_line and record.get(VALUE, record) is None):
-            return self._tombstone_of_row(record.get(KEY) if key is None else key, log_time)
+            return self._tombstone_of_row(record.get(m.KEY) if key is None else key, log_time)
         operation = debezium.operation(envelope)
         is_deleted = operation == debezium.DELETE
         debezium.require_row(envelope, debezium.BEFORE if is_deleted else debezium.AFTER)
@@ -298,21 +306,27 @@ class ExactDecoder:
         self._require_windows(time)
         return Good((*values, is_deleted) if self.has_deleted else values, time, mark)
 
-    def _tombstone(self, key: object, log_time: int | None) -> Good:
+    def _tombstone(self, key: object, log_time: int | None, place: Place) -> Good:
         """Return the record of a tombstone: its key, the log timestamp for its times, and null for other fields.
 
-        The key has a value for each of the fields `tombstones`, in an object unless it is the only one.
+        The key has a value for each of the fields `tombstones`, in an object unless it is the only one. Fields outside
+        the value are as in any record.
         """
         if key is None:
             raise MalformedError(_NO_VALUE)
         if not isinstance(key, dict) and len(self.tombstones) > 1:
             msg = "wrong type: the key is not an object"
             raise BadValueError(msg)
-        columns: dict[str | None, Value] = {field.name: _column_of_key(field, key) for field in self.tombstones}
+        values: dict[str | None, Value | None] = {field.name: _column_of_key(field, key) for field in self.tombstones}
         if log_time is None:
             raise BadValueError(_NO_LOG_TIME)
         self._require_windows(log_time)
-        values = {self.time.field: log_time, self.time.sent: log_time} | columns
+        if self.outside is not None and self.outside.names:
+            around = self.outside.around(place, log_time, key)
+            for read in self._reads:
+                if read.field.paths[0][0] in self.outside.names:
+                    values.setdefault(read.field.name, self._value(read, around))
+        values |= {self.time.field: log_time, self.time.sent: log_time}
         return Good(tuple(values.get(field.name) for field in self.fields), log_time, None)
 
     def _mark(self, record: Mapping[str, object], log_time: int | None) -> int | None:
@@ -394,7 +408,7 @@ def open_key_reader(log: m.Source) -> KeyReader:
     format_ = log.key_format
     given = log.format if format_ is None else format_
     if isinstance(given, m.AvroFormat | m.ProtobufFormat) and (format_ or isinstance(given.schema, m.Registry)):
-        return KeyReader(format_, _schema_reader(given).parse_any)
+        return KeyReader(format_, _schema_reader(given))
     return KeyReader(format_)
 
 
@@ -513,10 +527,13 @@ def decode_exactly(decoder: ExactDecoder, raw: pa.RecordBatch, rows: Rows) -> tu
     marks: list[tuple[int, PureMark]] = []
     dead: list[tuple[int, Bad]] = []
     of_folders = None if decoder.folders is None else decoder.folders.of_rows(given)
-    for row, value, log_time, key, folder in zip(
-        rows.tolist(), values, log_times, keys, of_folders or repeat(None, len(rows)), strict=True
+    places: Iterable[Place] = repeat(FIRST, len(rows))
+    if decoder.outside is not None:
+        places = map(Place, given.column("partition").to_pylist(), given.column("offset").to_pylist())
+    for row, value, log_time, key, folder, place in zip(
+        rows.tolist(), values, log_times, keys, of_folders or repeat(None, len(rows)), places, strict=True
     ):
-        outcome = decoder.decode(value, log_time, key, folder)
+        outcome = decoder.decode(value, log_time, key, folder, place)
         match outcome:
             case Good():
                 good.append((row, outcome))

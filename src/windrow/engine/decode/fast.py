@@ -121,8 +121,11 @@ class FastDecoder:
         at: Mapping[tuple[str, ...], FieldColumn] = {
             field.path: self._column(field, _values_at(read, paths[field.path])) for field in self._reads
         }
+        own = {field.path: field.type for field in self._reads}
         if self._exact.folders is not None:
-            at = self._exact.folders.fill(raw, rows, at, {field.path: field.type for field in self._reads})
+            at = self._exact.folders.fill(raw, rows, at, own)
+        if self._exact.outside is not None:
+            at = self._exact.outside.fill(raw, rows, at, own)
         if not self._exact.is_debezium:
             return self._acceptance.judge(raw, rows, at, self._acceptance.columns(at))
         return self._acceptance.judge(raw, rows, at, *self._columns_of_rows(at, read, within))
@@ -258,6 +261,8 @@ class FastReader:
             at = read.columns
             if self._exact.folders is not None:
                 at = self._exact.folders.fill(raw, read.rows, at, self._types)
+            if self._exact.outside is not None:
+                at = self._exact.outside.fill(raw, read.rows, at, self._types)
             good.append(self._acceptance.judge(raw, read.rows, at, self._acceptance.columns(at), read.is_record))
         if self._exact.tombstones:
             good.append(self._acceptance.tombstones(raw))
@@ -274,6 +279,7 @@ def _json_fields(exact: ExactDecoder) -> list[JsonField]:
     for field in exact.declared:
         for path in _declared_paths(exact, field):
             optional = bool(field.alias) or exact.may_lack(field) or (exact.is_debezium and path != field.path)
+            optional |= exact.outside is not None and exact.outside.reads(path)
             # a path shared by two fields is required if one of them requires it
             reads[path] = JsonField(path, field.type, optional and (path not in reads or reads[path].optional))
     for path, type_ in _extra_reads(exact):

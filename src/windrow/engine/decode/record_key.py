@@ -8,11 +8,12 @@ in an object with its schema or not, is read as JSON, and all other keys are tex
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from windrow import model as m
+from windrow.engine.decode.field_columns import DatumReader
 from windrow.engine.decode.json_text import parse_json
 from windrow.engine.decode.registry import MAGIC, PREFIX
 from windrow.engine.decode.values import MalformedError, NumberText, PlainText
@@ -27,11 +28,11 @@ _ENVELOPE: Final = {"schema", "payload"}
 class KeyReader:
     """Reads keys in a format, or in the format that their bytes have if it is None.
 
-    The function `read_datum` reads Avro or Protobuf; without a format, only keys with the id of a schema.
+    The `reader` reads Avro or Protobuf; without a format, only keys with the id of a schema.
     """
 
     format: m.KeyFormat | None = None
-    read_datum: Callable[[bytes], object] | None = None
+    reader: DatumReader | None = None
 
     def read(self, key: bytes) -> object:
         """Return the value of a key, as `parse_json` does; raise MalformedError if the key is not in the format."""
@@ -59,11 +60,11 @@ class KeyReader:
         return self.format in {None, "text"}
 
     def _has_id(self, key: bytes) -> bool:
-        return self.read_datum is not None and len(key) >= PREFIX and key[0] == MAGIC
+        return self.reader is not None and len(key) >= PREFIX and key[0] == MAGIC
 
     def _read(self, key: bytes) -> object:
-        if self.read_datum is not None:
-            return self.read_datum(key)
+        if self.reader is not None:
+            return self.reader.parse_any(key)
         if self.format == "json":
             return parse_json(key)
         form = _WHOLE.get(len(key))

@@ -62,6 +62,7 @@ def read(pipeline: WindowedSource, record: LogRecord) -> Reading:
     ):
         fields = _tombstone(pipeline, _utf8(record.key) if is_bare else content.get("_key"), log_time)
         return _reading(pipeline, fields, _micros(fields[pipeline.source.time.field]), None, log_time)
+    content = _with_outside(pipeline, record, content, log_time)
     latest = None if pipeline.source.time.future is None or log_time is None else log_time + pipeline.source.time.future
     mark = _mark(pipeline, content, latest)
     derived_names = {derive.name for derive in pipeline.source.derive}
@@ -224,12 +225,7 @@ def _tombstone_fields(pipeline: WindowedSource) -> list[m.Field]:
 
 def _tombstone(pipeline: WindowedSource, key: object, log_time: int | None) -> dict[str, Value]:
     named = _tombstone_fields(pipeline)
-    if isinstance(key, str) and not isinstance(key, Literal):
-        key = _value_of_key(pipeline, key)
-    if isinstance(key, tuple):
-        key = dict(reversed(key))
-    if isinstance(key, dict) and set(key) == {"schema", "payload"}:
-        key = dict(reversed(key["payload"])) if isinstance(key["payload"], tuple) else key["payload"]
+    key = _value_of_key(pipeline, key)
     if key is None:
         raise DeadLetterError(MALFORMED)
     fields: dict[str, Value] = dict.fromkeys(field.name for field in pipeline.source.decode.fields)
@@ -251,7 +247,46 @@ def _tombstone(pipeline: WindowedSource, key: object, log_time: int | None) -> d
     }
 
 
-def _value_of_key(pipeline: WindowedSource, text: str) -> object:
+def _with_outside(
+    pipeline: WindowedSource, record: LogRecord, content: dict[str, object], log_time: int | None
+) -> dict[str, object]:
+    """Return a record's fields with those that are outside its value, unless the value has them."""
+    is_topic = isinstance(pipeline.source.source.records, m.KafkaSource)
+    columns = [
+        field
+        for field in _tombstone_fields(pipeline)
+        if len(field.paths[0]) == 1 and all(content.get(name) is None for name in field.names)
+    ]
+    read = {path[0] for field in pipeline.source.decode.fields for path in field.paths}
+    found: dict[str, object] = {"_offset": Literal(record.offset)}
+    if is_topic:
+        found["_log_time"] = None if log_time is None else Literal(log_time // 1000)
+        if record.key is not None and (columns or ("_key" in read and content.get("_key") is None)):
+            found["_key"] = _value_of_key(pipeline, _utf8(record.key))
+    key = found.get("_key") if is_topic else _value_of_key(pipeline, content.get("_key"))
+    for field in columns:
+        if isinstance(key, dict):
+            values = (key.get(name) for name in field.names)
+            found[field.name] = next((value for value in values if value is not None), None)
+        elif len(_tombstone_fields(pipeline)) == 1:
+            found[field.name] = key
+    known = {field.name for field in columns} | read
+    more = {name: value for name, value in found.items() if name in known and value is not None}
+    return content | {name: value for name, value in more.items() if content.get(name) is None}
+
+
+def _value_of_key(pipeline: WindowedSource, key: object) -> object:
+    """Return the value of a key: its members by name, or a single value."""
+    if isinstance(key, str) and not isinstance(key, Literal):
+        key = _value_of_text(pipeline, key)
+    if isinstance(key, tuple):
+        key = dict(reversed(key))
+    if isinstance(key, dict) and set(key) == {"schema", "payload"}:
+        key = dict(reversed(key["payload"])) if isinstance(key["payload"], tuple) else key["payload"]
+    return key
+
+
+def _value_of_text(pipeline: WindowedSource, text: str) -> object:
     """Return the value of a key that is text: JSON if it is an object or a string, unless the pipeline says text."""
     source = pipeline.source.source
     is_text = isinstance(source, m.KafkaSource) and source.key_format == "text"
