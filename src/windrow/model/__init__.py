@@ -57,6 +57,7 @@ from windrow.model.connectors import (
     KEY as KEY,
     OFFSET as OFFSET,
     PARTITION as PARTITION,
+    VALUE as VALUE,
     LOG_TIME as LOG_TIME,
     MORE as MORE,
     OWN_GROUPS as OWN_GROUPS,

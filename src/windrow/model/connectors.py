@@ -25,6 +25,8 @@ whether more records of the same reading follow."""
 KEY, PARTITION, OFFSET = "_key", "_partition", "_offset"
 """Fields that a record has outside its value, unless the value has them; in an embedded log, its key and log timestamp
 are in its line."""
+VALUE = "_value"
+"""The member of a tombstone's line in an embedded log that is null."""
 
 
 @dataclass(frozen=True)

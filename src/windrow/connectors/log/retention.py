@@ -23,7 +23,6 @@ import pyarrow.compute as pc
 from windrow import model as m
 from windrow.connectors.log.folder import LogFolder
 from windrow.connectors.log.segments import SEGMENT, Position, Retained, Segment, write_segment
-from windrow.engine.decode.exact import VALUE
 from windrow.engine.decode.json_text import parse_object
 from windrow.engine.decode.record_key import key_of_line
 from windrow.engine.decode.values import MalformedError, NumberText
@@ -242,7 +241,7 @@ def _key_of(fields: Mapping[str, Any], key: Sequence[str]) -> tuple[str | None, 
     """Return the key of a record or None, whether the record deletes the key, and its log time."""
     time = _time_of(fields)
     values: list[Any]
-    if m.KEY in fields and fields.get(VALUE, fields) is None:
+    if m.KEY in fields and fields.get(m.VALUE, fields) is None:
         inside: Any = key_of_line(fields[m.KEY])
         deletes = True
         values = [inside.get(name) for name in key] if isinstance(inside, dict) else [inside]

@@ -44,8 +44,6 @@ if TYPE_CHECKING:
 
 LOG_TIME_TYPE = m.TimestampType("millis")
 _DELETED = m.Field(schema.DELETED, m.BooleanType())
-VALUE = "_value"
-"""The member of a tombstone's record in an embedded log that is null; its key is in `_key`."""
 _NO_VALUE = "malformed: no value"
 _NO_LOG_TIME = "no log time"
 
@@ -200,7 +198,7 @@ class ExactDecoder:
             if self.is_debezium:
                 return self._change(record, log_time, key)
             has_line = self.log_time_inside and self.reader is None
-            if self.tombstones and has_line and record.get(VALUE, record) is None:
+            if self.tombstones and has_line and record.get(m.VALUE, record) is None:
                 return self._tombstone(key_of_line(record.get(m.KEY)), log_time, place)
             if self.outside is not None:
                 record = self.outside.add(record, place, log_time, key)
@@ -218,7 +216,7 @@ class ExactDecoder:
         """Decode a record of a row that was read, created, updated or deleted, or the envelope of a tombstone."""
         envelope = debezium.envelope_of(record)
         is_line = self.log_time_inside and envelope is record and debezium.OPERATION not in record
-        if envelope is None or (is_line and record.get(VALUE, record) is None):
+        if envelope is None or (is_line and record.get(m.VALUE, record) is None):
             return self._tombstone_of_row(record.get(m.KEY) if key is None else key, log_time)
         operation = debezium.operation(envelope)
         is_deleted = operation == debezium.DELETE

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow import model as m
 from windrow.engine.decode import field_columns as fc
 from windrow.engine.decode.field_columns import FieldColumn, Path, Rows
+from windrow.engine.decode.key_columns import KeyColumns
 from windrow.engine.decode.record_key import KeyReader, key_of_line
 from windrow.engine.decode.values import NumberText, TimeText
 
@@ -61,6 +61,10 @@ class OutsideFields:
     def reads(self, path: Path) -> bool:
         """Return True if the value at a path of records may be outside of them."""
         return path[0] in self.names or path in self._key_paths
+
+    @cached_property
+    def _columns(self) -> KeyColumns:
+        return KeyColumns(self.keys)
 
     @cached_property
     def _key_paths(self) -> dict[Path, m.Field]:
@@ -120,32 +124,15 @@ class OutsideFields:
                     return fc.times_column(times, 1)
                 millis = pc.divide(times, 1000)
                 found = FieldColumn(millis, fc.valid_mask(millis)) if isinstance(type_, m.LongType) else None
-            case _ if self.is_topic:
-                within = path[1:] if path[0] == m.KEY else path
-                found = self._of_keys(raw.column("key").take(at), within, type_, is_single=path == (m.KEY,))
+            case (m.KEY, *within) if self.is_topic and path[0] in self.names:
+                keys = raw.column("key").take(at)
+                return self._columns.column(keys, tuple(within), type_, is_single=not within)
+            case _ if self.is_topic and not self._key_paths[path].alias:
+                keys = raw.column("key").take(at)
+                return self._columns.column(keys, path, type_, is_single=len(self.of_key) == 1)
             case _:
                 found = None
         return found or fc.nulls_column(type_, len(rows), trusted=False)
-
-    def _of_keys(self, keys: pa.Array, within: Path, type_: m.DataType, *, is_single: bool) -> FieldColumn:
-        """Return a column of keys, or their single values; keys that are JSON are left to the exact decoder."""
-        texts = fc.TextColumns()
-        found = fc.nulls_column(type_, len(keys), trusted=False)
-        if self.keys.is_text and (is_single or (len(within) == 1 and len(self.of_key) == 1)):
-            plain = fc.valid_text(keys)
-            plain = pc.if_else(pc.match_substring_regex(plain, _PLAIN), plain, pa.scalar(None, pa.string()))
-            found = texts.convert(type_, plain)
-        if self.keys.reader is not None and within and not is_single:
-            for read in self.keys.reader.read(keys, {within: type_}, texts):
-                part = FieldColumn(read.columns[within].values, read.columns[within].trusted & read.is_record)
-                placed = fc.place_reads(
-                    {within: fc.nulls_column(type_, 0, trusted=True)},
-                    [(read.rows, {within: part})],
-                    np.zeros(len(keys), dtype=np.bool_),
-                )[within]
-                values = pc.if_else(pa.array(placed.trusted), placed.values, found.values)
-                found = FieldColumn(values, placed.trusted | found.trusted)
-        return found
 
 
 def _column(field: m.Field, key: object, *, is_single: bool) -> object:
@@ -153,7 +140,3 @@ def _column(field: m.Field, key: object, *, is_single: bool) -> object:
     if isinstance(key, dict):
         return next((value for name in field.names if (value := key.get(name)) is not None), None)
     return key if is_single else None
-
-
-_PLAIN: Final = r'^(?:[^\x00{"][^\x00]*)?$'
-"""Matches keys that are text, and neither JSON nor Avro nor Protobuf."""
