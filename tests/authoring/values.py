@@ -61,6 +61,7 @@ from windrow.model import (
     Function,
     Global,
     Hopping,
+    JsonSchemaFormat,
     KafkaSource,
     LagLimit,
     Last,
@@ -309,7 +310,7 @@ _SCHEMAS = st.one_of(
     ),
     st.builds(
         lambda make, options, missing: make(Registry("http://a:8081", tuple(options.items()), tuple(missing))),
-        st.sampled_from([AvroFormat, ProtobufFormat]),
+        st.sampled_from([AvroFormat, ProtobufFormat, JsonSchemaFormat]),
         st.dictionaries(PLAIN, PATHS, max_size=2),
         st.lists(st.integers(0, 9), max_size=2),
     ),

@@ -122,6 +122,11 @@ _PROTOBUF = _SchemaSection(
     parts=_protobuf_parts,
     conflict=lambda given: _one_of_both(given) if {"descriptor", "message"} & given.keys() else None,
 )
+_JSON_SCHEMA = _SchemaSection(
+    "wr.json_schema",
+    m.JsonSchemaFormat,
+    (replace(_REGISTRY, required=True, field="schema"),),
+)
 _CSV = Section(
     "wr.csv",
     m.CsvFormat,
@@ -155,6 +160,12 @@ _SCHEMA_KINDS: Mapping[str, Kind[Any]] = {
             else f"Protobuf messages {value.schema.name}"
         ),
         "Protobuf's binary encoding.",
+    ),
+    "json_schema": Kind(
+        (m.JsonSchemaFormat,),
+        _JSON_SCHEMA,
+        lambda value: f"JSON objects{_by_registry(value.schema)}",
+        "JSON objects with a JSON Schema.",
     ),
 }
 FORMAT: OneOf[m.RecordFormat] = OneOf("format", {**_SCHEMA_KINDS, "csv": _LINES}, _TEXT)

@@ -83,6 +83,8 @@ from windrow.model.formats import (
     ProtobufFormat as ProtobufFormat,
     ProtobufMessage as ProtobufMessage,
     ChangeFormat as ChangeFormat,
+    JsonSchemaFormat as JsonSchemaFormat,
+    SchemaFormat as SchemaFormat,
     KeyFormat as KeyFormat,
     RecordFormat as RecordFormat,
     Registry as Registry,

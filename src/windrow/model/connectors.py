@@ -12,10 +12,12 @@ from windrow.model.formats import (
     AvroFormat,
     ChangeFormat,
     FilesFormat,
+    JsonSchemaFormat,
     KeyFormat,
     ProtobufFormat,
     RecordFormat,
     Registry,
+    SchemaFormat,
     TextFormat,
 )
 
@@ -121,11 +123,12 @@ class KafkaSource(Source):
     @property
     def registries(self) -> dict[str, Registry]:
         """The schema registries, by the setting that has them."""
+        kinds = {AvroFormat: "avro", ProtobufFormat: "protobuf", JsonSchemaFormat: "json_schema"}
         formats = {"format": self.format, "key_format": self.key_format}
         return {
-            f"{setting}.{'avro' if isinstance(given, AvroFormat) else 'protobuf'}.registry": given.schema
+            f"{setting}.{kinds[type(given)]}.registry": given.schema
             for setting, given in formats.items()
-            if isinstance(given, AvroFormat | ProtobufFormat) and isinstance(given.schema, Registry)
+            if isinstance(given, SchemaFormat) and isinstance(given.schema, Registry)
         }
 
     @property

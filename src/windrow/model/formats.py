@@ -55,10 +55,18 @@ class ProtobufFormat:
     schema: ProtobufMessage | Registry
 
 
-KeyFormat = Literal["text", "json", "binary"] | AvroFormat | ProtobufFormat
+@dataclass(frozen=True)
+class JsonSchemaFormat:
+    """JSON objects that begin with the id of their JSON Schema in a registry."""
+
+    schema: Registry
+
+
+SchemaFormat = AvroFormat | ProtobufFormat | JsonSchemaFormat
+KeyFormat = Literal["text", "json", "binary"] | SchemaFormat
 """The format of the keys in a topic; a binary key is a whole number in big-endian order."""
 ChangeFormat = Literal["json", "debezium", "upsert"]
 """The format of a change in a topic: the row with its operation, Debezium's envelope, or the row, null if deleted."""
-RecordFormat = TextFormat | AvroFormat | CsvFormat | ProtobufFormat
+RecordFormat = TextFormat | CsvFormat | SchemaFormat
 FilesFormat = TextFormat | CsvFormat
 """The format of text files, with one record per line."""

@@ -215,6 +215,7 @@ FREE = {
     ("source", "kafka", "group"),
     ("source", "kafka", "format", "avro", "registry"),
     ("source", "kafka", "format", "protobuf", "registry"),
+    ("source", "kafka", "format", "json_schema", "registry"),
     ("source", "kafka", "key_format"),
     ("emit", "at_end"),
     ("at_end",),

@@ -26,6 +26,7 @@ from windrow.model import (
     DecimalType,
     Decode,
     Field,
+    JsonSchemaFormat,
     KafkaSource,
     KeyFormat,
     ProtobufFormat,
@@ -226,6 +227,40 @@ def test_protobuf_keys_are_messages_or_wrappers(registry: SchemaRegistry, copies
     ]
     decoded = Decoder(operator_spec(given)).decode(table([(key, None, T0 * 1000) for key in keys] * copies))
     assert (decoded.good.column("user_id").to_pylist(), reasons(decoded)) == (["u", "v"] * copies, [])
+
+
+OBJECT = {"type": "object", "properties": {"user_id": {"type": "string"}}}
+
+
+@BOTH
+def test_json_with_a_schema_is_read_as_json(registry: SchemaRegistry, copies: int) -> None:
+    id_, other = register(registry, OBJECT, "JSON"), register(registry, SPEND, "AVRO")
+    format_ = JsonSchemaFormat(Registry(registry.url, ONCE))
+    given = replace(pipeline(), source=KafkaSource("localhost:1", "spend", format=format_))
+    good = json.dumps({"user_id": "u", "event_time": T0, "amount": "1.50"}).encode()
+    values = [
+        framed(id_, good),
+        framed(id_, good[:-1]),
+        framed(id_, b"7"),
+        framed(other, GOOD),
+        good,
+        b"",
+        None,
+    ] * copies
+    decoded = Decoder(operator_spec(given)).decode(table([(None, value, 7) for value in values]))
+    assert [str(one) for one in decoded.good.column("amount").to_pylist()] == ["1.50"] * copies
+    assert reasons(decoded)[:6] == [
+        f"malformed: not JSON at character {len(good) - 1}: Expecting ',' delimiter",
+        "not an object: a number",
+        f"malformed: the schema {other} is AVRO, and the source reads JSON",
+        "malformed: no schema id: the first byte is 123, not 0",
+        "malformed: no schema id: the record is empty",
+        "malformed: no value",
+    ]
+    both = replace(given, decode=keyed(registry.url).decode)
+    keys = [framed(id_, b'{"user_id":"u"}'), framed(id_, b'"u"'), b"u"]
+    decoded = Decoder(operator_spec(both)).decode(table([(key, None, T0 * 1000) for key in keys] * copies))
+    assert (decoded.good.column("user_id").to_pylist(), reasons(decoded)) == (["u"] * 3 * copies, [])
 
 
 def register(registry: SchemaRegistry, schema: object, kind: str) -> int:

@@ -132,6 +132,8 @@ def record_format(node: m.SourceNode) -> Iterator[Finding]:
                 if isinstance(schema, m.Registry)
                 else _protobuf(node, schema, f"{where}.protobuf")
             )
+        case m.JsonSchemaFormat(schema):
+            yield from _registry(f"{where}.json_schema", schema)
         case m.CsvFormat() as given:
             yield from _csv(node, given, f"{where}.csv")
         case _:

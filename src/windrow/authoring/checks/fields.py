@@ -74,7 +74,7 @@ def tombstones(node: m.SourceNode) -> Iterator[Finding]:
         if field.name in {node.time.field, node.time.sent}:
             yield error(where, f"{field.name!r} of a tombstone is its log timestamp, not a part of its key")
     format_ = node.source.format
-    has_schema = isinstance(format_, m.AvroFormat | m.ProtobufFormat) and not isinstance(format_.schema, m.Registry)
+    has_schema = isinstance(format_, m.SchemaFormat) and not isinstance(format_.schema, m.Registry)
     if keys and key_format is None and has_schema:
         message = (
             "need the format of the keys, as the schema in `format` is that of the values: write key_format: text for "

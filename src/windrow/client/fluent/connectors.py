@@ -102,7 +102,7 @@ def kafka(
     """Read a Kafka topic; `options` are passed to the consumer unchanged (``{"security.protocol": "SSL"}``).
 
     A run commits its offsets to the consumer group `group`, so that tools can show its lag, but never starts from them.
-    `format` is as for `log`, or `avro`, `protobuf` or `csv`. `key_format` is the format of the keys, which only
-    tombstones need: ``"text"``, ``"json"``, ``"binary"``, `avro` or `protobuf`; by default, their bytes tell it.
+    `format` is as for `log`, or `avro`, `protobuf`, `json_schema` or `csv`. `key_format` is the format of the keys:
+    ``"text"``, ``"json"``, ``"binary"``, or one with a schema; by default, their bytes tell it.
     """
     return Stream(m.KafkaSource(servers, topic, start, tuple((options or {}).items()), group, format, key_format))

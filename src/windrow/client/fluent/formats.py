@@ -53,6 +53,12 @@ def protobuf(
 
 
 @checked
+def json_schema(*, registry: str | m.Registry) -> m.JsonSchemaFormat:
+    """Read JSON objects that begin with the id of their JSON Schema in a registry."""
+    return m.JsonSchemaFormat(m.Registry(registry) if isinstance(registry, str) else registry)
+
+
+@checked
 def csv(columns: Sequence[str], *, delimiter: str = ",") -> m.CsvFormat:
     """Read lines of comma-separated values with these columns, in order."""
     return m.CsvFormat((columns,) if isinstance(columns, str) else tuple(columns), delimiter)

@@ -137,7 +137,7 @@ KAFKA = Connector(
                     KEY_FORMAT,
                     "the format of the keys, which [tombstones](../reference/pipeline.md#tombstones) need: `text`, "
                     "`json`, `binary` (a whole number in big-endian order, as Kafka's `LongSerializer` writes it), or "
-                    "`avro` or `protobuf` with the settings of `format`. By default, the bytes of each key tell it.",
+                    "`avro`, `protobuf` or `json_schema` as for `format`. By default, the bytes of each key tell it.",
                 ),
             ),
         ),

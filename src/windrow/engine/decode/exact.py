@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import repeat
-from typing import TYPE_CHECKING, NamedTuple, assert_never
+from typing import NamedTuple, assert_never
 
 import numpy as np
 import pyarrow as pa
@@ -19,8 +19,9 @@ from windrow.engine import schema
 from windrow.engine.decode import debezium
 from windrow.engine.decode.avro import AvroReader, registered_type
 from windrow.engine.decode.csv_lines import CsvReader
-from windrow.engine.decode.field_columns import DeadRows, GoodRows, MarkRows, RecordReader, Rows, array_of
+from windrow.engine.decode.field_columns import DatumReader, DeadRows, GoodRows, MarkRows, RecordReader, Rows, array_of
 from windrow.engine.decode.folders import FolderFields
+from windrow.engine.decode.json_schema import JsonSchemaReader
 from windrow.engine.decode.json_text import parse_object
 from windrow.engine.decode.needed import Needed, needed_of
 from windrow.engine.decode.outside import FIRST, OutsideFields, Place
@@ -38,9 +39,6 @@ from windrow.engine.decode.values import (
 from windrow.engine.windows import times_with_windows
 from windrow.expressions import AnySpec, is_window_spec
 from windrow.model.avro_schema import parse_schema
-
-if TYPE_CHECKING:
-    from windrow.engine.decode.protobuf import ProtobufReader
 
 LOG_TIME_TYPE = m.TimestampType("millis")
 _DELETED = m.Field(schema.DELETED, m.BooleanType())
@@ -374,7 +372,7 @@ def open_reader(format_: m.RecordFormat, needed: Needed = None) -> RecordReader 
     match format_:
         case "json" | "debezium":
             return None
-        case m.AvroFormat() | m.ProtobufFormat():
+        case m.AvroFormat() | m.ProtobufFormat() | m.JsonSchemaFormat():
             return _schema_reader(format_, needed)
         case m.CsvFormat():
             return CsvReader(format_)
@@ -382,12 +380,14 @@ def open_reader(format_: m.RecordFormat, needed: Needed = None) -> RecordReader 
             assert_never(format_)
 
 
-def _schema_reader(format_: m.AvroFormat | m.ProtobufFormat, needed: Needed = None) -> AvroReader | ProtobufReader:
+def _schema_reader(format_: m.SchemaFormat, needed: Needed = None) -> DatumReader:
     match format_:
         case m.AvroFormat(source):
             if isinstance(source, m.Registry):
                 return AvroReader(Schemas(source, "AVRO", registered_type), needed)
             return AvroReader(parse_schema(source, "the schema of the source"), needed)
+        case m.JsonSchemaFormat(source):
+            return JsonSchemaReader(source)
         case m.ProtobufFormat(source):
             from windrow.engine.decode import protobuf  # noqa: PLC0415 - its runtime only where it is used
 
@@ -405,7 +405,7 @@ def open_key_reader(log: m.Source) -> KeyReader:
         return ANY_KEY
     format_ = log.key_format
     given = log.format if format_ is None else format_
-    if isinstance(given, m.AvroFormat | m.ProtobufFormat) and (format_ or isinstance(given.schema, m.Registry)):
+    if isinstance(given, m.SchemaFormat) and (format_ or isinstance(given.schema, m.Registry)):
         return KeyReader(format_, _schema_reader(given))
     return KeyReader(format_)
 
