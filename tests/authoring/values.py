@@ -308,6 +308,7 @@ _SCHEMAS = st.one_of(
             ProtobufFormat(ProtobufMessage("CgA=", "a.B")),
         ]
     ),
+    st.just(AvroFormat(Registry("http://a:8081"), '{"fields": [], "name": "r", "type": "record"}')),
     st.builds(
         lambda make, options, missing: make(Registry("http://a:8081", tuple(options.items()), tuple(missing))),
         st.sampled_from([AvroFormat, ProtobufFormat, JsonSchemaFormat]),

@@ -66,13 +66,23 @@ def _one_of_both(given: Mapping[str, Any]) -> str | None:
     return "has both a schema of its own and a `registry`; remove one of them" if "registry" in given else None
 
 
-def _avro(schema: str | None, registry: m.Registry | None) -> m.AvroFormat:
-    return m.AvroFormat(registry or schema or "")
+def _avro(schema: str | None, registry: m.Registry | None, reader: str | None) -> m.AvroFormat:
+    return m.AvroFormat(registry or schema or "", reader)
 
 
 def _avro_parts(value: m.AvroFormat) -> dict[str, Any]:
     is_registry = isinstance(value.schema, m.Registry)
-    return {"schema": None if is_registry else value.schema, "registry": value.schema if is_registry else None}
+    return {
+        "schema": None if is_registry else value.schema,
+        "registry": value.schema if is_registry else None,
+        "reader": value.reader,
+    }
+
+
+def _avro_conflict(given: Mapping[str, Any]) -> str | None:
+    if "schema" in given and "reader" in given:
+        return "has a `reader`, whose defaults are for schemas of a `registry`; remove it"
+    return _one_of_both(given) if "schema" in given else None
 
 
 _AVRO = _SchemaSection(
@@ -87,9 +97,15 @@ _AVRO = _SchemaSection(
             hint="or 'registry'",
         ),
         _REGISTRY,
+        Key(
+            "reader",
+            Scalar("text", lambda node: node.parsed(avro_schema)),
+            "with a registry, the file with the reader's schema, or the schema itself: a field that the schema of a "
+            "record lacks has its default there.",
+        ),
     ),
     parts=_avro_parts,
-    conflict=lambda given: _one_of_both(given) if "schema" in given else None,
+    conflict=_avro_conflict,
 )
 
 

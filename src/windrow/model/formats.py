@@ -27,9 +27,13 @@ class Registry:
 
 @dataclass(frozen=True)
 class AvroFormat:
-    """Avro's binary encoding, with a schema as JSON text, or with the schemas in a registry."""
+    """Avro's binary encoding, with a schema as JSON text, or with the schemas in a registry.
+
+    With a registry, a field that the schema of a record lacks has its default in the schema `reader`, if there is one.
+    """
 
     schema: str | Registry
+    reader: str | None = None
 
 
 @dataclass(frozen=True)

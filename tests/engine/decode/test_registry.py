@@ -7,6 +7,7 @@ import io
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from decimal import Decimal
 from typing import Any
 
 import fastavro
@@ -19,8 +20,10 @@ from tests.engine.decode.test_tombstones import table
 from tests.servers.registry import SchemaRegistry
 from tests.short_forms import Pipeline, operator_spec
 
+from windrow.engine.decode.avro import read_datum
+from windrow.engine.decode.avro_defaults import with_defaults
 from windrow.engine.decode.decoder import SMALL_BATCH, Decoder
-from windrow.errors import SourceError, SourceUnavailableError
+from windrow.errors import InputError, SourceError, SourceUnavailableError
 from windrow.model import (
     AvroFormat,
     DecimalType,
@@ -33,6 +36,7 @@ from windrow.model import (
     Registry,
     StringType,
 )
+from windrow.model.avro_schema import AvroRecord, parse_schema
 
 ONCE = (("max.retries", "0"), ("timeout", "5"))
 
@@ -227,6 +231,93 @@ def test_protobuf_keys_are_messages_or_wrappers(registry: SchemaRegistry, copies
     ]
     decoded = Decoder(operator_spec(given)).decode(table([(key, None, T0 * 1000) for key in keys] * copies))
     assert (decoded.good.column("user_id").to_pylist(), reasons(decoded)) == (["u", "v"] * copies, [])
+
+
+PLACE = {"type": "record", "name": "Place", "fields": [{"name": "city", "type": "string", "default": "?"}]}
+READER: dict[str, Any] = {
+    "type": "record",
+    "name": "Reader",
+    "fields": [
+        {"name": "user_id", "type": "string", "default": "nobody"},
+        {"name": "event_time", "type": {"type": "long", "logicalType": "timestamp-millis"}, "default": T0},
+        {"name": "amount", "type": ["null", "string"], "default": "2.50", "aliases": ["amt"]},
+        {"name": "note", "type": ["null", "string"], "default": None},
+        {"name": "place", "type": PLACE, "default": {"city": "Bern"}},
+    ],
+}
+WRITERS: list[tuple[list[dict[str, Any]], dict[str, Any], list[object]]] = [
+    ([], {}, ["nobody", "2.50", None, "Bern"]),
+    ([{"name": "user_id", "type": "string"}], {"user_id": "u"}, ["u", "2.50", None, "Bern"]),
+    ([{"name": "amt", "type": "string"}], {"amt": "7.00"}, ["nobody", "7.00", None, "Bern"]),
+    ([{"name": "amount", "type": ["null", "string"]}], {"amount": None}, ["nobody", None, None, "Bern"]),
+    (
+        [{"name": "place", "type": ["null", {"type": "record", "name": "P", "fields": []}]}],
+        {"place": {}},
+        ["nobody", "2.50", None, "?"],
+    ),
+    ([{"name": "place", "type": ["null", PLACE]}], {"place": None}, ["nobody", "2.50", None, None]),
+]
+
+
+@BOTH
+@pytest.mark.parametrize(("fields", "value", "expected"), WRITERS)
+def test_a_reader_has_defaults_for_fields_that_a_schema_lacks(
+    registry: SchemaRegistry, fields: list[dict[str, Any]], value: dict[str, Any], expected: list[object], copies: int
+) -> None:
+    schema = {"type": "record", "name": "Writer", "fields": fields}
+    id_, stream = register(registry, schema, "AVRO"), io.BytesIO()
+    fastavro.schemaless_writer(stream, fastavro.parse_schema(schema), value)
+    format_ = AvroFormat(Registry(registry.url, ONCE), json.dumps(READER))
+    names = (
+        Field("user_id", StringType()),
+        Field("amount", DecimalType(12, 2), optional=True, alias=("amt",)),
+        Field("note", StringType(), optional=True),
+        Field("city", StringType(), optional=True, path=("place", "city")),
+    )
+    given = replace(
+        pipeline(),
+        source=KafkaSource("localhost:1", "spend", format=format_),
+        decode=Decode((*names, Field("event_time", MILLIS))),
+    )
+    decoded = Decoder(operator_spec(given)).decode(table([(None, framed(id_, stream.getvalue()), None)] * copies))
+    assert reasons(decoded) == []
+    found = [decoded.good.column(field.name).to_pylist() for field in names]
+    assert found == [[Decimal(str(one)) if at == 1 and one else one] * copies for at, one in enumerate(expected)]
+    assert decoded.good.column("event_time").cast("int64").to_pylist() == [T0 * 1000] * copies
+
+
+DEFAULTS: list[tuple[object, object, object]] = [
+    ("boolean", True, True),
+    ("int", 7, "7"),
+    ("double", 7, "7.0"),
+    ({"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 2}, "\u0001\u0000", "2.56"),
+    ({"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 2}, "\u00ff", "-0.01"),
+    ("bytes", "\u00ff", b"\xff"),
+    ({"type": "enum", "name": "E", "symbols": ["a", "b"]}, "b", "b"),
+    ({"type": "array", "items": "long"}, [1, 2], ["1", "2"]),
+    ({"type": "map", "values": "string"}, {"a": "b"}, {"a": "b"}),
+    (["null", "long"], 3, "3"),
+    ("long", "3", None),
+    ("long", True, None),
+    ("string", None, None),
+    ({"type": "enum", "name": "E", "symbols": ["a"]}, "b", None),
+]
+
+
+@pytest.mark.parametrize(("type_", "given", "value"), DEFAULTS)
+def test_a_default_is_a_value_of_its_type(type_: object, given: object, value: object) -> None:
+    fields = [{"name": "f", "type": type_, "default": given}]
+    writer, reader = (
+        parse_schema(json.dumps({"type": "record", "name": "r", "fields": some}), "it") for some in ([], fields)
+    )
+    if value is None:
+        with pytest.raises(InputError, match=r"the default of r\.f, .* is not a value of its type"):
+            with_defaults(writer, reader)
+    else:
+        found = with_defaults(writer, reader)
+        assert isinstance(found, AvroRecord)
+        assert found.missing == (("f", value),)
+        assert read_datum(found, b"") == {"f": value}
 
 
 OBJECT = {"type": "object", "properties": {"user_id": {"type": "string"}}}

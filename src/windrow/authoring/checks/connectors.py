@@ -120,7 +120,9 @@ def record_format(node: m.SourceNode) -> Iterator[Finding]:
     match node.source.format:
         case "json" | "debezium":
             pass
-        case m.AvroFormat(schema):
+        case m.AvroFormat(schema, reader):
+            if reader is not None:
+                yield from _reader(reader, f"{where}.avro.reader")
             yield from (
                 _registry(f"{where}.avro", schema)
                 if isinstance(schema, m.Registry)
@@ -144,6 +146,17 @@ def _registry(where: str, given: m.Registry) -> Iterator[Finding]:
     # the URL is not quoted: it may hold a password
     if not is_reference(given.url) and not fill_placeholders(given.url).startswith(("http://", "https://")):
         yield error(f"{where}.registry", "must be a URL such as http://localhost:8081")
+
+
+def _reader(schema: str, where: str) -> Iterator[Finding]:
+    try:
+        type_ = parse_schema(schema, "it")
+    except InputError as exc:
+        yield error(where, f"{exc}")
+        return
+    records = [branch for branch in _branches(type_) if isinstance(branch, AvroRecord)]
+    if not any(record.defaults for record in records):
+        yield warning(where, "has no defaults of fields, so it has no effect")
 
 
 def _avro(node: m.SourceNode, schema: str, where: str) -> Iterator[Finding]:

@@ -25,12 +25,22 @@ import pyarrow as pa
 from windrow import model as m
 from windrow.engine import schema
 from windrow.engine.decode import field_columns as fc
+from windrow.engine.decode.avro_defaults import with_defaults
 from windrow.engine.decode.avro_skip import DEEPEST, skipper_of
 from windrow.engine.decode.cursors import Cursors, Longs, Rows, unzigzag
 from windrow.engine.decode.field_columns import FieldColumn, Mask, Path, Read, ReadColumns, TextColumns, Wanted
 from windrow.engine.decode.needed import Needed
 from windrow.engine.decode.registry import PREFIX, RegisteredSchema, Schemas
-from windrow.engine.decode.values import MAX_DEPTH, TOO_DEEP, MalformedError, NumberText, TimeText
+from windrow.engine.decode.values import (
+    MAX_DEPTH,
+    TOO_DEEP,
+    BadValueError,
+    MalformedError,
+    NumberText,
+    TimeText,
+    convert,
+    value_at,
+)
 from windrow.model import avro_schema as avro
 
 _MOST_DIGITS: Final = 4_000
@@ -45,9 +55,10 @@ _IS_RECORD: Final[Path] = ()
 """The path of the column whose mask is true where a value is a record."""
 
 
-def registered_type(schema: RegisteredSchema) -> avro.AvroType:
-    """Parse a registered schema; raise InputError if it is not an Avro schema."""
-    return avro.parse_schema(schema.text, schema.called, [text for _, text in schema.references])
+def registered_type(schema: RegisteredSchema, reader: avro.AvroType | None = None) -> avro.AvroType:
+    """Parse a registered schema, with the defaults of the reader's; raise InputError if it is not an Avro schema."""
+    found = avro.parse_schema(schema.text, schema.called, [text for _, text in schema.references])
+    return found if reader is None else with_defaults(found, reader)
 
 
 class AvroReader:
@@ -163,6 +174,7 @@ class _Datum:
             else:
                 self.skip(inner, depth + 1)
             self._path.pop()
+        found |= {name: value for name, value in type_.missing if needed is None or name in needed}
         return found
 
     def _primitive(self, kind: avro.Primitive, nanos: int | None, scale: int | None) -> object:  # noqa: PLR0911 - a case each
@@ -309,6 +321,9 @@ class _Reading:
             columns = self.read(inner, part, rows, depth + 1)
             if part is not None:
                 found |= {(name, *path): column for path, column in columns.items() if path or not _is_tree(part)}
+        for name, value in type_.missing:
+            if name in tree:
+                found |= _constants({name: tree[name]}, {name: value}, len(rows))
         if not _is_tree(wanted):
             return _nulls(wanted, len(rows), trusted=False)
         return _nulls(tree, len(rows), trusted=True) | found | {_IS_RECORD: _where(np.ones(len(rows), dtype=np.bool_))}
@@ -468,6 +483,20 @@ def _is_tree(wanted: Wanted | None) -> bool:
 def _where(mask: Mask) -> FieldColumn:
     """Return the column for the path `_IS_RECORD`, given its mask."""
     return FieldColumn(pa.nulls(len(mask)), mask)
+
+
+def _constants(wanted: Mapping[str, Wanted], record: Mapping[str, object], count: int) -> Read:
+    """Return columns with the values of one record in all rows; what the types cannot hold is not trusted."""
+    found: Read = {}
+    for path, type_ in fc.leaves(wanted):
+        try:
+            value = value_at(record, path)
+            values = fc.array_of([None if value is None else convert("", type_, value)], type_)
+        except BadValueError:
+            found[path] = fc.nulls_column(type_, count, trusted=False)
+        else:
+            found[path] = FieldColumn(values.take(pa.array(np.zeros(count, dtype=np.int64))), np.ones(count, np.bool_))
+    return found
 
 
 def _nulls(wanted: Wanted | None, count: int, *, trusted: bool) -> Read:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import repeat
 from typing import NamedTuple, assert_never
 
@@ -384,7 +384,8 @@ def _schema_reader(format_: m.SchemaFormat, needed: Needed = None) -> DatumReade
     match format_:
         case m.AvroFormat(source):
             if isinstance(source, m.Registry):
-                return AvroReader(Schemas(source, "AVRO", registered_type), needed)
+                reader = None if format_.reader is None else parse_schema(format_.reader, "the reader's schema")
+                return AvroReader(Schemas(source, "AVRO", partial(registered_type, reader=reader)), needed)
             return AvroReader(parse_schema(source, "the schema of the source"), needed)
         case m.JsonSchemaFormat(source):
             return JsonSchemaReader(source)
