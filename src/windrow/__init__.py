@@ -56,7 +56,7 @@ from windrow.client.fluent.aggregates import (
 )
 from windrow.client.fluent.alerts import alerts
 from windrow.client.fluent.connectors import file, files, kafka, log, postgres_cdc
-from windrow.client.fluent.formats import avro, csv, protobuf, registry
+from windrow.client.fluent.formats import avro, csv, json_schema, protobuf, registry
 from windrow.client.fluent.graph import graph
 from windrow.client.fluent.process import list_state, map_state, value_state
 from windrow.client.fluent.rules import list_file, list_topic, recent, rule
@@ -138,6 +138,7 @@ __all__ = [
     "global_window",
     "graph",
     "hopping",
+    "json_schema",
     "jsonl",
     "kafka",
     "kafka_sink",

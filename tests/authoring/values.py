@@ -61,6 +61,7 @@ from windrow.model import (
     Function,
     Global,
     Hopping,
+    JsonSchemaFormat,
     KafkaSource,
     LagLimit,
     Last,
@@ -300,22 +301,22 @@ TABLES = st.builds(
     slot=st.none() | st.just("orders_1"),
     publication=st.none() | PLAIN,
 )
-_FORMATS = st.one_of(
-    st.sampled_from(["json", "debezium"]),
+_SCHEMAS = st.one_of(
     st.sampled_from(
         [
             AvroFormat('{"fields": [{"name": "a: \'#", "type": "string"}], "name": "r", "type": "record"}'),
             ProtobufFormat(ProtobufMessage("CgA=", "a.B")),
-            CsvFormat(("a", "b c", "#"), "\t"),
         ]
     ),
+    st.just(AvroFormat(Registry("http://a:8081"), '{"fields": [], "name": "r", "type": "record"}')),
     st.builds(
         lambda make, options, missing: make(Registry("http://a:8081", tuple(options.items()), tuple(missing))),
-        st.sampled_from([AvroFormat, ProtobufFormat]),
+        st.sampled_from([AvroFormat, ProtobufFormat, JsonSchemaFormat]),
         st.dictionaries(PLAIN, PATHS, max_size=2),
         st.lists(st.integers(0, 9), max_size=2),
     ),
 )
+_FORMATS = st.sampled_from(["json", "debezium", CsvFormat(("a", "b c", "#"), "\t")]) | _SCHEMAS
 SOURCES = st.one_of(
     PATHS.map(LogSource),
     st.builds(
@@ -331,6 +332,7 @@ SOURCES = st.one_of(
         start=st.sampled_from(["earliest", "latest"]),
         options=st.dictionaries(PLAIN, PATHS, max_size=3).map(lambda options: tuple(options.items())),
         format=_FORMATS,
+        key_format=st.none() | st.sampled_from(["text", "json", "binary"]) | _SCHEMAS,
     ),
 )
 

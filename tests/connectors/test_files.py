@@ -33,7 +33,7 @@ from windrow.connectors.files.parquet import ParquetRows
 from windrow.connectors.files.source import OrderedFiles
 from windrow.connectors.open_sources import open_source
 from windrow.engine.decode.decoder import DecodedBatch, Decoder
-from windrow.engine.decode.exact import parse_object
+from windrow.engine.decode.json_text import parse_object
 from windrow.engine.schema import RAW
 from windrow.errors import InputError, RecordsLostError, SourceError
 from windrow.model import (

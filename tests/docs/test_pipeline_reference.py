@@ -54,6 +54,7 @@ OTHERS: list[dict[str, Any]] = [
             {"avro": {"registry": {"url": "http://a:1"}}},
             {"protobuf": {"descriptor": "base64:", "message": "a"}},
             {"protobuf": {"registry": {"url": "http://a:1"}}},
+            {"json_schema": {"registry": {"url": "http://a:1"}}},
             {"csv": {"columns": ["k", "t", "w"]}},
         )
     ),
@@ -111,11 +112,14 @@ def listed_keys(page: Path) -> list[Item]:
     return items("".join(KEYS.findall(page.read_text(encoding="utf-8"))), "a-z0-9_.")
 
 
+_WITH_REGISTRY = ("avro", "protobuf", "json_schema")
+
+
 def of_formats() -> Iterator[Item]:
     """Yield the keys of the formats as those of the sources that have them."""
     for item in listed_keys(FORMATS):
         is_shared = item.path.startswith("registry")
-        paths = [item.path] if not is_shared else [f"format.{name}.{item.path}" for name in ("avro", "protobuf")]
+        paths = [item.path] if not is_shared else [f"format.{name}.{item.path}" for name in _WITH_REGISTRY]
         for path in paths:
             yield Item(f"source.kafka.{path}", item.takes)
             if path.startswith("format.csv"):

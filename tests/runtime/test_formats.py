@@ -14,7 +14,7 @@ from typing import Any
 import fastavro
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import descriptor_pb2
@@ -91,6 +91,9 @@ def written(name: str, registry: SchemaRegistry, folder: Path) -> tuple[str, Cal
             return setting, lambda event: made(**event).SerializeToString()
     # as a producer of Confluent writes it
     client = SchemaRegistryClient({"url": registry.url})
+    if name == "json schema":
+        prefix = b"\0" + client.register_schema("spend-value", Schema('{"type": "object"}', "JSON")).to_bytes(4)
+        return f"{{json_schema: {{registry: {registry.url}}}}}", lambda event: prefix + json.dumps(event).encode()
     serializer = AvroSerializer(client, json.dumps(SCHEMA), conf={"normalize.schemas": False})
     context = SerializationContext("spend", MessageField.VALUE)
     return f"{{avro: {{registry: {registry.url}}}}}", lambda event: serializer(event, context) or b""
@@ -128,7 +131,7 @@ def fill(kafka: Kafka, topic: str, write: Callable[[dict[str, Any]], bytes]) -> 
     producer.flush(30)
 
 
-FORMATS = ("json", "csv", "avro", "protobuf", "avro by registry")
+FORMATS = ("json", "csv", "avro", "protobuf", "avro by registry", "json schema")
 
 
 def test_each_format_gives_the_same_tables(

@@ -17,7 +17,8 @@ from windrow.client.arguments import checked
 from windrow.client.tables import PipelineLike, graph_of, read_table
 from windrow.connectors.open_sources import open_sources, with_lists
 from windrow.engine.columns import MIN_TIME, to_micros, unpack
-from windrow.engine.decode.exact import LOG_TIME_TYPE, parse_object
+from windrow.engine.decode.exact import LOG_TIME_TYPE
+from windrow.engine.decode.json_text import parse_object
 from windrow.engine.decode.values import convert
 from windrow.engine.messages import Records
 from windrow.engine.operators.ingest import Ingest

@@ -66,13 +66,23 @@ def _one_of_both(given: Mapping[str, Any]) -> str | None:
     return "has both a schema of its own and a `registry`; remove one of them" if "registry" in given else None
 
 
-def _avro(schema: str | None, registry: m.Registry | None) -> m.AvroFormat:
-    return m.AvroFormat(registry or schema or "")
+def _avro(schema: str | None, registry: m.Registry | None, reader: str | None) -> m.AvroFormat:
+    return m.AvroFormat(registry or schema or "", reader)
 
 
 def _avro_parts(value: m.AvroFormat) -> dict[str, Any]:
     is_registry = isinstance(value.schema, m.Registry)
-    return {"schema": None if is_registry else value.schema, "registry": value.schema if is_registry else None}
+    return {
+        "schema": None if is_registry else value.schema,
+        "registry": value.schema if is_registry else None,
+        "reader": value.reader,
+    }
+
+
+def _avro_conflict(given: Mapping[str, Any]) -> str | None:
+    if "schema" in given and "reader" in given:
+        return "has a `reader`, whose defaults are for schemas of a `registry`; remove it"
+    return _one_of_both(given) if "schema" in given else None
 
 
 _AVRO = _SchemaSection(
@@ -87,9 +97,15 @@ _AVRO = _SchemaSection(
             hint="or 'registry'",
         ),
         _REGISTRY,
+        Key(
+            "reader",
+            Scalar("text", lambda node: node.parsed(avro_schema)),
+            "with a registry, the file with the reader's schema, or the schema itself: a field that the schema of a "
+            "record lacks has its default there.",
+        ),
     ),
     parts=_avro_parts,
-    conflict=lambda given: _one_of_both(given) if "schema" in given else None,
+    conflict=_avro_conflict,
 )
 
 
@@ -122,6 +138,11 @@ _PROTOBUF = _SchemaSection(
     parts=_protobuf_parts,
     conflict=lambda given: _one_of_both(given) if {"descriptor", "message"} & given.keys() else None,
 )
+_JSON_SCHEMA = _SchemaSection(
+    "wr.json_schema",
+    m.JsonSchemaFormat,
+    (replace(_REGISTRY, required=True, field="schema"),),
+)
 _CSV = Section(
     "wr.csv",
     m.CsvFormat,
@@ -139,28 +160,37 @@ _LINES = Kind(
     lambda value: f"CSV with the columns {', '.join(value.columns)}",
     "a line of comma-separated values; in Kafka, without a header.",
 )
-FORMAT: OneOf[m.RecordFormat] = OneOf(
-    "format",
-    {
-        "avro": Kind(
-            (m.AvroFormat,),
-            _AVRO,
-            lambda value: f"Avro records{_by_registry(value.schema)}",
-            "Avro's binary encoding.",
+_SCHEMA_KINDS: Mapping[str, Kind[Any]] = {
+    "avro": Kind(
+        (m.AvroFormat,),
+        _AVRO,
+        lambda value: f"Avro records{_by_registry(value.schema)}",
+        "Avro's binary encoding.",
+    ),
+    "protobuf": Kind(
+        (m.ProtobufFormat,),
+        _PROTOBUF,
+        lambda value: (
+            f"Protobuf messages{_by_registry(value.schema)}"
+            if isinstance(value.schema, m.Registry)
+            else f"Protobuf messages {value.schema.name}"
         ),
-        "protobuf": Kind(
-            (m.ProtobufFormat,),
-            _PROTOBUF,
-            lambda value: (
-                f"Protobuf messages{_by_registry(value.schema)}"
-                if isinstance(value.schema, m.Registry)
-                else f"Protobuf messages {value.schema.name}"
-            ),
-            "Protobuf's binary encoding.",
-        ),
-        "csv": _LINES,
-    },
-    _TEXT,
+        "Protobuf's binary encoding.",
+    ),
+    "json_schema": Kind(
+        (m.JsonSchemaFormat,),
+        _JSON_SCHEMA,
+        lambda value: f"JSON objects{_by_registry(value.schema)}",
+        "JSON objects with a JSON Schema.",
+    ),
+}
+FORMAT: OneOf[m.RecordFormat] = OneOf("format", {**_SCHEMA_KINDS, "csv": _LINES}, _TEXT)
+KEY_FORMAT: OneOf[m.KeyFormat] = OneOf(
+    "key format",
+    _SCHEMA_KINDS,
+    Kind(
+        (str,), choice("text", "json", "binary"), lambda value: "numbers in binary" if value == "binary" else value, ""
+    ),
 )
 FILES_FORMAT: OneOf[m.FilesFormat] = OneOf("format", {"csv": _LINES}, _TEXT)
 

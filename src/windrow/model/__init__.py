@@ -54,6 +54,10 @@ from windrow.model.alerts import (
 )
 from windrow.model.connectors import (
     DELETED as DELETED,
+    KEY as KEY,
+    OFFSET as OFFSET,
+    PARTITION as PARTITION,
+    VALUE as VALUE,
     LOG_TIME as LOG_TIME,
     MORE as MORE,
     OWN_GROUPS as OWN_GROUPS,
@@ -78,6 +82,10 @@ from windrow.model.formats import (
     FilesFormat as FilesFormat,
     ProtobufFormat as ProtobufFormat,
     ProtobufMessage as ProtobufMessage,
+    ChangeFormat as ChangeFormat,
+    JsonSchemaFormat as JsonSchemaFormat,
+    SchemaFormat as SchemaFormat,
+    KeyFormat as KeyFormat,
     RecordFormat as RecordFormat,
     Registry as Registry,
     TextFormat as TextFormat,

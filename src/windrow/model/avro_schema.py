@@ -72,10 +72,17 @@ class AvroUnion:
 
 @dataclass(eq=False)
 class AvroRecord:
-    """Named fields. They are set after construction, because a record can contain itself."""
+    """Named fields. They are set after construction, because a record can contain itself.
+
+    `defaults` has the defaults in the schema, as JSON, and `aliases` the other names of fields; both are for readers.
+    `missing` are the names and values of fields that data does not have, as its reader has defaults for them.
+    """
 
     name: str
     fields: tuple[tuple[str, AvroType], ...] = field(default=(), repr=False)
+    defaults: dict[str, Any] = field(default_factory=dict, repr=False)
+    aliases: dict[str, tuple[str, ...]] = field(default_factory=dict, repr=False)
+    missing: tuple[tuple[str, object], ...] = field(default=(), repr=False)
 
 
 AvroType: TypeAlias = AvroPrimitive | AvroFixed | AvroEnum | AvroArray | AvroMap | AvroUnion | AvroRecord
@@ -159,7 +166,11 @@ class _SchemaReader:
         else:
             record = self._named[full] = AvroRecord(full)
             inner = full.rpartition(".")[0]
-            record.fields = tuple(self._field(item, full, inner) for item in _list(given, "fields"))
+            items: list[Any] = _list(given, "fields")
+            record.fields = tuple(self._field(item, full, inner) for item in items)
+            record.defaults = {item["name"]: item["default"] for item in items if "default" in item}
+            named = [item for item in items if "aliases" in item]
+            record.aliases = {item["name"]: tuple(map(str, _list(item, "aliases"))) for item in named}
         return self._named[full]
 
     def _field(self, given: object, record: str, namespace: str) -> tuple[str, AvroType]:

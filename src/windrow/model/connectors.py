@@ -8,7 +8,27 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 from urllib.parse import unquote
 
-from windrow.model.formats import FilesFormat, RecordFormat, TextFormat
+from windrow.model.formats import (
+    AvroFormat,
+    ChangeFormat,
+    FilesFormat,
+    JsonSchemaFormat,
+    KeyFormat,
+    ProtobufFormat,
+    RecordFormat,
+    Registry,
+    SchemaFormat,
+    TextFormat,
+)
+
+LOG_TIME, DELETED, MORE = "_log_time", "_deleted", "_more"
+"""Fields of an embedded log's record: its log timestamp; for a row of a file also whether the row was deleted, and
+whether more records of the same reading follow."""
+KEY, PARTITION, OFFSET = "_key", "_partition", "_offset"
+"""Fields that a record has outside its value, unless the value has them; in an embedded log, its key and log timestamp
+are in its line."""
+VALUE = "_value"
+"""The member of a tombstone's line in an embedded log that is null."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +60,12 @@ class Source:
     def records(self) -> Source:
         """The log that is read."""
         return self
+
+    @property
+    def outside(self) -> frozenset[str]:
+        """The names of fields that records have outside their values."""
+        more = {KEY, LOG_TIME} if isinstance(self.records, KafkaSource) else set()
+        return frozenset({PARTITION, OFFSET, *more})
 
     @property
     def decoded(self) -> Source:
@@ -81,7 +107,8 @@ class LogSource(Source):
 class KafkaSource(Source):
     """A Kafka topic; `options` are passed to the consumer unchanged (``security.protocol`` ...).
 
-    Offsets are committed to the consumer group `group` for monitoring only; a run never resumes from them.
+    Offsets are committed to the consumer group `group` for monitoring only; a run never resumes from them. If
+    `key_format` is None, the bytes of each key tell its format.
     """
 
     servers: str
@@ -90,7 +117,19 @@ class KafkaSource(Source):
     options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     group: str | None = None
     format: RecordFormat = "json"
+    key_format: KeyFormat | None = None
     section: ClassVar[str] = "kafka"
+
+    @property
+    def registries(self) -> dict[str, Registry]:
+        """The schema registries, by the setting that has them."""
+        kinds = {AvroFormat: "avro", ProtobufFormat: "protobuf", JsonSchemaFormat: "json_schema"}
+        formats = {"format": self.format, "key_format": self.key_format}
+        return {
+            f"{setting}.{kinds[type(given)]}.registry": given.schema
+            for setting, given in formats.items()
+            if isinstance(given, SchemaFormat) and isinstance(given.schema, Registry)
+        }
 
     @property
     def place(self) -> str:
@@ -245,9 +284,6 @@ class PostgresCdcSource(FollowedSource):
 
 OWN_GROUPS = "windrow-"
 """The prefix of the consumer groups that windrow itself uses, and resumes from."""
-LOG_TIME, DELETED, MORE = "_log_time", "_deleted", "_more"
-"""Fields of an embedded log's record: its log timestamp; for a row of a file also whether the row was deleted, and
-whether more records of the same reading follow."""
 Companion = Literal["late", "dead", "clocks"]
 """The tables or topics that accompany the table or topic of a sink."""
 
@@ -392,15 +428,15 @@ class PostgresSink(TableSink):
 class KafkaSink(Sink):
     """A Kafka topic of changes, keyed by the key of the row.
 
-    `format` is JSON objects or Debezium's envelope. The realtime host commits a transaction at least every `commit`
-    microseconds, and other hosts one per step. `options` are passed to the producer unchanged; the realtime host uses
-    the options of its source instead.
+    `format` is the row with its operation, Debezium's envelope, or an upsert. The realtime host commits a transaction
+    at least every `commit` microseconds, and other hosts one per step. `options` are passed to the producer unchanged;
+    the realtime host uses the options of its source instead.
     """
 
     servers: str
     topic: str
     commit: int = 10_000
-    format: RecordFormat = "json"
+    format: ChangeFormat = "json"
     options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     key: ClassVar[tuple[str, ...]] = ()
     changelog: ClassVar[bool] = True

@@ -27,9 +27,13 @@ class Registry:
 
 @dataclass(frozen=True)
 class AvroFormat:
-    """Avro's binary encoding, with a schema as JSON text, or with the schemas in a registry."""
+    """Avro's binary encoding, with a schema as JSON text, or with the schemas in a registry.
+
+    With a registry, a field that the schema of a record lacks has its default in the schema `reader`, if there is one.
+    """
 
     schema: str | Registry
+    reader: str | None = None
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,18 @@ class ProtobufFormat:
     schema: ProtobufMessage | Registry
 
 
-RecordFormat = TextFormat | AvroFormat | CsvFormat | ProtobufFormat
+@dataclass(frozen=True)
+class JsonSchemaFormat:
+    """JSON objects that begin with the id of their JSON Schema in a registry."""
+
+    schema: Registry
+
+
+SchemaFormat = AvroFormat | ProtobufFormat | JsonSchemaFormat
+KeyFormat = Literal["text", "json", "binary"] | SchemaFormat
+"""The format of the keys in a topic; a binary key is a whole number in big-endian order."""
+ChangeFormat = Literal["json", "debezium", "upsert"]
+"""The format of a change in a topic: the row with its operation, Debezium's envelope, or the row, null if deleted."""
+RecordFormat = TextFormat | CsvFormat | SchemaFormat
 FilesFormat = TextFormat | CsvFormat
 """The format of text files, with one record per line."""

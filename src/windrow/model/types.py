@@ -165,7 +165,7 @@ class Field:
 
     The field is looked up under its name (or in nested objects at `path`), and then under each name in `alias`; the
     first that a record has is used. With `tombstones`, a record with a key but no value (a tombstone) is read as a
-    record with its key in this field.
+    record with its key, or the column of its key that has the field's name, in this field.
     """
 
     name: str
@@ -205,9 +205,9 @@ class Decode:
         raise KeyError(name)
 
     @property
-    def tombstone_key(self) -> Field | None:
-        """The field into which the key of a tombstone is read; None if tombstones are dead letters."""
-        return next((field for field in self.fields if field.tombstones), None)
+    def tombstone_fields(self) -> tuple[Field, ...]:
+        """The fields into which the key of a tombstone is read; empty if tombstones are dead letters."""
+        return tuple(field for field in self.fields if field.tombstones)
 
 
 def parse_field_type(text: str) -> tuple[DataType, bool]:

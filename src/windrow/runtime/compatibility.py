@@ -411,7 +411,7 @@ def _decoding(meaning: Meaning) -> Meaning:
     """Return the settings that decide which records are dead letters."""
     streams = {
         name: {key: section.get(key) for key in _OF_DECODING}
-        | {"format": section["source"].get("kafka", {}).get("format")}
+        | {setting: section["source"].get("kafka", {}).get(setting) for setting in ("format", "key_format")}
         for name, section in _streams(meaning).items()
     }
     return {"streams": streams, "records": _records(meaning)}

@@ -215,13 +215,15 @@ FREE = {
     ("source", "kafka", "group"),
     ("source", "kafka", "format", "avro", "registry"),
     ("source", "kafka", "format", "protobuf", "registry"),
+    ("source", "kafka", "format", "json_schema", "registry"),
+    ("source", "kafka", "key_format"),
     ("emit", "at_end"),
     ("at_end",),
     ("sink",),
     ("servers",),
     ("labels",),
 }
-"""Settings that no state depends on: locations, and how a bounded run ends."""
+"""Settings that no state depends on: locations, how keys are read, and how a bounded run ends."""
 
 
 def fingerprint(graph: m.Graph) -> Meaning:

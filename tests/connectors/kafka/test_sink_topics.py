@@ -11,13 +11,15 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from decimal import Decimal
 from hashlib import sha256
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[attr-defined]
 from tests.contracts.child import Halting
 from tests.contracts.steps import DAY, RUN, change, pipeline, step
 from tests.contracts.test_sink_follows import CLOCK_ROWS, JOURNAL, NEXT
@@ -395,6 +397,40 @@ class _joined:  # noqa: N801 - a context
         join(self._thread)
 
 
+def test_an_upsert_is_the_row_or_nothing(kafka: Kafka, model: Pipeline) -> None:
+    assert isinstance(model.sink, KafkaSink)
+    given = replace(model, sink=replace(model.sink, format="upsert"))
+    first = step(given, [change("insert", 0, name, Decimal(1), 1) for name in ("A", "B")])
+    changes = [
+        change("update_before", 0, "A", Decimal(1), 1),
+        change("update_after", 0, "A", Decimal("8.00"), 3, pane="late", revision=1),
+        change("delete", 0, "B", Decimal(1), 1, pane="late", revision=1),
+    ]
+    with closing(KafkaTopics(sink_spec_of(given))) as sink:
+        assert sink.open(RUN) is None
+        sink.commit(0, first)
+        # what a step that fails has sent is not committed, and the step is written once
+        with pytest.raises(ZeroDivisionError):
+            sink.commit(1, Broken(*vars(step(given, changes)).values()))
+        assert sink.open(RUN) == 0
+        sink.commit(1, step(given, changes))
+        sink.commit(1, step(given, changes))
+    found: dict[str, list[Any]] = {"A": [], "B": []}
+    for key, value in records(given):
+        found[json.loads(key or b"")["user"]].append(None if value is None else json.loads(value))
+    row = {"window_start": "2026-01-01T00:00:00.000000Z", "window_end": "2026-01-01T00:05:00.000000Z"}
+    assert found == {
+        "A": [
+            {"pane": "on_time", "revision": 0, **row, "user": "A", "total": "1.00", "events": 1},
+            {"pane": "late", "revision": 1, **row, "user": "A", "total": "8.00", "events": 3},
+        ],
+        "B": [{"pane": "on_time", "revision": 0, **row, "user": "B", "total": "1.00", "events": 1}, None],
+    }
+    admin = AdminClient({"bootstrap.servers": kafka.servers})
+    asked = ConfigResource(ConfigResource.Type.TOPIC, given.sink.table)
+    assert admin.describe_configs([asked])[asked].result(30)["cleanup.policy"].value == "compact"
+
+
 SECOND = """\
 name: second
 sources:
@@ -440,6 +476,58 @@ def test_another_pipeline_reads_the_envelope_as_a_table(kafka: Kafka, model: Pip
             found.append(db.execute(f"SELECT window_start, user, total, events FROM {name} ORDER BY 1").fetchall())
     assert found[0] == found[1]
     assert [events for *_, events in found[0]] == [4, 1, 1, 1]
+
+
+UPSERTS = """\
+name: first
+sources:
+  changes:
+    source: {log: {path: FOLDER/log, format: debezium}}
+    decode: {user: string, total: "decimal(12,2)", t: {type: timestamp_millis, path: source.ts_ms}}
+    time: {field: t, delay: 1h}
+streams:
+  latest: {from: changes, table: {key: user}}
+sinks:
+  topic: {from: latest, sink: {kafka: {topic: TOPIC, servers: "SERVERS", format: upsert}}}
+  straight: {from: latest, sink: {sqlite: {path: FOLDER/first.db, table: first}}}
+"""
+READ_BACK = """\
+name: second
+sources:
+  changes:
+    source: {kafka: {topic: TOPIC, servers: "SERVERS"}}
+    decode: {user: {type: string, tombstones: true}, total: "decimal(12,2)?", t: timestamp}
+    time: {field: t, delay: 1h}
+streams:
+  latest: {from: changes, table: {key: user, deleted: total IS NULL}}
+sinks:
+  out: {from: latest, sink: {sqlite: {path: FOLDER/second.db, table: second}}}
+"""
+
+
+@pytest.mark.parametrize("most", [1, 7, 1000])
+def test_a_table_is_read_back_from_its_upserts(kafka: Kafka, model: Pipeline, tmp_path: Path, most: int) -> None:
+    log = tmp_path / "log"
+    log.mkdir()
+    random, users, lines = Random(most), ["a", "7", "true", "", '"q"', '"', '{"user":"a"}', "{b}", "\u00e4", " a"], []
+    for number in range(200):
+        row = {"user": random.choice(users), "total": f"{number}.50"}
+        images = {"before": row, "after": None} if random.random() < 0.3 else {"before": None, "after": row}
+        about = {"op": "c" if images["after"] else "d", "source": {"ts_ms": int(DAY.timestamp() + number) * 1000}}
+        lines.append(json.dumps({**images, **about}))
+    (log / "partition-0.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    for text in (UPSERTS, READ_BACK):
+        given = text.replace("TOPIC", model.sink.table).replace("SERVERS", kafka.servers)
+        graph = read_document(given.replace("FOLDER", str(tmp_path)), "x.yaml").pipeline
+        options = RunSettings(tmp_path / graph.name, "memory", until_end=True, max_records=most)
+        launch(graph, options, lambda _: None, lambda _: None)
+    found = []
+    for name in ("first", "second"):
+        with closing(sqlite3.connect(tmp_path / f"{name}.db")) as db:
+            found.append(db.execute(f"SELECT user, total, t FROM {name} ORDER BY 1").fetchall())
+            assert db.execute(f"SELECT * FROM {name}_dead").fetchall() == []
+    assert found[0] == found[1]
+    assert 3 < len(found[0]) < len(users)
 
 
 def test_a_broker_that_is_not_there_is_an_error_that_passes() -> None:

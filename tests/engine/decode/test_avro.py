@@ -24,7 +24,7 @@ from tests.examples import examples
 from tests.short_forms import Pipeline, operator_spec
 
 from windrow.engine.decode import avro
-from windrow.engine.decode.avro import read_record
+from windrow.engine.decode.avro import read_datum
 from windrow.engine.decode.decoder import SMALL_BATCH, Decoder
 from windrow.engine.decode.exact import ExactDecoder, decode_exactly
 from windrow.engine.decode.fast import FastReader
@@ -98,7 +98,7 @@ def test_a_record_is_what_fastavro_reads(drawn: tuple[Schema, list[bytes]]) -> N
     parsed = fastavro.parse_schema(schema)
     for value in values:
         try:
-            found = read_record(type_, value)
+            found = read_datum(type_, value)
         except MalformedError:
             continue  # fastavro is more lenient: it does not ask where a record ends, for one
         stream = io.BytesIO(value)
@@ -122,7 +122,7 @@ def test_what_is_whole_is_read(drawn: tuple[Schema, list[bytes]]) -> None:
     except FAILURES:
         return
     again = stream.getvalue()
-    found = read_record(parse_schema(json.dumps(bare), "it"), again)
+    found = read_datum(parse_schema(json.dumps(bare), "it"), again)
     assert plain(found) == plain(fastavro.schemaless_reader(io.BytesIO(again), parsed, None))
 
 
@@ -137,12 +137,13 @@ def test_what_is_not_needed_is_skipped_and_has_the_same_errors(
     needed = dict.fromkeys(data.draw(st.sets(st.sampled_from(names)) if names else st.just(set())))
     for value in values:
         try:
-            whole = read_record(type_, value)
+            whole = read_datum(type_, value)
         except MalformedError as exc:
             with pytest.raises(MalformedError, match=f"^{re.escape(str(exc))}$"):
-                read_record(type_, value, needed=needed)
+                read_datum(type_, value, needed=needed)
         else:
-            found = read_record(type_, value, needed=needed)
+            found = read_datum(type_, value, needed=needed)
+            assert isinstance(whole, dict)
             assert found == {name: part for name, part in whole.items() if name in needed}
 
 
@@ -181,11 +182,11 @@ def test_items_that_are_not_needed_are_not_read(values: Schema, items: object, m
 
     monkeypatch.setattr(avro._Datum, "read", counted)  # noqa: SLF001 - the same
     type_ = parse_schema(json.dumps(schema), "it")
-    assert read_record(type_, value, needed={"id": None, "t": None}) == {"id": "a", "t": "5"}
+    assert read_datum(type_, value, needed={"id": None, "t": None}) == {"id": "a", "t": "5"}
     assert reads == 3
     # a record whose end is missing is read to the place that is wrong
     with pytest.raises(MalformedError, match="the record ends after"):
-        read_record(type_, value[:-3], needed={"id": None, "t": None})
+        read_datum(type_, value[:-3], needed={"id": None, "t": None})
 
 
 TYPES: Sequence[DataType] = (

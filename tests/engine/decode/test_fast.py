@@ -100,7 +100,7 @@ SHAPES = {
         key=("k",),
         mark=None,
         log_time_inside=False,
-        tombstones=Field("k", StringType(), tombstones=True),
+        tombstones=(Field("k", StringType(), tombstones=True),),
     ),
     "tombstones in a log": ExactDecoder(
         fields=(Field("k", LongType(), tombstones=True), Field("t", MILLIS), Field("x", StringType(), optional=True)),
@@ -108,7 +108,7 @@ SHAPES = {
         key=("k",),
         mark=Field("w", MILLIS),
         log_time_inside=True,
-        tombstones=Field("k", LongType(), tombstones=True),
+        tombstones=(Field("k", LongType(), tombstones=True),),
     ),
     "nested": ExactDecoder(
         fields=(

@@ -134,7 +134,9 @@ def record_format(node: m.SourceNode) -> Iterator[Finding]:
     match node.source.format:
         case "json" | "debezium":
             pass
-        case m.AvroFormat(schema):
+        case m.AvroFormat(schema, reader):
+            if reader is not None:
+                yield from _reader(reader, f"{where}.avro.reader")
             yield from (
                 _registry(f"{where}.avro", schema)
                 if isinstance(schema, m.Registry)
@@ -146,6 +148,8 @@ def record_format(node: m.SourceNode) -> Iterator[Finding]:
                 if isinstance(schema, m.Registry)
                 else _protobuf(node, schema, f"{where}.protobuf")
             )
+        case m.JsonSchemaFormat(schema):
+            yield from _registry(f"{where}.json_schema", schema)
         case m.CsvFormat() as given:
             yield from _csv(node, given, f"{where}.csv")
         case _:
@@ -156,6 +160,17 @@ def _registry(where: str, given: m.Registry) -> Iterator[Finding]:
     # the URL is not quoted: it may hold a password
     if not is_reference(given.url) and not fill_placeholders(given.url).startswith(("http://", "https://")):
         yield error(f"{where}.registry", "must be a URL such as http://localhost:8081")
+
+
+def _reader(schema: str, where: str) -> Iterator[Finding]:
+    try:
+        type_ = parse_schema(schema, "it")
+    except InputError as exc:
+        yield error(where, f"{exc}")
+        return
+    records = [branch for branch in _branches(type_) if isinstance(branch, AvroRecord)]
+    if not any(record.defaults for record in records):
+        yield warning(where, "has no defaults of fields, so it has no effect")
 
 
 def _avro(node: m.SourceNode, schema: str, where: str) -> Iterator[Finding]:
@@ -259,7 +274,7 @@ def _lacking(
     An optional field is then always null; a required field makes every record a dead letter.
     """
     for field in node.decode.fields:
-        if not any(leads(path) for path in field.paths):
+        if not any(leads(path) or path[0] in node.source.outside for path in field.paths) and not field.tombstones:
             name = ".".join(field.paths[0])
             report, result = (
                 (warning, f"{field.name} is always null") if field.optional else (error, "all records are dead letters")

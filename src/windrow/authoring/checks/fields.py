@@ -61,26 +61,57 @@ def decode_fields(node: m.SourceNode) -> Iterator[Finding]:
 
 
 def tombstones(node: m.SourceNode) -> Iterator[Finding]:
-    """Check that one string or long field holds the key of a tombstone, and that all other fields can be null."""
+    """Check the fields that hold the key of a tombstone, and that all other fields can be null."""
     keys = [field for field in node.decode.fields if field.tombstones]
+    key_format = node.source.key_format if isinstance(node.source, m.KafkaSource) else None
     for field in keys:
         where = f"decode.{field.name}.tombstones"
-        if field is not keys[0]:
-            yield error(where, f"{keys[0].name!r} already holds the key of a tombstone; keep one of them")
-        if not isinstance(field.type, m.StringType | m.LongType) and node.source.format != "debezium":
-            yield error(where, f"{field.name!r} is a {field.type}, but the key of a record is text; use string or long")
+        if field is not keys[0] and key_format in {"text", "binary"}:
+            message = f"{keys[0].name!r} already holds the key of a tombstone, a single value ({key_format})"
+            yield error(where, f"{message}; keep one of them")
+        if isinstance(field.type, m.ArrayType):
+            yield error(where, f"{field.name!r} is an {field.type}, but the columns of a key are single values")
+        if field.name in {node.time.field, node.time.sent}:
+            yield error(where, f"{field.name!r} of a tombstone is its log timestamp, not a part of its key")
+    format_ = node.source.format
+    has_schema = isinstance(format_, m.SchemaFormat) and not isinstance(format_.schema, m.Registry)
+    if keys and key_format is None and has_schema:
+        message = (
+            "need the format of the keys, as the schema in `format` is that of the values: write key_format: text for "
+            "the source, or the schema of the keys"
+        )
+        yield error(f"decode.{keys[0].name}.tombstones", message)
+    if node.source.format == "debezium" and key_format is not None:
+        yield error("source.kafka.key_format", "does not apply to `format: debezium`, whose keys are JSON; remove it")
     # times are the log timestamp, and records may lack the field of a punctuated watermark
     mark = node.time.watermark.field if isinstance(node.time.watermark, m.Punctuated) else None
-    filled = {node.time.field, node.time.sent, mark}
+    outside = {field.name for field in node.decode.fields if field.paths[0][0] in node.source.outside}
+    filled = {node.time.field, node.time.sent, mark, *outside}
     # any column of a deleted row can be null in Debezium
     given = [field for field in node.decode.fields if node.source.format != "debezium" or field.path]
     for field in given:
         if keys and not field.tombstones and not field.optional and field.name not in filled:
             message = (
-                f"a tombstone has only its key ({keys[0].name!r}) and its log timestamp; make {field.name!r} optional: "
+                f"a tombstone has only its key ({', '.join(repr(key.name) for key in keys)}) and its log timestamp; "
+                f"make {field.name!r} optional: "
                 f'"{field.type}?"'
             )
             yield error(f"decode.{field.name}", message)
+
+
+def outside_fields(node: m.SourceNode) -> Iterator[Finding]:
+    """Check the types of the fields that a record has outside its value, which changes of rows cannot have."""
+    numbers = m.LongType | m.DoubleType | m.DecimalType
+    for field in node.decode.fields:
+        name = field.paths[0][0]
+        if name not in node.source.outside:
+            continue
+        if node.source.format == "debezium":
+            yield error(f"decode.{field.name}", f"a change of a row (`format: debezium`) has no {name!r}; remove it")
+        elif name in {m.PARTITION, m.OFFSET} and not isinstance(field.type, numbers):
+            yield error(f"decode.{field.name}", f"is a {field.type}, but {name!r} is a number; use long")
+        elif name == m.LOG_TIME and not isinstance(field.type, m.TimestampType | m.LongType):
+            yield error(f"decode.{field.name}", f"is a {field.type}, but {name!r} is a time; use timestamp_millis")
 
 
 def changes_of_rows(node: m.SourceNode) -> Iterator[Finding]:
@@ -135,8 +166,6 @@ def nested_fields(node: m.SourceNode) -> Iterator[Finding]:
             yield from _array(where, field.type)
         if not all(field.path):
             yield error(f"{where}.path", "must be names separated by dots, such as customer.id")
-        if field.path and field.tombstones:
-            yield error(f"{where}.path", "the key of a tombstone is not in an object; remove the path")
 
 
 def derived_fields(records: Decoded, own: Collection[m.Derive] | None = None) -> Iterator[Finding]:

@@ -25,6 +25,7 @@ SOURCE_RULES: tuple[Callable[[m.SourceNode], Iterable[Finding]], ...] = (
     connectors.record_format,
     fields.decode_fields,
     fields.tombstones,
+    fields.outside_fields,
     fields.changes_of_rows,
     connectors.file_fields,
     fields.nested_fields,

@@ -134,14 +134,16 @@ _FIELD: Section[Mapping[str, Any]] = Section(
         Key(
             "tombstones",
             FLAG,
-            "a record that has a key but no value, a [tombstone](#tombstones), is read with its key in this field. In"
-            ' Python `currency=wr.field("string", tombstones=True)`.',
+            "the field is a column of the record's key: a record that has a key but no value, a"
+            " [tombstone](#tombstones), is read with its key in these fields. In Python"
+            ' `currency=wr.field("string", tombstones=True)`.',
             default=False,
         ),
         Key(
             "path",
             Scalar("text", lambda node: tuple(node.text().split("."))),
-            "the path to the field in nested objects, in place of its name: `customer.id`.",
+            "the path to the field in nested objects, in place of its name: `customer.id`; or to a [field outside the"
+            " value](#fields-outside-the-value).",
             default=(),
         ),
     ),

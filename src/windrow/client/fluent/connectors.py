@@ -97,10 +97,12 @@ def kafka(
     options: Mapping[str, str] | None = None,
     group: str | None = None,
     format: m.RecordFormat = "json",  # noqa: A002 - the setting's name
+    key_format: m.KeyFormat | None = None,
 ) -> Stream:
     """Read a Kafka topic; `options` are passed to the consumer unchanged (``{"security.protocol": "SSL"}``).
 
     A run commits its offsets to the consumer group `group`, so that tools can show its lag, but never starts from them.
-    `format` is as for `log`, or `avro`, `protobuf` or `csv`.
+    `format` is as for `log`, or `avro`, `protobuf`, `json_schema` or `csv`. `key_format` is the format of the keys:
+    ``"text"``, ``"json"``, ``"binary"``, or one with a schema; by default, their bytes tell it.
     """
-    return Stream(m.KafkaSource(servers, topic, start, tuple((options or {}).items()), group, format))
+    return Stream(m.KafkaSource(servers, topic, start, tuple((options or {}).items()), group, format, key_format))

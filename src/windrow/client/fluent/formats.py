@@ -22,15 +22,22 @@ def registry(url: str, *, options: Mapping[str, str] | None = None, missing: Seq
 
 
 @checked
-def avro(*, schema: str | PathLike[str] | None = None, registry: str | m.Registry | None = None) -> m.AvroFormat:
+def avro(
+    *,
+    schema: str | PathLike[str] | None = None,
+    registry: str | m.Registry | None = None,
+    reader: str | PathLike[str] | None = None,
+) -> m.AvroFormat:
     """Read Avro with a schema, which is the path of a file or JSON text, or with the schemas in a registry.
 
-    Raise PipelineError if the file cannot be read, or unless one of the two is given.
+    With a registry, a field that the schema of a record lacks has its default in the schema `reader`. Raise
+    PipelineError if a file cannot be read, or unless one of `schema` and `registry` is given.
     """
-    if (schema is None) == (registry is None):
-        msg = "avro: give a schema, or a registry"
+    if (schema is None) == (registry is None) or (reader is not None and registry is None):
+        msg = "avro: give a schema, or a registry and perhaps the schema of the reader"
         raise PipelineError(msg)
-    return m.AvroFormat(_registry(registry) or avro_schema(fspath(schema or "")))
+    defaults = None if reader is None else avro_schema(fspath(reader))
+    return m.AvroFormat(_registry(registry) or avro_schema(fspath(schema or "")), defaults)
 
 
 @checked
@@ -50,6 +57,12 @@ def protobuf(
     return m.ProtobufFormat(
         _registry(registry) or m.ProtobufMessage(descriptor_set(fspath(descriptor or "")), message or "")
     )
+
+
+@checked
+def json_schema(*, registry: str | m.Registry) -> m.JsonSchemaFormat:
+    """Read JSON objects that begin with the id of their JSON Schema in a registry."""
+    return m.JsonSchemaFormat(m.Registry(registry) if isinstance(registry, str) else registry)
 
 
 @checked

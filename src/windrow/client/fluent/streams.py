@@ -461,7 +461,7 @@ def field(
     Args:
         type_: as for `decode`.
         alias: other names under which records may have the field.
-        tombstones: whether a record that has a key but no value is read, with its key in this field.
+        tombstones: whether the field is a column of the key, with which a record without a value is read.
         path: its path in nested objects, such as ``"user.id"``; by default, its name.
     """
     if isinstance(alias, str):

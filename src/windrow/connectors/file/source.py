@@ -35,12 +35,12 @@ from windrow.connectors.log.folder import LogFolder
 from windrow.connectors.log.segments import START
 from windrow.connectors.not_text import HEAD, refusal
 from windrow.connectors.source import Follower
-from windrow.engine.decode.exact import KEY, VALUE, parse_object
+from windrow.engine.decode.json_text import parse_object
 from windrow.engine.decode.values import BadValueError, MalformedError, Value, convert
 from windrow.engine.watermarks.readings import RECORD, reading_record
 from windrow.errors import InputError, Place, SourceError, WindrowError
 
-_RESERVED = {m.LOG_TIME, m.DELETED, m.MORE, KEY, VALUE}
+_RESERVED = {m.LOG_TIME, m.DELETED, m.MORE, m.KEY, m.VALUE}
 _BOOLEANS: dict[str, object] = {"true": True, "false": False}
 
 _POLL_SECONDS = 1.0

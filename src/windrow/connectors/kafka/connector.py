@@ -12,7 +12,7 @@ from windrow.connectors.base import Connector, SinkConnector, SourceConnector
 from windrow.connectors.kafka.options import OURS
 from windrow.declare.arguments import Duration, duration_micros
 from windrow.declare.findings import Finding, error
-from windrow.declare.formats import FORMAT
+from windrow.declare.formats import FORMAT, KEY_FORMAT
 from windrow.declare.options import OPTIONS, mask_options
 from windrow.declare.spec import DURATION, TEXT, Key, Section, choice
 
@@ -31,14 +31,15 @@ OPTIONS_KEY: Final = Key(
 def _source_words(source: m.KafkaSource) -> str:
     more = "".join(f", {name}={value}" for name, value in source.options)
     committed = "" if source.group is None else f", offsets committed to the consumer group {source.group}"
+    keys = "" if source.key_format is None else f", keys: {KEY_FORMAT.words(source.key_format)}"
     return (
         f"the Kafka topic {source.topic} at {source.servers} from the {source.start} offset, "
-        f"each partition in offset order{more}{committed}{settings.format_words(source)}"
+        f"each partition in offset order{more}{committed}{settings.format_words(source)}{keys}"
     )
 
 
 def _sink_words(sink: m.KafkaSink) -> str:
-    envelope = ", in Debezium's envelope" if sink.format == "debezium" else ""
+    envelope = {"json": "", "debezium": ", in Debezium's envelope", "upsert": ", as upserts by key"}[sink.format]
     options = "".join(f", {name}={value}" for name, value in sink.options)
     return f"the Kafka topic {sink.topic} at {sink.servers}{envelope}{options}"
 
@@ -68,14 +69,15 @@ def kafka_sink(
     *,
     servers: str,
     commit: Duration = "10ms",
-    format: m.RecordFormat = "json",  # noqa: A002 - the setting's name
+    format: m.ChangeFormat = "json",  # noqa: A002 - the setting's name
     options: Mapping[str, str] | None = None,
 ) -> m.KafkaSink:
     """Write changes to a Kafka topic, in one transaction per step, or per `commit` with ``mode="realtime"``.
 
     The topics TOPIC, ``TOPIC.late``, ``TOPIC.dead`` and ``TOPIC.clocks`` are created if they do not exist. A change is
-    a JSON object or, with ``format="debezium"``, a change event in Debezium's envelope. `options` are passed to the
-    producer unchanged; with ``mode="realtime"``, those of the source apply instead.
+    a JSON object, with ``format="debezium"`` a change event in Debezium's envelope, or with ``format="upsert"`` the row
+    as a JSON object, or no value if it was deleted. `options` are passed to the producer unchanged; with
+    ``mode="realtime"``, those of the source apply instead.
     """
     micros = duration_micros(commit, "sink.kafka.commit")
     return m.KafkaSink(servers, topic, micros, format, tuple((options or {}).items()))
@@ -130,6 +132,13 @@ KAFKA = Connector(
                     f"{settings.FORMAT_DOC}; or [another format](../guides/formats.md).",
                     default=m.KafkaSource.format,
                 ),
+                Key(
+                    "key_format",
+                    KEY_FORMAT,
+                    "the format of the keys, which [tombstones](../reference/pipeline.md#tombstones) need: `text`, "
+                    "`json`, `binary` (a whole number in big-endian order, as Kafka's `LongSerializer` writes it), or "
+                    "`avro`, `protobuf` or `json_schema` as for `format`. By default, the bytes of each key tell it.",
+                ),
             ),
         ),
         _source_words,
@@ -169,9 +178,9 @@ KAFKA = Connector(
                 ),
                 Key(
                     "format",
-                    choice("json", "debezium"),
-                    "the format of a change: the row as a JSON object, or a change event in [Debezium's "
-                    "envelope](#debeziums-envelope).",
+                    choice("json", "debezium", "upsert"),
+                    "the format of a change: the row and its operation as a JSON object, a change event in [Debezium's "
+                    "envelope](#debeziums-envelope), or an [upsert](#upserts).",
                     default=m.KafkaSink.format,
                 ),
                 replace(

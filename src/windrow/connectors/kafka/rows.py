@@ -7,6 +7,9 @@ so that they sort as text, unlike the times in the identities and evidence of al
 `windrow.engine.operators.rules.judge`). A double that is infinite or NaN becomes null, since JSON has neither. Values
 do not depend on the wall clock: reading the log again gives the same bytes.
 
+With `format: upsert`, the value is the row without `op`, and null if the row was deleted. A key of plain text that
+begins as JSON does is a JSON object too, so that readers can tell the two apart by their first byte.
+
 With `format: debezium`, a value is a change in Debezium's envelope. Its `after` (for a deletion, its `before`) is the
 row without `op`, and each deletion is followed by a tombstone with the same key.
 
@@ -66,7 +69,7 @@ class KafkaRecords:
         self._limits = limits
         self._result, self._stream = layout(spec).result, Origin.of(spec).stream
         self._late, self._dead = spec.sink.companion("late"), spec.sink.companion("dead")
-        self._is_debezium = isinstance(spec.sink, m.KafkaSink) and spec.sink.format == "debezium"
+        self._format: m.ChangeFormat = spec.sink.format if isinstance(spec.sink, m.KafkaSink) else "json"
         origin = {"connector": "windrow", "name": spec.pipeline, "table": self._topic}
         self._source = json.dumps(origin, ensure_ascii=False, separators=(",", ":"))
         # the bounds of the global window mean nothing
@@ -136,8 +139,7 @@ class KafkaRecords:
         written = changes.filter(pc.not_equal(changes["op"], "update_before"))
         records: list[KafkaRecord] = []
         for batch in written.to_batches():
-            keys = batch.column(self._key[0]) if self._is_text else json_objects(batch.select(self._key))
-            records += self._changes(batch, _utf8(keys))
+            records += self._changes(batch, _utf8(self._keys(batch)))
         if records and self._topic in self._limits:
             largest = max(len(key or b"") + len(value or b"") for _, key, value, *_ in records)
             size, most = largest + _OVERHEAD, self._limits[self._topic]
@@ -176,14 +178,28 @@ class KafkaRecords:
         left, letters = without_refused(self._result, output, reasons, self._stream)
         return writable(self._written, left), letters
 
+    def _keys(self, batch: pa.RecordBatch) -> pa.Array:
+        """Return the keys of the rows as text."""
+        if not self._is_text:
+            return json_objects(batch.select(self._key))
+        texts = batch.column(self._key[0])
+        if self._format != "upsert" or not pc.any(opens := pc.match_substring_regex(texts, _OPENS_JSON)).as_py():
+            return texts
+        return pc.if_else(opens, json_objects(batch.select(self._key)).cast(texts.type), texts)
+
     def _changes(self, batch: pa.RecordBatch, keys: list[bytes]) -> Iterator[KafkaRecord]:
         topic, headers = repeat(self._topic), repeat(_NO_HEADERS)
-        if not self._is_debezium:
+        if self._format == "json":
             values = _utf8(json_objects(batch.select(self._names)))
             yield from map(KafkaRecord, topic, keys, values, headers, repeat(object=True))
             return
-        ops = batch.column("op").to_pylist()
-        rows = json_objects(batch.select([name for name in self._names if name != "op"])).to_pylist()
+        texts = json_objects(batch.select([name for name in self._names if name != "op"]))
+        if self._format == "upsert":
+            is_deleted = pc.equal(batch.column("op"), "delete")
+            values = _utf8(pc.if_else(is_deleted, pa.scalar(None, texts.type), texts))
+            yield from map(KafkaRecord, topic, keys, values, headers, repeat(object=True))
+            return
+        ops, rows = batch.column("op").to_pylist(), texts.to_pylist()
         for key, op, row in zip(keys, ops, rows, strict=True):
             images = f'"before":{row},"after":null' if op == "delete" else f'"before":null,"after":{row}'
             value = f'{{{images},"source":{self._source},"op":"{_DEBEZIUM[op]}"}}'
@@ -192,6 +208,7 @@ class KafkaRecords:
                 yield KafkaRecord(self._topic, key, None, _NO_HEADERS, is_stamped=True)
 
 
+_OPENS_JSON = '^[{"]'
 _DEBEZIUM = {"insert": "c", "update_after": "u", "delete": "d"}
 
 

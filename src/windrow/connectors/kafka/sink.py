@@ -17,13 +17,12 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from windrow import model as m
-from windrow.connectors.kafka import STAMPED
 from windrow.connectors.kafka.client import Admin, client_of, unreachable
 from windrow.connectors.kafka.options import TIMEOUT, client_options
 from windrow.connectors.kafka.producer import TransactionalProducer
 from windrow.connectors.kafka.read import Reader
 from windrow.connectors.kafka.rows import KafkaRecords
-from windrow.connectors.kafka.topics import COMPACTED
+from windrow.connectors.kafka.topics import COMPACTED, settings_of
 from windrow.connectors.ownership import FoundTables, Origin, authorize, is_new, may_clear, still_opened, still_owned
 from windrow.connectors.sink import Follows, Run, Sink
 from windrow.connectors.tables import Table
@@ -165,13 +164,10 @@ class KafkaTopics(Sink):
     def _create(self, sink: m.KafkaSink) -> None:
         admin = _admin(sink)
         there = _existing_topics(admin, sink)
-        clocks = sink.companion("clocks")
-        new = [
-            # as many partitions as the broker has by default
-            NewTopic(name, 1, config=COMPACTED) if name == clocks else NewTopic(name, config=STAMPED)
-            for name in _topics(sink)
-            if name not in there
-        ]
+        # as many partitions as the broker has by default
+        topics = [NewTopic(name, config=settings) for name, settings in settings_of(sink).items()]
+        topics.append(NewTopic(sink.companion("clocks"), 1, config=COMPACTED))
+        new = [topic for topic in topics if topic.topic not in there]
         deadline = time.monotonic() + _GONE_SECONDS
         while new:
             left = []

@@ -7,12 +7,25 @@ from collections.abc import Sequence
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic  # type: ignore[attr-defined]
 
+from windrow import model as m
 from windrow.connectors.kafka.options import TIMEOUT
 from windrow.errors import InputError
 
 COMPACTED = {"cleanup.policy": "compact", "segment.bytes": str(16 << 20), "min.cleanable.dirty.ratio": "0.1"}
 """Settings of a topic that keeps the last record of each key forever."""
+STAMPED = {"message.timestamp.type": "LogAppendTime"}
+"""Settings of a topic for other readers: the broker sets the timestamps."""
 _DENIED = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED)
+
+
+def settings_of(sink: m.KafkaSink) -> dict[str, dict[str, str]]:
+    """Map each topic of a sink, except that of its clocks, to the settings with which it is created.
+
+    A topic of upserts is compacted: it keeps at least the last record of each key.
+    """
+    late, dead = sink.companion("late"), sink.companion("dead")
+    changes = STAMPED | {"cleanup.policy": "compact"} if sink.format == "upsert" else STAMPED
+    return {sink.topic: changes, late: STAMPED, dead: STAMPED}
 
 
 def create_topics(admin: AdminClient, missing: Sequence[NewTopic]) -> None:

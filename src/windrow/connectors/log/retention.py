@@ -23,7 +23,8 @@ import pyarrow.compute as pc
 from windrow import model as m
 from windrow.connectors.log.folder import LogFolder
 from windrow.connectors.log.segments import SEGMENT, Position, Retained, Segment, write_segment
-from windrow.engine.decode.exact import KEY, VALUE, parse_object
+from windrow.engine.decode.json_text import parse_object
+from windrow.engine.decode.record_key import key_of_line
 from windrow.engine.decode.values import MalformedError, NumberText
 from windrow.errors import InputError, SourceError
 
@@ -204,9 +205,10 @@ def plan_compact(
 ) -> Change | None:
     """Plan to keep only the newest record of each key, except in the last `active` bytes, which stay unchanged.
 
-    Return None if there is nothing to remove. The key is the text of the fields `key`, or the ``_key`` of a tombstone.
-    Malformed records and records without a key are kept. Tombstones are kept if they have no log time or were written
-    at or after `tombstones_before` (ms). Memory holds the keys and their offsets.
+    Return None if there is nothing to remove. The key is the text of the fields `key`, or the ``_key`` of a tombstone,
+    which is a single value or has these fields. Malformed records and records without a key are kept. Tombstones are
+    kept if they have no log time or were written at or after `tombstones_before` (ms). Memory holds the keys and their
+    offsets.
     """
     kept = folder.retained(partition)
     size = folder.sizes()[partition]
@@ -238,8 +240,13 @@ def plan_compact(
 def _key_of(fields: Mapping[str, Any], key: Sequence[str]) -> tuple[str | None, bool, int | None]:
     """Return the key of a record or None, whether the record deletes the key, and its log time."""
     time = _time_of(fields)
-    if len(key) == 1 and KEY in fields and fields.get(VALUE, fields) is None:
-        values, deletes = [fields[KEY]], True
+    values: list[Any]
+    if m.KEY in fields and fields.get(m.VALUE, fields) is None:
+        inside: Any = key_of_line(fields[m.KEY])
+        deletes = True
+        values = [inside.get(name) for name in key] if isinstance(inside, dict) else [inside]
+        if len(values) != len(key):
+            return None, False, time
     else:
         values, deletes = [fields.get(name) for name in key], fields.get(m.DELETED) is True
     if not all(isinstance(value, str | bool) for value in values):

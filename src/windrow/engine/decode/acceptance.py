@@ -16,10 +16,8 @@ from windrow.engine import schema
 from windrow.engine.decode import field_columns as fc
 from windrow.engine.decode.exact import ExactDecoder, is_optional
 from windrow.engine.decode.field_columns import FieldColumn, GoodRows, Mask, Path, Rows, to_mask
+from windrow.engine.decode.key_columns import KeyColumns
 from windrow.engine.decode.values import MAX_TIMESTAMP, MIN_TIMESTAMP
-
-_KEY_PATTERNS = {str(m.StringType()): r"^[^\x00]*$", str(m.LongType()): r"^(?:0|-?[1-9][0-9]{0,17})$"}
-"""For each type, a pattern of the clearly good keys of tombstones."""
 
 
 class Acceptance:
@@ -27,6 +25,7 @@ class Acceptance:
 
     def __init__(self, exact: ExactDecoder) -> None:
         self._exact = exact
+        self._keys = KeyColumns(exact.keys)
 
     def columns(self, at: Mapping[Path, FieldColumn]) -> dict[str, FieldColumn]:
         """Return a column for each field, given the columns at the fields' paths."""
@@ -86,25 +85,28 @@ class Acceptance:
         good = GoodRows(rows, times, [columns[field.name].values for field in self._exact.fields], marks)
         return good if trusted.all() else good.keep(trusted)
 
-    def tombstones(self, raw: pa.RecordBatch, field: m.Field) -> GoodRows:
+    def tombstones(self, raw: pa.RecordBatch) -> GoodRows:
         """Return the clearly good tombstones, which are records with a key and without a value."""
+        fields = self._exact.tombstones
+        if any(field.alias for field in fields) or (self._exact.outside is not None and self._exact.outside.names):
+            return self._exact.no_rows
         rows: Rows = np.flatnonzero(to_mask(pc.and_(raw.column("value").is_null(), raw.column("key").is_valid())))
-        keys = fc.valid_text(raw.column("key").take(pa.array(rows)))
-        times = raw.column("log_time").take(pa.array(rows)).cast(pa.int64())
+        keys, times = (raw.column(name).take(pa.array(rows)) for name in ("key", "log_time"))
+        times = times.cast(pa.int64())
         least, greatest = self._exact.times
-        plain = pc.match_substring_regex(keys, _KEY_PATTERNS[str(field.type)])
-        in_range = pc.and_(pc.greater_equal(times, least), pc.less_equal(times, greatest))
-        trusted = pc.fill_null(pc.and_(plain, in_range), fill_value=False)
-        rows, keys, times = rows[to_mask(trusted)], keys.filter(trusted), times.filter(trusted)
-        filled = {self._exact.time.field: times.cast(schema.MICROS)}
-        if self._exact.time.sent is not None:
-            filled[self._exact.time.sent] = filled[self._exact.time.field]
-        filled[field.name] = keys.cast(schema.arrow_type(field.type))
+        trusted = fc.holds_mask(pc.and_(pc.greater_equal(times, least), pc.less_equal(times, greatest)))
+        filled = {}
+        for field in fields:
+            column = self._keys.column(keys, (field.paths[0][-1],), field.type, is_single=len(fields) == 1)
+            filled[field.name] = column.values
+            trusted &= column.trusted & fc.valid_mask(column.values)
+        # a time that is not trusted may be one that no timestamp can hold
+        moments = pc.if_else(pa.array(trusted), times, least).cast(schema.MICROS)
+        filled |= {name: moments for name in (self._exact.time.field, self._exact.time.sent) if name is not None}
         columns = [
-            filled[field.name] if field.name in filled else pa.nulls(len(rows), schema.arrow_type(field.type))
-            for field in self._exact.fields
+            filled.get(field.name, pa.nulls(len(rows), schema.arrow_type(field.type))) for field in self._exact.fields
         ]
-        return GoodRows(rows, times, columns, pa.nulls(len(rows), pa.int64()))
+        return GoodRows(rows, times, columns, pa.nulls(len(rows), pa.int64())).keep(trusted)
 
 
 def _correct(times: pa.Array, sent: pa.Array, log_times: pa.Array) -> tuple[pa.Array, Mask]:

@@ -7,7 +7,7 @@ a string that is not UTF-8 is read as bytes.
 
 When decoding in columns, a cursor in each record (`cursors`) is used to read one field of all records at once. The
 schema is traversed once, in order. A branch of a union is read only for records that have this branch, and an item of
-an array or map only for records that have another item. Each record is thus read as `read_record` would read it, and it
+an array or map only for records that have another item. Each record is thus read as `read_datum` would read it, and it
 is trusted if its cursor stops at the end of the record. A malformed record has no effect on other records.
 """
 
@@ -25,12 +25,22 @@ import pyarrow as pa
 from windrow import model as m
 from windrow.engine import schema
 from windrow.engine.decode import field_columns as fc
+from windrow.engine.decode.avro_defaults import with_defaults
 from windrow.engine.decode.avro_skip import DEEPEST, skipper_of
 from windrow.engine.decode.cursors import Cursors, Longs, Rows, unzigzag
 from windrow.engine.decode.field_columns import FieldColumn, Mask, Path, Read, ReadColumns, TextColumns, Wanted
 from windrow.engine.decode.needed import Needed
 from windrow.engine.decode.registry import PREFIX, RegisteredSchema, Schemas
-from windrow.engine.decode.values import MAX_DEPTH, TOO_DEEP, MalformedError, NumberText, TimeText
+from windrow.engine.decode.values import (
+    MAX_DEPTH,
+    TOO_DEEP,
+    BadValueError,
+    MalformedError,
+    NumberText,
+    TimeText,
+    convert,
+    value_at,
+)
 from windrow.model import avro_schema as avro
 
 _MOST_DIGITS: Final = 4_000
@@ -45,9 +55,10 @@ _IS_RECORD: Final[Path] = ()
 """The path of the column whose mask is true where a value is a record."""
 
 
-def registered_type(schema: RegisteredSchema) -> avro.AvroType:
-    """Parse a registered schema; raise InputError if it is not an Avro schema."""
-    return avro.parse_schema(schema.text, schema.called, [text for _, text in schema.references])
+def registered_type(schema: RegisteredSchema, reader: avro.AvroType | None = None) -> avro.AvroType:
+    """Parse a registered schema, with the defaults of the reader's; raise InputError if it is not an Avro schema."""
+    found = avro.parse_schema(schema.text, schema.called, [text for _, text in schema.references])
+    return found if reader is None else with_defaults(found, reader)
 
 
 class AvroReader:
@@ -59,9 +70,17 @@ class AvroReader:
 
     def parse(self, raw: bytes) -> Mapping[str, object]:
         """Map the names of a record's fields to their values."""
+        value = self.parse_any(raw)
+        if not isinstance(value, dict):
+            msg = "not an object: the datum is not a record"
+            raise MalformedError(msg)
+        return value
+
+    def parse_any(self, raw: bytes) -> object:
+        """Return the value of a datum of any type."""
         if isinstance(self._schemas, Schemas):
-            return read_record(self._schemas.of(raw), raw, PREFIX, self._needed)
-        return read_record(self._schemas, raw, needed=self._needed)
+            return read_datum(self._schemas.of(raw), raw, PREFIX, self._needed)
+        return read_datum(self._schemas, raw, needed=self._needed)
 
     def read(self, values: pa.Array, types: Mapping[Path, m.DataType], texts: TextColumns) -> Iterator[ReadColumns]:
         """Yield the columns of all records that have a schema, in one group for each schema."""
@@ -79,18 +98,15 @@ class AvroReader:
             yield ReadColumns(rows, columns, is_record & cursors.at_end())
 
 
-def read_record(type_: avro.AvroType, raw: bytes, begin: int = 0, needed: Needed = None) -> dict[str, object]:
+def read_datum(type_: avro.AvroType, raw: bytes, begin: int = 0, needed: Needed = None) -> object:
     """Decode what is needed of the datum that begins at the byte `begin`.
 
-    Raise MalformedError if the datum is malformed, in whatever part, or not a record.
+    Raise MalformedError if the datum is malformed, in whatever part.
     """
     datum = _Datum(raw, begin)
     value = datum.read(type_, 1, needed)
     if datum.at < len(raw):
         msg = f"malformed: not Avro at byte {datum.at}: the datum ends here, the record has {len(raw)} bytes"
-        raise MalformedError(msg)
-    if not isinstance(value, dict):
-        msg = "not an object: the datum is not a record"
         raise MalformedError(msg)
     return value
 
@@ -158,6 +174,7 @@ class _Datum:
             else:
                 self.skip(inner, depth + 1)
             self._path.pop()
+        found |= {name: value for name, value in type_.missing if needed is None or name in needed}
         return found
 
     def _primitive(self, kind: avro.Primitive, nanos: int | None, scale: int | None) -> object:  # noqa: PLR0911 - a case each
@@ -304,6 +321,9 @@ class _Reading:
             columns = self.read(inner, part, rows, depth + 1)
             if part is not None:
                 found |= {(name, *path): column for path, column in columns.items() if path or not _is_tree(part)}
+        for name, value in type_.missing:
+            if name in tree:
+                found |= _constants({name: tree[name]}, {name: value}, len(rows))
         if not _is_tree(wanted):
             return _nulls(wanted, len(rows), trusted=False)
         return _nulls(tree, len(rows), trusted=True) | found | {_IS_RECORD: _where(np.ones(len(rows), dtype=np.bool_))}
@@ -463,6 +483,20 @@ def _is_tree(wanted: Wanted | None) -> bool:
 def _where(mask: Mask) -> FieldColumn:
     """Return the column for the path `_IS_RECORD`, given its mask."""
     return FieldColumn(pa.nulls(len(mask)), mask)
+
+
+def _constants(wanted: Mapping[str, Wanted], record: Mapping[str, object], count: int) -> Read:
+    """Return columns with the values of one record in all rows; what the types cannot hold is not trusted."""
+    found: Read = {}
+    for path, type_ in fc.leaves(wanted):
+        try:
+            value = value_at(record, path)
+            values = fc.array_of([None if value is None else convert("", type_, value)], type_)
+        except BadValueError:
+            found[path] = fc.nulls_column(type_, count, trusted=False)
+        else:
+            found[path] = FieldColumn(values.take(pa.array(np.zeros(count, dtype=np.int64))), np.ones(count, np.bool_))
+    return found
 
 
 def _nulls(wanted: Wanted | None, count: int, *, trusted: bool) -> Read:

@@ -1,4 +1,4 @@
-"""Skips Avro values that no field reads, as `avro.read_record` would read them but without creating objects.
+"""Skips Avro values that no field reads, as `avro.read_datum` would read them but without creating objects.
 
 A skipper is a function that is built once for a type. It maps the bytes of a record and the position of a value to the
 position after it. Whatever is not plainly right raises `IndexError`; the value is then read, which gives the reason.

@@ -19,16 +19,10 @@ from windrow import model as m
 from windrow.engine import schema
 from windrow.engine.columns import to_micros
 from windrow.engine.decode.evaluation import Evaluator
-from windrow.engine.decode.exact import (
-    LOG_TIME_TYPE,
-    ExactDecoder,
-    Truncations,
-    decode_exactly,
-    no_window_reason,
-    parse_object,
-)
+from windrow.engine.decode.exact import LOG_TIME_TYPE, ExactDecoder, Truncations, decode_exactly, no_window_reason
 from windrow.engine.decode.fast import FastDecoder, FastReader
 from windrow.engine.decode.field_columns import DeadRows, GoodRows, MarkRows, Mask, Rows, all_but, holds_mask, to_mask
+from windrow.engine.decode.json_text import parse_object
 from windrow.engine.decode.registry import UnknownSchemaError
 from windrow.engine.decode.values import MAX_TIMESTAMP, MIN_TIMESTAMP, convert
 from windrow.engine.halving import compute_rows

@@ -5,13 +5,11 @@ The fast decoder must agree with it on every record that it accepts, and leaves 
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import repeat
-from typing import Literal, NamedTuple, NoReturn, assert_never
+from typing import Literal, NamedTuple, assert_never
 
 import numpy as np
 import pyarrow as pa
@@ -21,18 +19,19 @@ from windrow.engine import schema
 from windrow.engine.decode import debezium
 from windrow.engine.decode.avro import AvroReader, registered_type
 from windrow.engine.decode.csv_lines import CsvReader
-from windrow.engine.decode.field_columns import DeadRows, GoodRows, MarkRows, RecordReader, Rows, array_of
+from windrow.engine.decode.field_columns import DatumReader, DeadRows, GoodRows, MarkRows, RecordReader, Rows, array_of
 from windrow.engine.decode.folders import FolderFields
+from windrow.engine.decode.json_schema import JsonSchemaReader
+from windrow.engine.decode.json_text import parse_object
 from windrow.engine.decode.needed import Needed, needed_of
+from windrow.engine.decode.outside import FIRST, OutsideFields, Place
+from windrow.engine.decode.record_key import ANY_KEY, KeyReader, key_of_line
 from windrow.engine.decode.registry import Schemas
 from windrow.engine.decode.values import (
-    MAX_DEPTH,
     MAX_TIMESTAMP,
     MIN_TIMESTAMP,
-    TOO_DEEP,
     BadValueError,
     MalformedError,
-    NumberText,
     Value,
     convert,
     value_at,
@@ -48,15 +47,8 @@ Truncations = Literal["applied", "ignored", "refused"]
 They are no dead letters if each partition has the truncation.
 """
 _DELETED = m.Field(schema.DELETED, m.BooleanType())
-KEY, VALUE = "_key", "_value"
-"""The members of a tombstone's record in an embedded log: its key, and null."""
 _NO_VALUE = "malformed: no value"
 _NO_LOG_TIME = "no log time"
-_STRING_OR_BRACKET = re.compile(r'"(?:[^"\\]|\\.)*"?|([\[{])|([\]}])', re.DOTALL)
-_KINDS: Mapping[type, str] = {list: "an array", NumberText: "a number", str: "a string"}
-_ESCAPE_BUT_LONE_SURROGATE = re.compile(
-    r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\[^u]|\\u(?![dD][89a-fA-F])"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +93,12 @@ class ExactDecoder:
     """The fields that a record must have, and how to read them.
 
     The punctuation is in the field `mark`, `times` are the least and the greatest event time in microseconds, and
-    `tombstones` is the field that gets the key of a tombstone. If `log_time_inside` is true, a record has its log
-    timestamp in `_log_time`. If `is_debezium` is true, a record is Debezium's envelope of a row's change
-    (`windrow.engine.decode.debezium`); if the last of the `fields` is `schema.DELETED`, it tells whether the row was
-    deleted. `table_keys` are the names of the fields in the keys of tables. Formats other than JSON have a `reader`,
-    and files may have fields of their `folders`. `truncations` is the outcome of truncations.
+    `tombstones` are the fields that get the key of a tombstone, which `keys` reads. If `log_time_inside` is true, a
+    record has its log timestamp in `_log_time`. If `is_debezium` is true, a record is Debezium's envelope of a row's
+    change (`windrow.engine.decode.debezium`); if the last of the `fields` is `schema.DELETED`, it tells whether the row
+    was deleted. `table_keys` are the names of the fields in the keys of tables. Formats other than JSON have a
+    `reader`, files may have fields of their `folders`, and any record those that are `outside` its value.
+    `truncations` is the outcome of truncations.
     """
 
     fields: tuple[m.Field, ...]
@@ -114,12 +107,14 @@ class ExactDecoder:
     mark: m.Field | None
     log_time_inside: bool
     times: tuple[int, int] = (MIN_TIMESTAMP, MAX_TIMESTAMP)
-    tombstones: m.Field | None = None
+    tombstones: tuple[m.Field, ...] = ()
     is_debezium: bool = False
     reader: RecordReader | None = None
     table_keys: frozenset[str] = frozenset()
     folders: FolderFields | None = None
     truncations: Truncations = "refused"
+    keys: KeyReader = ANY_KEY
+    outside: OutsideFields | None = None
 
     @cached_property
     def declared(self) -> tuple[m.Field, ...]:
@@ -144,6 +139,11 @@ class ExactDecoder:
         """Map the name of each field to its index among the values."""
         return {field.name: place for place, field in enumerate(self.fields)}
 
+    @cached_property
+    def no_rows(self) -> GoodRows:
+        """The good rows of no records."""
+        return _good_rows(self, ())
+
     def may_lack(self, field: m.Field) -> bool:
         """Return True if a good record may lack the field; the record of a deleted row has only its key."""
         is_column = self.is_debezium and not field.path and field.name not in {self.time.field, *self.key}
@@ -156,20 +156,24 @@ class ExactDecoder:
         """Return the decoder of a pipeline's source; `table_keys` may have names of fields that the source lacks."""
         is_debezium = spec.source.format == "debezium"
         has_deleted = is_debezium and isinstance(spec, m.SourceNode)
+        mark, keys = mark_field(spec), open_key_reader(spec.source.records)
+        fields = spec.decode.fields if mark is None else (*spec.decode.fields, mark)
         return ExactDecoder(
             fields=(*spec.decode.fields, _DELETED) if has_deleted else spec.decode.fields,
             time=spec.time,
             key=spec.key,
-            mark=mark_field(spec),
+            mark=mark,
             log_time_inside=not isinstance(spec.source.records, m.KafkaSource),
             times=times_with_windows(spec.node.window if is_window_spec(spec) else m.Global()),
-            tombstones=spec.decode.tombstone_key,
+            tombstones=spec.decode.tombstone_fields,
             is_debezium=is_debezium,
             reader=open_reader(spec.source.format, _needed(spec)),
             table_keys=frozenset(table_keys)
             & {field.name for field in spec.decode.fields if not field.path} - {spec.time.field, spec.time.sent},
             folders=FolderFields.of(spec.source),
             truncations=truncations,
+            keys=keys,
+            outside=OutsideFields.of(spec.source, fields, keys),
         )
 
     def parse(self, raw: bytes) -> Mapping[str, object]:
@@ -182,16 +186,17 @@ class ExactDecoder:
         log_time: int | None,
         key: bytes | None = None,
         folder: Mapping[str, object] | None = None,
+        place: Place = FIRST,
     ) -> Outcome:
         """Decode the value and key of a record; `log_time` is the log's own timestamp in microseconds, or None.
 
-        `folder` has the fields that the record has unless they are in its value.
+        `folder` has the fields that the record has unless they are in its value. `place` is the record's place.
         """
         try:
             if raw is None and key is not None and self.is_debezium:
                 return self._tombstone_of_row(key, log_time)
-            if raw is None and key is not None and self.tombstones is not None:
-                return self._tombstone(self.tombstones, _key_text(key), log_time)
+            if raw is None and key is not None and self.tombstones:
+                return self._tombstone(self.keys.read(key), log_time, place)
             if raw is None:
                 return Bad(_NO_VALUE, log_time)
             record = self.parse(raw)
@@ -202,8 +207,10 @@ class ExactDecoder:
             if self.is_debezium:
                 return self._change(record, log_time, key)
             has_line = self.log_time_inside and self.reader is None
-            if self.tombstones is not None and has_line and record.get(VALUE, record) is None:
-                return self._tombstone(self.tombstones, record.get(KEY), log_time)
+            if self.tombstones and has_line and record.get(m.VALUE, record) is None:
+                return self._tombstone(key_of_line(record.get(m.KEY)), log_time, place)
+            if self.outside is not None:
+                record = self.outside.add(record, place, log_time, key)
             return self._data_or_mark(record, log_time)
         except (MalformedError, BadValueError) as exc:
             return Bad(str(exc), log_time)
@@ -218,8 +225,8 @@ class ExactDecoder:
         """Decode a record of a row that was read, created, updated or deleted, a truncation, or a tombstone."""
         envelope = debezium.envelope_of(record)
         is_line = self.log_time_inside and envelope is record and debezium.OPERATION not in record
-        if envelope is None or (is_line and record.get(VALUE, record) is None):
-            return self._tombstone_of_row(record.get(KEY) if key is None else key, log_time)
+        if envelope is None or (is_line and record.get(m.VALUE, record) is None):
+            return self._tombstone_of_row(record.get(m.KEY) if key is None else key, log_time)
         operation = debezium.operation(envelope, with_truncations=self.truncations != "refused")
         if operation == debezium.TRUNCATE:
             return self._truncation(envelope, log_time)
@@ -286,14 +293,14 @@ class ExactDecoder:
         """Return the deletion of the row with this key, or `Passed` if the pipeline does not read tombstones."""
         if key is None:
             raise MalformedError(_NO_VALUE)
-        if self.tombstones is None:
+        if not self.tombstones:
             return Passed()
         columns = debezium.columns_of_key(parse_object(key) if isinstance(key, bytes) else key)
         if log_time is None:
             raise BadValueError(_NO_LOG_TIME)
-        if columns.get(self.tombstones.name) is None:
-            msg = f"missing: {self.tombstones.name} (the key)"
-            raise BadValueError(msg)
+        for field in self.tombstones:
+            if columns.get(field.name) is None:
+                raise _not_in_key(field)
         values: dict[str, Value] = {schema.DELETED: True}
         for field in self.declared:
             if not field.path and columns.get(field.name) is not None and field.name != self.time.field:
@@ -322,15 +329,27 @@ class ExactDecoder:
         self._require_windows(time)
         return Good((*values, is_deleted) if self.has_deleted else values, time, mark)
 
-    def _tombstone(self, field: m.Field, key: object, log_time: int | None) -> Good:
-        """Return the record of a tombstone: its key, the log timestamp for its times, and null for other fields."""
+    def _tombstone(self, key: object, log_time: int | None, place: Place) -> Good:
+        """Return the record of a tombstone: its key, the log timestamp for its times, and null for other fields.
+
+        The key has a value for each of the fields `tombstones`, in an object unless it is the only one. Fields outside
+        the value are as in any record.
+        """
         if key is None:
             raise MalformedError(_NO_VALUE)
-        value = convert(field.name, field.type, key)
+        if not isinstance(key, dict) and len(self.tombstones) > 1:
+            msg = "wrong type: the key is not an object"
+            raise BadValueError(msg)
+        values: dict[str | None, Value | None] = {field.name: _column_of_key(field, key) for field in self.tombstones}
         if log_time is None:
             raise BadValueError(_NO_LOG_TIME)
         self._require_windows(log_time)
-        values: dict[str | None, Value] = {self.time.field: log_time, self.time.sent: log_time, field.name: value}
+        if self.outside is not None and self.outside.names:
+            around = self.outside.around(place, log_time, key)
+            for read in self._reads:
+                if read.field.paths[0][0] in self.outside.names:
+                    values.setdefault(read.field.name, self._value(read, around))
+        values |= {self.time.field: log_time, self.time.sent: log_time}
         return Good(tuple(values.get(field.name) for field in self.fields), log_time, None)
 
     def _mark(self, record: Mapping[str, object], log_time: int | None) -> int | None:
@@ -380,12 +399,23 @@ def open_reader(format_: m.RecordFormat, needed: Needed = None) -> RecordReader 
     match format_:
         case "json" | "debezium":
             return None
-        case m.AvroFormat(source):
-            if isinstance(source, m.Registry):
-                return AvroReader(Schemas(source, "AVRO", registered_type), needed)
-            return AvroReader(parse_schema(source, "the schema of the source"), needed)
+        case m.AvroFormat() | m.ProtobufFormat() | m.JsonSchemaFormat():
+            return _schema_reader(format_, needed)
         case m.CsvFormat():
             return CsvReader(format_)
+        case _:
+            assert_never(format_)
+
+
+def _schema_reader(format_: m.SchemaFormat, needed: Needed = None) -> DatumReader:
+    match format_:
+        case m.AvroFormat(source):
+            if isinstance(source, m.Registry):
+                reader = None if format_.reader is None else parse_schema(format_.reader, "the reader's schema")
+                return AvroReader(Schemas(source, "AVRO", partial(registered_type, reader=reader)), needed)
+            return AvroReader(parse_schema(source, "the schema of the source"), needed)
+        case m.JsonSchemaFormat(source):
+            return JsonSchemaReader(source)
         case m.ProtobufFormat(source):
             from windrow.engine.decode import protobuf  # noqa: PLC0415 - its runtime only where it is used
 
@@ -395,6 +425,17 @@ def open_reader(format_: m.RecordFormat, needed: Needed = None) -> RecordReader 
             return protobuf.ProtobufReader(protobuf.descriptor_of(source), needed)
         case _:
             assert_never(format_)
+
+
+def open_key_reader(log: m.Source) -> KeyReader:
+    """Return the reader of the keys in a log; a registry is not contacted before a key is read."""
+    if not isinstance(log, m.KafkaSource):
+        return ANY_KEY
+    format_ = log.key_format
+    given = log.format if format_ is None else format_
+    if isinstance(given, m.SchemaFormat) and (format_ or isinstance(given.schema, m.Registry)):
+        return KeyReader(format_, _schema_reader(given))
+    return KeyReader(format_)
 
 
 def no_window_reason(field: str, *, begins_early: bool) -> str:
@@ -479,65 +520,19 @@ def _single_value(field: m.Field, values: Iterable[tuple[str, object]]) -> Value
     return first[1]
 
 
-def parse_object(raw: bytes) -> dict[str, object]:
-    """Parse bytes as a JSON object (RFC 8259); raise MalformedError if they are not one.
-
-    If a name occurs more than once, its first value counts. Numbers become `NumberText`.
-    """
-    try:
-        text = raw.decode("utf-8")
-    except UnicodeDecodeError as exc:
-        msg = f"malformed: not UTF-8 at byte {exc.start}"
-        raise MalformedError(msg) from exc
-    if _too_deep(text):
-        raise MalformedError(TOO_DEEP)
-    try:
-        value: object = json.loads(
-            text,
-            parse_float=NumberText,
-            parse_int=NumberText,
-            parse_constant=_no_constant,
-            object_pairs_hook=lambda pairs: dict(reversed(pairs)),
-        )
-    except json.JSONDecodeError as exc:
-        msg = f"malformed: not JSON at character {exc.pos}: {exc.msg}"
-        raise MalformedError(msg) from exc
-    except RecursionError as exc:
-        raise MalformedError(TOO_DEEP) from exc
-    if "\\u" in _ESCAPE_BUT_LONE_SURROGATE.sub("", text):
-        msg = "malformed: half of a surrogate pair"
-        raise MalformedError(msg)
-    if not isinstance(value, dict):
-        msg = f"not an object: {_KINDS.get(type(value)) or json.dumps(value)}"
-        raise MalformedError(msg)
-    return value
+def _column_of_key(field: m.Field, key: object) -> Value:
+    """Return the value of a field in a key; in an object, it has the last name of its path, or one of its aliases."""
+    if not isinstance(key, dict):
+        return convert(field.name, field.type, key)
+    names = ((field.path or (field.name,))[-1], *field.alias)
+    values = [(name, value) for name in names if (value := key.get(name)) is not None]
+    if not values:
+        raise _not_in_key(field)
+    return _single_value(field, values)
 
 
-def _key_text(key: bytes) -> str:
-    try:
-        return key.decode("utf-8")
-    except UnicodeDecodeError as exc:
-        msg = f"malformed: the key is not UTF-8 at byte {exc.start}"
-        raise MalformedError(msg) from exc
-
-
-def _too_deep(text: str) -> bool:
-    if text.count("[") + text.count("{") <= MAX_DEPTH:
-        return False
-    depth = 0
-    for match in _STRING_OR_BRACKET.finditer(text):
-        if match[1]:
-            depth += 1
-            if depth > MAX_DEPTH:
-                return True
-        elif match[2]:
-            depth -= 1
-    return False
-
-
-def _no_constant(text: str) -> NoReturn:
-    msg = f"malformed: not JSON: {text} is no number"
-    raise MalformedError(msg)
+def _not_in_key(field: m.Field) -> BadValueError:
+    return BadValueError(f"missing: {field.name} (the key)")
 
 
 def _micros(value: Value | None) -> int:
@@ -558,10 +553,13 @@ def decode_exactly(decoder: ExactDecoder, raw: pa.RecordBatch, rows: Rows) -> tu
     marks: list[tuple[int, PureMark]] = []
     dead: list[tuple[int, Bad]] = []
     of_folders = None if decoder.folders is None else decoder.folders.of_rows(given)
-    for row, value, log_time, key, folder in zip(
-        rows.tolist(), values, log_times, keys, of_folders or repeat(None, len(rows)), strict=True
+    places: Iterable[Place] = repeat(FIRST, len(rows))
+    if decoder.outside is not None:
+        places = map(Place, given.column("partition").to_pylist(), given.column("offset").to_pylist())
+    for row, value, log_time, key, folder, place in zip(
+        rows.tolist(), values, log_times, keys, of_folders or repeat(None, len(rows)), places, strict=True
     ):
-        outcome = decoder.decode(value, log_time, key, folder)
+        outcome = decoder.decode(value, log_time, key, folder, place)
         match outcome:
             case Good():
                 good.append((row, outcome))

@@ -72,6 +72,14 @@ class RecordReader(Protocol):
         ...
 
 
+class DatumReader(RecordReader, Protocol):
+    """Reads a format in which a datum can be a single value."""
+
+    def parse_any(self, raw: bytes) -> object:
+        """Return a datum as `parse` does, or its value if it is a single one; raise MalformedError as `parse` does."""
+        ...
+
+
 @dataclass(frozen=True)
 class GoodRows:
     """Records with data: event times, the declared fields in order, and marks (null if none); times in microseconds.

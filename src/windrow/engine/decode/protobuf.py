@@ -76,11 +76,19 @@ class ProtobufReader:
 
     def parse(self, raw: bytes) -> Mapping[str, object]:
         """Map the names of a message's fields to their values."""
+        return _message(*self._type_of(raw), self._needed)
+
+    def parse_any(self, raw: bytes) -> object:
+        """Return the value of a message, which for a wrapper is a single value."""
+        raw, descriptor, begin = self._type_of(raw)
+        found = _message(raw, descriptor, begin, None)
+        return found["value"] if descriptor.full_name in WRAPPERS else found
+
+    def _type_of(self, raw: bytes) -> tuple[bytes, Descriptor, int]:
+        """Return the bytes of a record with the type of its message and the position where it begins."""
         if not isinstance(self._schemas, Schemas):
-            return _message(self._schemas, raw, 0, self._needed)
-        file = self._schemas.of(raw)
-        descriptor, begin = _find_message(file, raw)
-        return _message(descriptor, raw, begin, self._needed)
+            return raw, self._schemas, 0
+        return raw, *_find_message(self._schemas.of(raw), raw)
 
     def read(self, values: pa.Array, types: Mapping[Path, m.DataType], texts: TextColumns) -> Iterator[ReadColumns]:
         """Yield the columns of proto3 messages; with a registry, only of the first message of each schema."""
@@ -194,7 +202,7 @@ def _varint(raw: bytes, at: int) -> tuple[int, int]:
     raise MalformedError(msg)
 
 
-def _message(descriptor: Descriptor, raw: bytes, begin: int, needed: Needed) -> Mapping[str, object]:
+def _message(raw: bytes, descriptor: Descriptor, begin: int, needed: Needed) -> Mapping[str, object]:
     message = message_factory.GetMessageClass(descriptor)()
     try:
         message.ParseFromString(raw[begin:] if begin else raw)

@@ -49,8 +49,9 @@ class UnknownSchemaError(SourceError):
 
     def first_of(self, source: str, raw: pa.RecordBatch) -> SourceError:
         """Return the error with the place of the first record with the id, given a source's records (`schema.RAW`)."""
-        own = pc.fill_null(pc.starts_with(raw.column("value"), bytes([MAGIC]) + self.id.to_bytes(4)), fill_value=False)
-        at = pc.index(own, pa.scalar(value=True)).as_py()
+        prefix = bytes([MAGIC]) + self.id.to_bytes(4)
+        own = [pc.fill_null(pc.starts_with(raw.column(name), prefix), fill_value=False) for name in ("value", "key")]
+        at = pc.index(pc.or_(*own), pa.scalar(value=True)).as_py()
         return SourceError(
             f"{source}, partition {raw.column('partition')[at]}, offset {raw.column('offset')[at]}: {self}"
         )

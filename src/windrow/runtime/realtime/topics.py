@@ -10,12 +10,11 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from windrow import model as m
-from windrow.connectors.kafka import STAMPED
 from windrow.connectors.kafka.client import Admin, client_of, unreachable
 from windrow.connectors.kafka.options import TIMEOUT, client_options
 from windrow.connectors.kafka.read import CommittedOffsets
 from windrow.connectors.kafka.source import preflight
-from windrow.connectors.kafka.topics import COMPACTED, create_topics, require_compaction
+from windrow.connectors.kafka.topics import COMPACTED, create_topics, require_compaction, settings_of
 from windrow.engine.lists import lists_of
 from windrow.errors import InputError, SourceError, SourceUnavailableError
 
@@ -110,7 +109,7 @@ def _topics(graph: m.Graph) -> dict[str, dict[str, str]]:
     """Map each topic that a run writes to its settings."""
     wanted = {state_topic(graph): COMPACTED}
     for sink in sinks_of(graph):
-        wanted |= dict.fromkeys((sink.topic, sink.companion("late"), sink.companion("dead")), STAMPED)
+        wanted |= settings_of(sink)
     return wanted
 
 

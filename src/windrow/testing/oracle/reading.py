@@ -51,17 +51,18 @@ def read(pipeline: WindowedSource, record: LogRecord) -> Reading:
         raise DeadLetterError(REDRIVEN)
     if pipeline.source.source.format == "debezium":
         return _change(pipeline, record)
-    is_bare = record.value is None and record.key is not None and _tombstone_field(pipeline) is not None
+    is_bare = record.value is None and record.key is not None and bool(_tombstone_fields(pipeline))
     content = {} if is_bare else _of_folders(pipeline, record) | _json_object(record.value)
     log_time = _log_time(pipeline, record, content)
     if is_bare or (
         not isinstance(pipeline.source.source.records, m.KafkaSource)
-        and _tombstone_field(pipeline) is not None
+        and _tombstone_fields(pipeline)
         and "_value" in content
         and content["_value"] is None
     ):
         fields = _tombstone(pipeline, _utf8(record.key) if is_bare else content.get("_key"), log_time)
         return _reading(pipeline, fields, _micros(fields[pipeline.source.time.field]), None, log_time)
+    content = _with_outside(pipeline, record, content, log_time)
     latest = None if pipeline.source.time.future is None or log_time is None else log_time + pipeline.source.time.future
     mark = _mark(pipeline, content, latest)
     derived_names = {derive.name for derive in pipeline.source.derive}
@@ -147,15 +148,15 @@ def _gone(pipeline: WindowedSource, key: object, log_time: int | None) -> Readin
     """Read a tombstone as a deletion that has only a key, if the pipeline reads tombstones."""
     if key is None:
         raise DeadLetterError(MALFORMED)
-    marked = _tombstone_field(pipeline)
-    if marked is None:
+    marked = _tombstone_fields(pipeline)
+    if not marked:
         return Reading(None, 0, None)
     columns = _json_object(key) if isinstance(key, bytes) else _members(key)
     if set(columns) == {"schema", "payload"}:
         columns = _members(columns["payload"])
     if log_time is None:
         raise DeadLetterError(NO_LOG_TIME)
-    if columns.get(marked.name) is None:
+    if any(columns.get(field.name) is None for field in marked):
         raise DeadLetterError(MISSING)
     fields: dict[str, Value] = {}
     for field in pipeline.source.decode.fields:
@@ -221,16 +222,25 @@ def _reading(
     return Reading(fields, time, mark, taken, gap, is_checked)
 
 
-def _tombstone_field(pipeline: WindowedSource) -> m.Field | None:
-    return next((field for field in pipeline.source.decode.fields if field.tombstones), None)
+def _tombstone_fields(pipeline: WindowedSource) -> list[m.Field]:
+    return [field for field in pipeline.source.decode.fields if field.tombstones]
 
 
 def _tombstone(pipeline: WindowedSource, key: object, log_time: int | None) -> dict[str, Value]:
-    named = _tombstone_field(pipeline)
-    if key is None or named is None:
+    named = _tombstone_fields(pipeline)
+    key = _value_of_key(pipeline, key)
+    if key is None:
         raise DeadLetterError(MALFORMED)
     fields: dict[str, Value] = dict.fromkeys(field.name for field in pipeline.source.decode.fields)
-    fields[named.name] = value_of(named.type, key)
+    for field in named:
+        names = [(field.path or (field.name,))[-1], *field.alias]
+        values = [key.get(name) for name in names] if isinstance(key, dict) else [key]
+        if not isinstance(key, dict) and len(named) > 1:
+            raise DeadLetterError(WRONG_TYPE)
+        found = [value_of(field.type, value) for value in values if value is not None]
+        if not found:
+            raise DeadLetterError(MISSING)
+        fields[field.name] = _require_equal(found)
     if log_time is None:
         raise DeadLetterError(NO_LOG_TIME)
     if not YEAR_0001 <= log_time < YEAR_10000:
@@ -238,6 +248,57 @@ def _tombstone(pipeline: WindowedSource, key: object, log_time: int | None) -> d
     return fields | {
         name: log_time for name in (pipeline.source.time.field, pipeline.source.time.sent) if name is not None
     }
+
+
+def _with_outside(
+    pipeline: WindowedSource, record: LogRecord, content: dict[str, object], log_time: int | None
+) -> dict[str, object]:
+    """Return a record's fields with those that are outside its value, unless the value has them."""
+    is_topic = isinstance(pipeline.source.source.records, m.KafkaSource)
+    columns = [
+        field
+        for field in _tombstone_fields(pipeline)
+        if len(field.paths[0]) == 1 and all(content.get(name) is None for name in field.names)
+    ]
+    read = {path[0] for field in pipeline.source.decode.fields for path in field.paths}
+    found: dict[str, object] = {"_offset": Literal(record.offset)}
+    if is_topic:
+        found["_log_time"] = None if log_time is None else Literal(log_time // 1000)
+        if record.key is not None and (columns or ("_key" in read and content.get("_key") is None)):
+            found["_key"] = _value_of_key(pipeline, _utf8(record.key))
+    key = found.get("_key") if is_topic else _value_of_key(pipeline, content.get("_key"))
+    for field in columns:
+        if isinstance(key, dict):
+            values = (key.get(name) for name in field.names)
+            found[field.name] = next((value for value in values if value is not None), None)
+        elif len(_tombstone_fields(pipeline)) == 1:
+            found[field.name] = key
+    known = {field.name for field in columns} | read
+    more = {name: value for name, value in found.items() if name in known and value is not None}
+    return content | {name: value for name, value in more.items() if content.get(name) is None}
+
+
+def _value_of_key(pipeline: WindowedSource, key: object) -> object:
+    """Return the value of a key: its members by name, or a single value."""
+    if isinstance(key, str) and not isinstance(key, Literal):
+        key = _value_of_text(pipeline, key)
+    if isinstance(key, tuple):
+        key = dict(reversed(key))
+    if isinstance(key, dict) and set(key) == {"schema", "payload"}:
+        key = dict(reversed(key["payload"])) if isinstance(key["payload"], tuple) else key["payload"]
+    return key
+
+
+def _value_of_text(pipeline: WindowedSource, text: str) -> object:
+    """Return the value of a key that is text: JSON if it is an object or a string, unless the pipeline says text."""
+    source = pipeline.source.source
+    is_text = isinstance(source, m.KafkaSource) and source.key_format == "text"
+    if is_text or text[:1] not in {"{", '"'}:
+        return _FolderText(text)
+    try:
+        return _json(text.encode())
+    except DeadLetterError:
+        return _FolderText(text)
 
 
 def _utf8(key: bytes | None) -> str:
@@ -338,6 +399,14 @@ def _require_equal(values: list[Value]) -> Value:
 
 def _json_object(raw: bytes | None) -> dict[str, object]:
     """Parse strict JSON. If a key is repeated, its first value counts."""
+    content = _json(raw)
+    if not isinstance(content, tuple):
+        raise DeadLetterError(NOT_AN_OBJECT)
+    return dict(reversed(content))
+
+
+def _json(raw: bytes | None) -> object:
+    """Parse strict JSON, with objects as tuples of pairs."""
     if raw is None:
         raise DeadLetterError(MALFORMED)
     try:
@@ -355,9 +424,7 @@ def _json_object(raw: bytes | None) -> dict[str, object]:
         json.dumps(content, ensure_ascii=False).encode("utf-8")
     except (ValueError, RecursionError) as exc:
         raise DeadLetterError(MALFORMED) from exc
-    if not isinstance(content, tuple):
-        raise DeadLetterError(NOT_AN_OBJECT)
-    return dict(reversed(content))
+    return content
 
 
 def _not_a_number(text: str) -> None:

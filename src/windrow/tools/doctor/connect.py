@@ -47,11 +47,9 @@ def connect(graph: m.Graph, checkpoint: Folder, host: HostName, spark: SparkOpti
     for node in graph.sources:
         title = "source" if graph.is_short else f"source {node.name}"
         yield from _about(title, partial(_source, graph, node))
-        match node.source.format:
-            case m.AvroFormat(m.Registry() as registry) | m.ProtobufFormat(m.Registry() as registry):
+        if isinstance(node.source, m.KafkaSource):
+            for registry in dict.fromkeys(node.source.registries.values()):
                 yield from _about("registry", partial(_reach, registry))
-            case _:
-                pass
     run: Run | None = None
     follows: Follows | None = None
     if host in {"stream", "realtime"}:

@@ -322,9 +322,8 @@ def secret_settings(graph: m.Graph) -> Iterator[SecretSetting]:
             yield SecretSetting(f"{where}.url", "url", source.url)
         if isinstance(log, m.KafkaSource):
             yield from (SecretSetting(f"{where}.options.{name}", name, text) for name, text in log.options)
-            if isinstance(log.format, m.AvroFormat | m.ProtobufFormat) and isinstance(log.format.schema, m.Registry):
-                registry, kind = log.format.schema, "avro" if isinstance(log.format, m.AvroFormat) else "protobuf"
-                at = f"{where}.format.{kind}.registry"
+            for setting, registry in log.registries.items():
+                at = f"{where}.{setting}"
                 yield SecretSetting(f"{at}.url", "url", registry.url)
                 yield from (SecretSetting(f"{at}.options.{name}", name, text) for name, text in registry.options)
     for sink in graph.sinks:

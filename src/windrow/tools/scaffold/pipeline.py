@@ -24,7 +24,8 @@ from windrow.authoring.pipeline_file import parse_pipeline
 from windrow.declare.findings import is_name
 from windrow.engine.columns import MIN_TIME, Micros, distinct, to_micros
 from windrow.engine.decode.decoder import Decoder
-from windrow.engine.decode.exact import KEY, LOG_TIME_TYPE, VALUE, parse_object
+from windrow.engine.decode.exact import LOG_TIME_TYPE
+from windrow.engine.decode.json_text import parse_object
 from windrow.engine.decode.values import MalformedError
 from windrow.engine.watermarks.guard import IN_A_ROW, NO_CLOCK, follow_clock
 from windrow.errors import InputError
@@ -247,7 +248,7 @@ def _parse_records(sample: Sample) -> _Records:
         except MalformedError as exc:
             why = why or str(exc)
             continue
-        if VALUE not in record:  # a tombstone of an embedded log
+        if m.VALUE not in record:  # a tombstone of an embedded log
             values.append(record)
             partitions.append(partition)
             # the key of a record in files is its place
@@ -263,7 +264,7 @@ def _usable(fields: Sequence[SampledField], text: PipelineText, *, is_log: bool)
     seen: set[str] = set()
     for field in fields:
         shown = ".".join(field.path)
-        if is_log and field.path in {(m.LOG_TIME,), (KEY,), (VALUE,)}:
+        if is_log and field.path in {(m.LOG_TIME,), (m.KEY,), (m.VALUE,)}:
             continue
         if not is_name(field.name) or field.name.startswith("__"):
             text.leave_out(shown, "its name is not valid for a field")

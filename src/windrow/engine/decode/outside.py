@@ -1,0 +1,142 @@
+"""Fields that a record has outside its value: its partition, offset and log timestamp, its key and the key's columns.
+
+A field is one of them if its path begins with one of the names below and the value has no such member, or null.
+A field that takes the key of tombstones is read from the key of other records, too, unless they have it in the value:
+upsert topics often have the key in one place only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow import model as m
+from windrow.engine.decode import field_columns as fc
+from windrow.engine.decode.field_columns import FieldColumn, Path, Rows
+from windrow.engine.decode.key_columns import KeyColumns
+from windrow.engine.decode.record_key import KeyReader, key_of_line
+from windrow.engine.decode.values import NumberText, TimeText
+
+_NANOS_OF_MILLI: Final = 1_000_000
+
+
+@dataclass(frozen=True)
+class Place:
+    """The place of a record: its partition and offset."""
+
+    partition: int
+    offset: int
+
+
+FIRST: Final = Place(0, 0)
+
+
+@dataclass(frozen=True)
+class OutsideFields:
+    """The names of the members that are read from outside values, and the fields that are columns of the key.
+
+    `is_topic` says whether records have a key and a log timestamp outside their value, as those of Kafka do.
+    """
+
+    names: frozenset[str]
+    of_key: tuple[m.Field, ...]
+    keys: KeyReader
+    is_topic: bool
+
+    @staticmethod
+    def of(source: m.Source, fields: tuple[m.Field, ...], keys: KeyReader) -> OutsideFields | None:
+        """Return the fields of a source that are read from outside, or None if there are none."""
+        is_topic = isinstance(source.records, m.KafkaSource)
+        names = frozenset(path[0] for field in fields for path in field.paths) & source.outside
+        of_key = tuple(field for field in fields if field.tombstones and len(field.paths[0]) == 1)
+        if source.format == "debezium" or not (names or of_key):
+            return None
+        return OutsideFields(names, of_key, keys, is_topic)
+
+    def reads(self, path: Path) -> bool:
+        """Return True if the value at a path of records may be outside of them."""
+        return path[0] in self.names or path in self._key_paths
+
+    @cached_property
+    def _columns(self) -> KeyColumns:
+        return KeyColumns(self.keys)
+
+    @cached_property
+    def _key_paths(self) -> dict[Path, m.Field]:
+        return {field.paths[0]: field for field in self.of_key}
+
+    def add(
+        self, record: Mapping[str, object], place: Place, log_time: int | None, key: bytes | None
+    ) -> Mapping[str, object]:
+        """Return a record with the members that it lacks; raise MalformedError if a key that it needs is malformed."""
+        missing = [name for name in self.names if record.get(name) is None]
+        columns = [field for field in self.of_key if all(record.get(name) is None for name in field.names)]
+        if not missing and not columns:
+            return record
+        value = None
+        if not self.is_topic:
+            value = key_of_line(record.get(m.KEY))
+        elif key is not None and (columns or m.KEY in missing):
+            value = self.keys.read(key)
+        found = {field.name: _column(field, value, is_single=len(self.of_key) == 1) for field in columns}
+        found |= {name: part for name, part in self.around(place, log_time, value).items() if name in missing}
+        return {**record, **{name: part for name, part in found.items() if part is not None}}
+
+    def around(self, place: Place, log_time: int | None, key: object) -> dict[str, object]:
+        """Return the members of a record that are outside its value, given the value of its key."""
+        found: dict[str, object] = {
+            m.PARTITION: NumberText(place.partition % m.MAX_PARTITIONS),
+            m.OFFSET: NumberText(place.offset),
+            m.LOG_TIME: None if log_time is None else TimeText.of(log_time // 1000, _NANOS_OF_MILLI),
+            m.KEY: key,
+        }
+        return {name: found[name] for name in self.names}
+
+    def fill(
+        self, raw: pa.RecordBatch, rows: Rows, columns: Mapping[Path, FieldColumn], types: Mapping[Path, m.DataType]
+    ) -> Mapping[Path, FieldColumn]:
+        """Return the columns of some rows of a batch in `schema.RAW`, with the values that the records lack."""
+        filled = dict(columns)
+        for path, column in columns.items():
+            absent = ~fc.valid_mask(column.values)
+            if not self.reads(path) or not absent.any():
+                continue
+            outside = self._column(raw, rows, path, types[path])
+            values = pc.if_else(pa.array(absent), outside.values, column.values)
+            filled[path] = FieldColumn(values, column.trusted & (~absent | outside.trusted))
+        return filled
+
+    def _column(self, raw: pa.RecordBatch, rows: Rows, path: Path, type_: m.DataType) -> FieldColumn:
+        at = pa.array(rows)
+        match path:
+            case (m.PARTITION,) if path[0] in self.names:
+                found = fc.number_column(type_, raw.column("partition").to_numpy()[rows] % m.MAX_PARTITIONS, None)
+            case (m.OFFSET,) if path[0] in self.names:
+                found = fc.number_column(type_, raw.column("offset").to_numpy()[rows], None)
+            case (m.LOG_TIME,) if path[0] in self.names:
+                times = raw.column("log_time").cast(pa.int64()).take(at)
+                if isinstance(type_, m.TimestampType):
+                    return fc.times_column(times, 1)
+                millis = pc.divide(times, 1000)
+                found = FieldColumn(millis, fc.valid_mask(millis)) if isinstance(type_, m.LongType) else None
+            case (m.KEY, *within) if self.is_topic and path[0] in self.names:
+                keys = raw.column("key").take(at)
+                return self._columns.column(keys, tuple(within), type_, is_single=not within)
+            case _ if self.is_topic and not self._key_paths[path].alias:
+                keys = raw.column("key").take(at)
+                return self._columns.column(keys, path, type_, is_single=len(self.of_key) == 1)
+            case _:
+                found = None
+        return found or fc.nulls_column(type_, len(rows), trusted=False)
+
+
+def _column(field: m.Field, key: object, *, is_single: bool) -> object:
+    """Return the value of a field in a key, or None."""
+    if isinstance(key, dict):
+        return next((value for name in field.names if (value := key.get(name)) is not None), None)
+    return key if is_single else None
