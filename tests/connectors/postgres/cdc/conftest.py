@@ -154,14 +154,18 @@ class TopicShop(Shop):
     def records(self) -> list[dict[str, Any]]:
         found: list[tuple[ChangePlace, dict[str, Any]]] = []
         partition_of: dict[str | None, int] = {}
+        truncations: dict[int, list[ChangePlace]] = {number: [] for number in range(3)}
         for number, rows in enumerate(self.partitions()):
             places = [ChangePlace.of_record(json.dumps(value).encode()) or ChangePlace() for _, value in rows]
             assert places == sorted(places)
-            assert all(partition_of.setdefault(key, number) == number for key, _ in rows)
-            for key, value in rows:
+            for place, (key, value) in zip(places, rows, strict=True):
                 row = value["after"] or value["before"]
                 assert key == ("{}" if row is None else json.dumps({"id": row["id"]}))
-            found += zip(places, [value for _, value in rows], strict=True)
+                assert partition_of.setdefault(key, number) == number or row is None
+                truncations[number] += [place] if row is None else []
+                found += [(place, value)] if number == 0 or row is not None else []
+        # each partition has all truncations
+        assert all(places == truncations[0] for places in truncations.values())
         return [value for _, value in sorted(found, key=lambda one: one[0])]
 
     def clear(self) -> None:
