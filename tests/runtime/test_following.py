@@ -9,7 +9,7 @@ from threading import Event
 
 import pytest
 
-from windrow.connectors.source import SlotLag
+from windrow.connectors.follower import SlotLag
 from windrow.errors import InputError, SourceError, SourceUnavailableError
 from windrow.runtime.stream.following import Following, RetryPolicy
 from windrow.telemetry.reports import Fault

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from windrow import model as m
 from windrow.connectors.base import load
 from windrow.connectors.cuts import Offset
+from windrow.connectors.follower import Follower
 from windrow.connectors.registry import source_connector
-from windrow.connectors.source import Appender, Follower, Source
+from windrow.connectors.source import Appender, Source
 from windrow.engine.lists import with_entries
 from windrow.errors import InputError
 from windrow.expressions import table_keys

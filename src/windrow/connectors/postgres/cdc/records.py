@@ -64,6 +64,10 @@ class ChangeRecord(NamedTuple):
         """The columns that identify the row, as a JSON object. Only topics use it."""
         return _object(self.key_columns, self.key_values)
 
+    @property
+    def line(self) -> str:
+        return f'{{"_log_time": {self.time}, {self.value[1:]}\n'
+
 
 class RecordWriter:
     """Converts the changes of a table to records. `key` lists the columns that identify a row."""
