@@ -58,9 +58,18 @@ class Follower(Protocol):
         """Raise InputError or SourceError if the file or table cannot be followed. Nothing is appended."""
         ...
 
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """The tables that `recopy` copies again."""
+        return ()
+
     def update(self) -> None:
         """Append all changes made so far; raise InputError or SourceError if that fails."""
         ...
+
+    def recopy(self) -> None:
+        """Append the differences between the log and the tables, then all later changes; raise errors as `update`."""
+        self.update()
 
     def follow(self, stop: Event, warn: Callable[[str], None]) -> None:
         """Append changes as they occur until `stop` is set; call `warn` for problems that may resolve themselves.
@@ -161,6 +170,10 @@ class FollowStore(Protocol[S, R_contra]):
 
         Raise SourceError if the store has lost changes.
         """
+        ...
+
+    def records(self) -> Iterator[bytes]:
+        """Yield the values of all records, those of a row in their order; raise SourceError if the first are lost."""
         ...
 
     def append(self, records: Sequence[R_contra], state: S) -> None:

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import chain, islice
 from threading import Event
 from typing import NoReturn, assert_never
 
@@ -19,6 +21,7 @@ from windrow import model as m
 from windrow.connectors.follower import FeedFollower, FollowStore
 from windrow.connectors.postgres.cdc import server as db
 from windrow.connectors.postgres.cdc.pgoutput import Relation
+from windrow.connectors.postgres.cdc.recopy import row_changes
 from windrow.connectors.postgres.cdc.records import ChangePlace, ChangeRecord, RecordWriter
 from windrow.connectors.postgres.cdc.state import SlotState
 from windrow.connectors.postgres.cdc.stream import ChangeStream
@@ -39,6 +42,18 @@ class FollowedTable(FeedFollower[SlotState, ChangeRecord]):
         self._source = source
         self._known_by = known_by
         self._server = Server(source.url, "source")
+        self._is_recopy = False
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        return (self._source.table,)
+
+    def recopy(self) -> None:
+        self._is_recopy = True
+        try:
+            self.update()
+        finally:
+            self._is_recopy = False
 
     def preflight(self) -> None:
         """Raise SourceError if the role may not follow the table, or the table and its key cannot be followed."""
@@ -60,7 +75,7 @@ class FollowedTable(FeedFollower[SlotState, ChangeRecord]):
             with store.opened():
                 db.refuse_unready(sql, self._server.place)
                 session = _Session(self._source, self._known_by, self._server.place, sql, store)
-                stream, state = session.stream(replication)
+                stream, state = session.stream(replication, is_recopy=self._is_recopy)
                 stream.start(stop)
                 yield stream, store, state
 
@@ -82,17 +97,22 @@ class _Session:
         self._sql = sql
         self._store = store
 
-    def stream(self, replication: Connection) -> tuple[ChangeStream, SlotState]:
-        """Return the changes after the end of the store, and its state; copy the table if the store has no copy."""
+    def stream(self, replication: Connection, *, is_recopy: bool) -> tuple[ChangeStream, SlotState]:
+        """Return the changes after the end of the store, and its state.
+
+        The table is copied if the store has no copy, and again with `is_recopy` or if that was interrupted.
+        """
         sql, store = self._sql, self._store
         table, key = self._find()
         writer = RecordWriter(sql.info.dbname, table.schema, table.name, key)
         state = self._own_state(table, key)
-        if store.is_copied():
+        if not store.is_copied():
+            self._copy(replication, state, table, writer)
+        elif is_recopy or state.is_recopied:
+            self._recopy(replication, table, key, writer)
+        else:
             self._require_slot(state)
             self._refuse_altered(state, table, key)
-        else:
-            self._copy(replication, state, table, writer)
         state = store.resume()
         if not state.relation:
             published = db.find_publication(sql, state.publication, table).version
@@ -129,28 +149,28 @@ class _Session:
         if is_known and key != state.key:
             msg = (
                 f"the rows of the table {state.table} were identified by ({', '.join(state.key)}) when it was copied, "
-                f"and are now identified by ({', '.join(key)}): drop the slot, {self._over}"
+                f"and are now identified by ({', '.join(key)}): {self._over}"
             )
             raise SourceError(msg)
         published = db.find_publication(self._sql, state.publication, table)
         if is_known and published.version != state.published:
             msg = (
                 f"the publication {state.publication} was altered after the table {state.table} was copied, so changes "
-                f"may be missing: drop the slot, {self._over}"
+                f"may be missing: {self._over}"
             )
             raise SourceError(msg)
 
     def _refuse_other(self, state: SlotState) -> NoReturn:
         msg = (
             f"{self._place} has another table under the name {state.table} than the one that was copied, so "
-            f"rows are missing: give the copied table its name back, or drop the slot, {self._over}"
+            f"rows are missing: give the copied table its name back, or {self._over}"
         )
         raise SourceError(msg)
 
     @property
     def _over(self) -> str:
         """The instruction to copy the table again, for use in messages."""
-        return f"{self._store.removal} to copy the table again, and start over with --fresh"
+        return f"copy the table again, with windrow run --recopy {shlex.quote(self._source.table)}"
 
     def _own_state(self, table: db.TableFacts, key: tuple[str, ...]) -> SlotState:
         """Return the state in the store, or a new one; raise InputError if the store has the copy of another table."""
@@ -190,7 +210,7 @@ class _Session:
         if slot.is_lost:
             msg = (
                 f"{self._place} has removed WAL that the slot {state.slot} still needed, because it exceeded "
-                f"max_slot_wal_keep_size, so changes are lost: drop the slot, {self._over}"
+                f"max_slot_wal_keep_size, so changes are lost: {self._over}"
             )
             raise SourceError(msg)
         noted = (
@@ -199,25 +219,74 @@ class _Session:
         if noted.confirmed and slot.confirmed > noted.confirmed:
             msg = (
                 f"{self._store.name} is older than the slot {state.slot}, so changes are lost: restore its newest "
-                f"state, or drop the slot, {self._over}"
+                f"state, or {self._over}"
             )
             raise SourceError(msg)
 
     def _copy(self, replication: Connection, state: SlotState, table: db.TableFacts, writer: RecordWriter) -> None:
         """Create the slot, and copy the table as of the slot's creation into the store."""
-        sql = self._sql
-        if self._source.publication is None:
-            db.make_publication(sql, state.publication, table)
-        published = db.find_publication(sql, state.publication, table)
+        published = self._publish(state, table, writer)
         state = replace(state, published=published.version)
         self._store.note(state)
+        lsn, snapshot, confirmed = self._snapshot(replication, state)
+        rows = db.copy_rows(self._sql, snapshot, table, published)
+        copied = writer.snapshot_rows(rows, lsn, db.now_micros(self._sql))
+        self._store.copy(copied, replace(state, confirmed=confirmed))
+
+    def _recopy(
+        self, replication: Connection, table: db.TableFacts, key: tuple[str, ...], writer: RecordWriter
+    ) -> None:
+        """Replace the slot, and append the differences between the store and the table as of the slot's creation."""
+        sql, store = self._sql, self._store
+        state = replace(store.resume(), is_recopied=True)
+        records = store.records()
+        first = next(records, None)  # raises before anything is changed, as does the next
+        if self._source.publication is not None:
+            db.find_publication(sql, state.publication, table)
+        if db.now_and_end(sql)[1] <= state.commit:
+            msg = (
+                f"{self._place} has less WAL than {store.name} has changes of, so this is another server: "
+                f"{store.removal} to copy the table of this one, and start over with --fresh"
+            )
+            raise SourceError(msg)
+        store.note(state)
+        db.drop_slot(sql, state.slot)
+        if self._source.publication is None:
+            db.drop_publication(sql, state.publication)
+        published = self._publish(state, table, writer)
+        lsn, snapshot, confirmed = self._snapshot(replication, state)
+        writer.begin_recopy(lsn, db.now_micros(sql))
+        changes = row_changes(
+            records if first is None else chain([first], records),
+            state.key or key,
+            writer.rows(db.copy_rows(sql, snapshot, table, published)),
+            # other columns than the key can be in the keys of tables only if their old values are logged
+            is_split=table.identity is None or set(table.identity) != set(key),
+        )
+        while chunk := [writer.recopied(change) for change in islice(changes, _CHUNK)]:
+            state = state.reached(chunk[-1].place, state.confirmed)
+            store.append(chunk, state)
+        state = replace(state, relation=table.oid, key=key, published=published.version, is_recopied=False)
+        store.note(replace(state, confirmed=confirmed))
+
+    def _publish(self, state: SlotState, table: db.TableFacts, writer: RecordWriter) -> db.Publication:
+        """Return what the publication publishes of the table, for which `writer` is prepared; create it if need be."""
+        if self._source.publication is None:
+            db.make_publication(self._sql, state.publication, table)
+        published = db.find_publication(self._sql, state.publication, table)
         types = TypeCatalog()
-        types.learn(sql, [oid for _, oid in published.columns])
+        types.learn(self._sql, [oid for _, oid in published.columns])
         writer.relate(published.columns, types)
-        lsn, snapshot = db.create_slot(sql, replication, state.slot, self._place)
-        slot = db.find_slot(sql, state.slot)
-        rows = writer.snapshot_rows(db.copy_rows(sql, snapshot, table, published), lsn, db.now_micros(sql))
-        self._store.copy(rows, replace(state, confirmed=lsn if slot is None else max(lsn, slot.confirmed)))
+        return published
+
+    def _snapshot(self, replication: Connection, state: SlotState) -> tuple[int, str, int]:
+        """Create the slot; return its first LSN, the snapshot as of that, and the LSN confirmed to the slot."""
+        lsn, snapshot = db.create_slot(self._sql, replication, state.slot, self._place)
+        slot = db.find_slot(self._sql, state.slot)
+        return lsn, snapshot, lsn if slot is None else max(lsn, slot.confirmed)
+
+
+_CHUNK = 5_000
 
 
 def _open_store(source: m.PostgresCdcSource, sql: Connection) -> _Store:

@@ -17,7 +17,8 @@ class SlotState(FollowState):
     `confirmed` has been confirmed to the slot. It is 0 until the table is copied.
 
     `relation` is the table's oid, `key` the columns that identify its rows, and `published` the version of the
-    publication's definition, all as of the copy. They are empty in an older state.
+    publication's definition, all as of the copy. They are empty in an older state. `is_recopied` is True while the
+    table is copied again.
     """
 
     slot: str
@@ -29,6 +30,7 @@ class SlotState(FollowState):
     relation: int = 0
     key: tuple[str, ...] = ()
     published: str = ""
+    is_recopied: bool = False
 
     @staticmethod
     def read(plain: dict[str, Any]) -> SlotState:
@@ -36,7 +38,10 @@ class SlotState(FollowState):
         return SlotState(**{**plain, "key": tuple(plain.get("key", ()))})
 
     def as_json(self) -> dict[str, Any]:
-        return asdict(self)
+        plain = asdict(self)
+        if not self.is_recopied:
+            del plain["is_recopied"]
+        return plain
 
     @property
     def place(self) -> ChangePlace:

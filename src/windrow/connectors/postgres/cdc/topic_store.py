@@ -65,7 +65,7 @@ class _Position:
         return _Position(SlotState.read(plain["state"]), plain["topic_id"], plain["partitions"])
 
     def write(self) -> bytes:
-        return json.dumps(asdict(self)).encode()
+        return json.dumps({**asdict(self), "state": self.state.as_json()}).encode()
 
 
 class TopicStore(FollowStore[SlotState, ChangeRecord]):
@@ -202,6 +202,15 @@ class TopicStore(FollowStore[SlotState, ChangeRecord]):
             )
             raise SourceError(msg)
         return self._position.state
+
+    def records(self) -> Iterator[bytes]:
+        """Yield the values of the topic's records, those of a partition in their order."""
+        topic = KafkaTopic(self._topic)
+        if any(first > 0 for first, _ in topic.ends().values()):
+            msg = f"{self.name} no longer has its first records, so the rows in it are unknown: {self.removal}"
+            raise SourceError(msg)
+        for batch in topic.read_all():
+            yield from batch.column("value").to_pylist()
 
     def append(self, records: Sequence[ChangeRecord], state: SlotState) -> None:
         """Write changes and the state in one transaction."""
