@@ -82,7 +82,7 @@ class Pipeline:
         max_records: int | None = None,
         max_bytes: str | None = None,
         fresh: bool = False,
-        recopy: Collection[str] = (),
+        recopy: str | Collection[str] = (),
         checkpoint: str | PathLike[str] | None = None,
         every: str | None = None,
         backfill: bool = False,
@@ -113,7 +113,7 @@ class Pipeline:
             max_bytes: the approximate size of the records of a step; by default, ``"256M"``. A larger record is a step
                 of its own.
             fresh: delete the checkpoint and the tables first.
-            recopy: the tables of `wr.postgres_cdc` to compare with their logs first, to append the differences.
+            recopy: the followed table or tables to compare with their logs first, to append the differences.
             checkpoint: the folder from which the run resumes; by default, ``.windrow/NAME``.
             every: the time between the starts of two steps of a live run; by default, ``"1s"``.
             backfill: start a new checkpoint with a batch job over the log so far.

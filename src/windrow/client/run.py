@@ -196,7 +196,7 @@ class RunOptions(TypedDict, total=False):
     max_records: int | None
     max_bytes: str | None
     fresh: bool
-    recopy: Collection[str]
+    recopy: str | Collection[str]
     checkpoint: str | PathLike[str] | None
     every: str | None
     backfill: bool
@@ -268,7 +268,7 @@ def _prepare(
     max_records: int | None = None,
     max_bytes: str | None = None,
     fresh: bool = False,
-    recopy: Collection[str] = (),
+    recopy: str | Collection[str] = (),
     checkpoint: str | PathLike[str] | None = None,
     every: str | None = None,
     backfill: bool = False,
@@ -313,7 +313,7 @@ def _prepare(
         every=EVERY if every is None else _micros("every", every),
         step_time=STEP_TIME,
         fresh=fresh,
-        recopy=tuple(recopy),
+        recopy=(recopy,) if isinstance(recopy, str) else tuple(recopy),
         savepoint=_folder(from_savepoint),
         backfill=backfill,
         spark=SparkOptions(master, conf or {}),

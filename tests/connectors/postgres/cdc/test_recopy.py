@@ -310,7 +310,7 @@ sinks:
         table = pipeline().run("memory", fresh=True, recopy=recopy, progress=False).to_arrow()
         return {one["id"]: one["amount"] for one in table.to_pylist()}
 
-    recopy: tuple[str, ...] = ()
+    recopy: str | tuple[str, ...] = ()
     shop.change([("c", 1, 10), ("c", 2, 20), ("c", 3, 30)])
     assert rows() == shop.table()
     drop_slot(shop)
@@ -320,7 +320,7 @@ sinks:
     recopy = ("others",)
     with pytest.raises(InputError, match=r"the table 'others' cannot be copied again.*: the tables are orders"):
         rows()
-    recopy = ("orders",)
+    recopy = "orders"
     assert rows() == shop.table()
     recopy = ()
     shop.change([("u", 4, 41), ("d", 3, None)])
