@@ -9,7 +9,7 @@ from threading import Event
 
 import pytest
 
-from windrow.connectors.source import SlotLag
+from windrow.connectors.follower import Follower, SlotLag
 from windrow.errors import InputError, SourceError, SourceUnavailableError
 from windrow.runtime.stream.following import Following, RetryPolicy
 from windrow.telemetry.reports import Fault
@@ -17,13 +17,14 @@ from windrow.telemetry.reports import Fault
 SECONDS = 30.0
 
 
-class Follower:
+class Failing(Follower):
     """Fails with some errors, one a call, and then follows until it is stopped."""
+
+    lag: SlotLag | None = None
 
     def __init__(self, *errors: Exception) -> None:
         self.errors = list(errors)
         self.follows = Event()
-        self.lag: SlotLag | None = None
 
     def preflight(self) -> None:
         raise NotImplementedError
@@ -53,7 +54,7 @@ class Retries(RetryPolicy):
         return None if self._left < 0 else 0.0
 
 
-def run(*followers: Follower, times: int = 2) -> tuple[Following, list[Fault], list[str]]:
+def run(*followers: Failing, times: int = 2) -> tuple[Following, list[Fault], list[str]]:
     faults: list[Fault] = []
     warnings: list[str] = []
     named = {str(number): one for number, one in enumerate(followers)}
@@ -61,7 +62,7 @@ def run(*followers: Follower, times: int = 2) -> tuple[Following, list[Fault], l
 
 
 def test_a_fault_that_passes_is_retried() -> None:
-    follower, other = Follower(*[SourceUnavailableError("away")] * 2), Follower()
+    follower, other = Failing(*[SourceUnavailableError("away")] * 2), Failing()
     following, faults, warnings = run(follower, other)
     with following:
         assert follower.follows.wait(SECONDS)
@@ -76,14 +77,14 @@ def test_a_fault_that_passes_is_retried() -> None:
 
 @pytest.mark.parametrize("error", [SourceError("the slot is lost"), InputError("no such secret"), ValueError("bug")])
 def test_other_errors_end_the_run(error: Exception) -> None:
-    following, faults, _ = run(Follower(error))
+    following, faults, _ = run(Failing(error))
     with following:
         wait_for_failure(following, str(error))
     assert not faults
 
 
 def test_it_gives_up_with_an_error_that_is_not_retried_again() -> None:
-    following, faults, _ = run(Follower(*[SourceUnavailableError("away")] * 3))
+    following, faults, _ = run(Failing(*[SourceUnavailableError("away")] * 3))
     with following:
         assert not wait_for_failure(following, "away").passes  # type: ignore[attr-defined] # a SourceError
     assert len(faults) == 2

@@ -62,6 +62,9 @@ _HELP = {
         "faster ones."
     ),
     "fresh": "Delete the checkpoint and the tables first.",
+    "recopy": (
+        "First compare this followed table with its log, and append the differences; give it once for each table."
+    ),
     "backfill": "Start a new checkpoint with a batch job over the log so far, then continue as a stream.",
     "retry": "How long to retry after temporary faults without committing a step.  [default: 1m, or 10m on a cluster]",
     "log": "Format of the output on stderr: a progress line, or JSON lines.",
@@ -96,6 +99,7 @@ _HELP = {
     help=_HELP["on_data_loss"],
 )
 @click.option("--fresh", is_flag=True, help=_HELP["fresh"])
+@click.option("--recopy", multiple=True, metavar="TABLE", help=_HELP["recopy"])
 @click.option("--backfill", is_flag=True, help=_HELP["backfill"])
 @click.option("--from-savepoint", type=STATE_FOLDER, metavar="DIR", help=_HELP["from_savepoint"])
 @spark_options
@@ -126,6 +130,7 @@ def command(
     spark: SparkOptions,
     until_end: bool,
     fresh: bool,
+    recopy: tuple[str, ...],
     from_savepoint: Folder | None,
     backfill: bool,
     retry: int | None,
@@ -165,6 +170,7 @@ def command(
         every=every,
         step_time=step_time,
         fresh=fresh,
+        recopy=recopy,
         savepoint=from_savepoint,
         backfill=backfill,
         spark=spark,

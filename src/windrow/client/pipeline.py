@@ -7,7 +7,7 @@ Examples use the pipeline of ``docs/guides/python.md`` and its log.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING, Literal, Unpack
@@ -82,6 +82,7 @@ class Pipeline:
         max_records: int | None = None,
         max_bytes: str | None = None,
         fresh: bool = False,
+        recopy: str | Collection[str] = (),
         checkpoint: str | PathLike[str] | None = None,
         every: str | None = None,
         backfill: bool = False,
@@ -112,6 +113,7 @@ class Pipeline:
             max_bytes: the approximate size of the records of a step; by default, ``"256M"``. A larger record is a step
                 of its own.
             fresh: delete the checkpoint and the tables first.
+            recopy: the followed table or tables to compare with their logs first, to append the differences.
             checkpoint: the folder from which the run resumes; by default, ``.windrow/NAME``.
             every: the time between the starts of two steps of a live run; by default, ``"1s"``.
             backfill: start a new checkpoint with a batch job over the log so far.
@@ -136,6 +138,7 @@ class Pipeline:
             max_records=max_records,
             max_bytes=max_bytes,
             fresh=fresh,
+            recopy=recopy,
             checkpoint=checkpoint,
             every=every,
             backfill=backfill,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from os import PathLike
@@ -199,6 +199,7 @@ class RunOptions(TypedDict, total=False):
     max_records: int | None
     max_bytes: str | None
     fresh: bool
+    recopy: str | Collection[str]
     checkpoint: str | PathLike[str] | None
     every: str | None
     backfill: bool
@@ -270,6 +271,7 @@ def _prepare(
     max_records: int | None = None,
     max_bytes: str | None = None,
     fresh: bool = False,
+    recopy: str | Collection[str] = (),
     checkpoint: str | PathLike[str] | None = None,
     every: str | None = None,
     backfill: bool = False,
@@ -314,6 +316,7 @@ def _prepare(
         every=EVERY if every is None else _micros("every", every),
         step_time=STEP_TIME,
         fresh=fresh,
+        recopy=(recopy,) if isinstance(recopy, str) else tuple(recopy),
         savepoint=_folder(from_savepoint),
         backfill=backfill,
         spark=SparkOptions(master, conf or {}),

@@ -36,7 +36,7 @@ class SourceConnector(Kind[Any]):
     is constructed from the settings. A followed source has no reader of its own, because the log in its `records` is
     read instead.
 
-    `follower` refers to the `windrow.connectors.source.Follower` that appends changes to the log. It is constructed
+    `follower` refers to the `windrow.connectors.follower.Follower` that appends changes to the log. It is constructed
     from the source's node in the graph and the names of the tables' key fields. `appender` refers to the
     `windrow.connectors.source.Appender` of corrected records, constructed from the settings, an identity and the first
     bytes of a record; if there is none, `not_written` returns the reason. `finder` refers to a function that takes the

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from windrow import model as m
 from windrow.connectors.base import load
 from windrow.connectors.cuts import Offset
+from windrow.connectors.follower import Follower
 from windrow.connectors.registry import source_connector
-from windrow.connectors.source import Appender, Follower, Source
+from windrow.connectors.source import Appender, Source
 from windrow.engine.lists import with_entries
 from windrow.errors import InputError
 from windrow.expressions import table_keys
@@ -71,6 +72,24 @@ def followers(graph: m.Graph) -> dict[str, Follower]:
         if follower := source_connector(node.source).follower:
             found[node.name] = load(follower)(node, table_keys(graph, node))
     return found
+
+
+def update_followers(graph: m.Graph, recopy: Collection[str] = ()) -> None:
+    """Append all changes made so far to the logs of followed files and tables; copy the tables `recopy` again.
+
+    Raise InputError if no source follows one of these tables.
+    """
+    found = followers(graph).values()
+    tables = [table for follower in found for table in follower.tables]
+    if unknown := [table for table in recopy if table not in tables]:
+        given = f"the tables are {', '.join(tables)}" if tables else "the pipeline follows no table"
+        msg = f"the table {unknown[0]!r} cannot be copied again, as no source follows it: {given}"
+        raise InputError(msg)
+    for follower in found:
+        if any(table in recopy for table in follower.tables):
+            follower.recopy()
+        else:
+            follower.update()
 
 
 def partition_finders(graph: m.Graph) -> list[tuple[str, Callable[[], list[int]]]]:

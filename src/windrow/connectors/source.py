@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from threading import Event
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
@@ -139,44 +138,6 @@ class Appender(Protocol):
         """Append records to their partitions; return their offsets.
 
         Raise SourceError if appending failed or may have failed. In this case, some of the records may be in the log.
-        """
-        ...
-
-
-@dataclass(frozen=True)
-class SlotLag:
-    """How far a log is behind the table that it follows.
-
-    `bytes` is the amount of write-ahead log (WAL) retained by the replication slot `slot` that is not in the log yet.
-    The log contains everything that was committed at least `seconds` ago. Both are None if the database does not
-    answer.
-    """
-
-    slot: str
-    bytes: int | None
-    seconds: float | None
-
-
-class Follower(Protocol):
-    """Appends the changes of a file or a table to the log of its source."""
-
-    @property
-    def lag(self) -> SlotLag | None:
-        """The current lag behind the table; None for a file."""
-        ...
-
-    def preflight(self) -> None:
-        """Raise InputError or SourceError if the file or table cannot be followed. Nothing is appended."""
-        ...
-
-    def update(self) -> None:
-        """Append all changes made so far; raise InputError or SourceError if that fails."""
-        ...
-
-    def follow(self, stop: Event, warn: Callable[[str], None]) -> None:
-        """Append changes as they occur until `stop` is set; call `warn` for problems that may resolve themselves.
-
-        Raise SourceError for other problems. Its attribute `passes` is True if the error may be transient.
         """
         ...
 

@@ -12,7 +12,7 @@ from typing import Literal, assert_never
 
 from windrow import model as m
 from windrow.connectors.open_sinks import open_sinks
-from windrow.connectors.open_sources import followers, open_sources, with_lists
+from windrow.connectors.open_sources import open_sources, update_followers, with_lists
 from windrow.connectors.sink import Run, SinkGroup
 from windrow.engine.lists import with_entries
 from windrow.errors import CheckpointError, WindrowError
@@ -189,8 +189,7 @@ def _history(graph: m.Graph, options: RunSettings) -> Iterator[list[Observer]]:
 def _launch(graph: m.Graph, options: RunSettings, on_step: OnStep, on_start: OnStart) -> Ended:
     # in real time lists in topics are followed
     graph = with_entries(graph) if options.host == "realtime" else with_lists(graph, options.on_warning)
-    for follower in followers(graph).values():
-        follower.update()
+    update_followers(graph, options.recopy)
     if options.fresh:
         open_sources(graph).partitions()  # before anything is deleted: raises if the log cannot be read
     if options.host == "realtime":

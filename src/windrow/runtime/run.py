@@ -83,8 +83,9 @@ class RunSettings:
     A step reads at most `max_records` records (None: the host's default) of about `max_bytes` bytes in total; a larger
     record is a step of its own. In a live run, a step starts every `every` microseconds if there is input, or earlier
     if there is a lot of it (`windrow.runtime.stream.steps`). It reads fewer records if it would otherwise last longer
-    than `step_time` microseconds. `fresh` first removes the checkpoint and the tables. A new checkpoint starts from
-    `savepoint` if given, or, with `backfill`, from a batch run over all records in the log.
+    than `step_time` microseconds. `fresh` first removes the checkpoint and the tables. The followed tables in `recopy`
+    are first copied again. A new checkpoint starts from `savepoint` if given, or, with `backfill`, from a batch run
+    over all records in the log.
 
     `on_trouble` is called for each fault after which the run retries, and for lost records if `on_data_loss` is
     "continue". `on_warning` is called for problems that do not stop the run, such as a followed file that cannot be
@@ -105,6 +106,7 @@ class RunSettings:
     every: int = 1_000_000
     step_time: int | None = None
     fresh: bool = False
+    recopy: tuple[str, ...] = ()
     savepoint: Folder | None = None
     backfill: bool = False
     spark: SparkOptions = AS_GIVEN

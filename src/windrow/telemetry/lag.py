@@ -11,7 +11,8 @@ from types import TracebackType
 from typing import Self
 
 from windrow.connectors.cuts import Cut
-from windrow.connectors.source import SlotLag, Source
+from windrow.connectors.follower import SlotLag
+from windrow.connectors.source import Source
 from windrow.errors import WindrowError
 from windrow.telemetry.facts import PartitionName
 from windrow.telemetry.reports import Lag, OnLag, OnStep, StepReport, now_micros

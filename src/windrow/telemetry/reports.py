@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, ParamSpec, Self, get_args
 
 from windrow import model as m
-from windrow.connectors.source import SlotLag
+from windrow.connectors.follower import SlotLag
 from windrow.errors import TRUNCATION, RecordsLostError, SinkError, SourceError, WindrowError
 from windrow.telemetry import facts
 from windrow.telemetry.facts import Count, CountsByName, CountsBySink, PartitionName, Seconds, SecondsByName

@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from tests.cli.test_listen import STEP
 
 from windrow.cli import main
-from windrow.connectors.source import SlotLag
+from windrow.connectors.follower import SlotLag
 from windrow.model import ALERT_NAMES
 from windrow.telemetry.metrics import METRICS, RunMetrics
 from windrow.telemetry.reports import Lag

@@ -30,11 +30,11 @@ from threading import Event
 from typing import NamedTuple
 
 from windrow import model as m
+from windrow.connectors.follower import Follower
 from windrow.connectors.log.append import write_lines
 from windrow.connectors.log.folder import LogFolder
 from windrow.connectors.log.segments import START
 from windrow.connectors.not_text import HEAD, refusal
-from windrow.connectors.source import Follower
 from windrow.engine.decode.json_text import parse_object
 from windrow.engine.decode.values import BadValueError, MalformedError, Value, convert
 from windrow.engine.watermarks.readings import RECORD, reading_record

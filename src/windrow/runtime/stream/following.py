@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
-from windrow.connectors.source import Follower, SlotLag
+from windrow.connectors.follower import Follower, SlotLag
 from windrow.errors import RunError, SourceError, WindrowError
 from windrow.telemetry.reports import Fault, OnTrouble
 

@@ -24,9 +24,10 @@ from hypothesis import strategies as st
 from tests.connectors.postgres.cdc.conftest import Change, LogShop, Shop
 from tests.waiting import join
 
+from windrow.connectors import follower
 from windrow.connectors.kafka.producer import TransactionalProducer
-from windrow.connectors.postgres.cdc import server, stream
-from windrow.connectors.postgres.cdc.log_store import LogStore
+from windrow.connectors.log.store import LogStore
+from windrow.connectors.postgres.cdc import server
 from windrow.connectors.postgres.cdc.stream import ChangeStream
 from windrow.model import LogSource
 
@@ -40,7 +41,7 @@ POINTS: list[tuple[Any, str]] = [
     (os, "fsync"),
     (Path, "rename"),
     (LogStore, "note"),
-    (ChangeStream, "_send_status"),
+    (ChangeStream, "acknowledge"),
     (server, "drop_slot"),
     (server, "make_publication"),
     (server, "create_slot"),
@@ -157,7 +158,7 @@ def test_every_point_of_a_first_run_and_of_a_later_one(any_shop: Shop, *, is_aft
 
 
 def test_what_a_power_cut_takes_is_written_again_to_the_byte(shop: LogShop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream, "_CONFIRM_SECONDS", math.inf)  # a part is never noted before the rest has come
+    monkeypatch.setattr(follower, "ACKNOWLEDGE_SECONDS", math.inf)  # a part is never noted before the rest has come
     shop.change([("c", 1, 10)])
     shop.follow().update()
     file = shop.log / "partition-0.jsonl"

@@ -18,12 +18,12 @@ from tests.connectors.postgres.cdc.conftest import LogShop
 from tests.waiting import join
 
 from windrow.authoring.pipeline_file import read_document
+from windrow.connectors.follower import Follower
 from windrow.connectors.log.folder import LogFolder
 from windrow.connectors.log.retention import apply, plan_trim
 from windrow.connectors.open_sources import followers, open_source
 from windrow.connectors.postgres.cdc import server
 from windrow.connectors.postgres.cdc.follow import FollowedTable
-from windrow.connectors.source import Follower
 from windrow.engine.decode.debezium import UNAVAILABLE
 from windrow.errors import InputError, RecordsLostError, SourceError, SourceUnavailableError, WindrowError
 from windrow.model import LogSource, PostgresCdcSource
@@ -35,7 +35,7 @@ def rows(shop: LogShop) -> list[tuple[str, Any, Any]]:
 
 
 @contextmanager
-def following(table: FollowedTable) -> Iterator[Callable[[Callable[[], bool]], None]]:
+def following(table: Follower) -> Iterator[Callable[[Callable[[], bool]], None]]:
     """Follow a table in a thread; yield what waits for a condition."""
     stop, failures = threading.Event(), list[WindrowError]()
 
@@ -209,9 +209,8 @@ def test_the_log_of_something_else_is_refused(shop: LogShop, tmp_path: Path) -> 
     refused(shop, "already exists", InputError, table="orders", slot=slot, into=LogSource(str(tmp_path / "other")))
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "partition-0.jsonl").write_text("{}\n")
-    refused(
-        shop, "does not contain the changes of a table", InputError, slot=None, into=LogSource(str(tmp_path / "mine"))
-    )
+    mine = LogSource(str(tmp_path / "mine"))
+    refused(shop, "does not contain the changes of the table orders", InputError, slot=None, into=mine)
 
 
 def test_two_runs_do_not_follow_into_one_log(shop: LogShop) -> None:

@@ -191,16 +191,16 @@ def test_a_run_that_has_lost_its_lock_is_fenced(topic_shop: TopicShop, monkeypat
     monkeypatch.setattr(topic_store, "BUSY_SECONDS", 0.3)
     shop.follow().update()
     record = ChangeRecord(ChangePlace(1 << 40, 1), 1, "{}")
-    zombie, heir = (TopicStore(shop.topic, "orders") for _ in range(2))
     with ExitStack() as stack:
         first, second = (stack.enter_context(Server(shop.url, "source").connect()) for _ in range(2))
-        stack.enter_context(zombie.opened(first))
+        zombie, heir = (TopicStore(shop.topic, "orders", sql) for sql in (first, second))
+        stack.enter_context(zombie.opened())
         state = zombie.resume()
         assert zombie.state() == state
         zombie.append([record], replace(state, number=1))
         refused(shop, "another run follows the table orders into the topic", SourceUnavailableError)
         shop.sql.execute(f"SELECT pg_terminate_backend({first.info.backend_pid}, 10000)".encode())
-        stack.enter_context(heir.opened(second))
+        stack.enter_context(heir.opened())
         assert heir.resume() == replace(state, number=1)
         with pytest.raises(SourceUnavailableError, match=r"was ended, .* or by another run"):
             zombie.append([record], replace(state, number=2))

@@ -19,6 +19,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from windrow.connectors.postgres.cdc.pgoutput import Begin, Change, Row, Unchanged
+from windrow.connectors.postgres.cdc.recopy import RowChange
 from windrow.connectors.postgres.cdc.values import ToJson, TypeCatalog, text
 from windrow.engine.decode.debezium import EACH_PARTITION, TRUNCATE, UNAVAILABLE
 from windrow.errors import SourceError
@@ -69,6 +70,10 @@ class ChangeRecord(NamedTuple):
         """The columns that identify the row, as a JSON object. Only topics use it."""
         return _object(self.key_columns, self.key_values)
 
+    @property
+    def line(self) -> str:
+        return f'{{"_log_time": {self.time}, {self.value[1:]}\n'
+
 
 class RecordWriter:
     """Converts the changes of a table to records. `key` lists the columns that identify a row."""
@@ -83,7 +88,7 @@ class RecordWriter:
         self._key_columns: tuple[tuple[str, ToJson], ...] = ()
         self._source = ""
         self._transaction = ""
-        self._commit = self._number = self._millis = 0
+        self._commit = self._number = self._lsn = self._millis = 0
 
     def relate(self, columns: Sequence[tuple[str, int]], types: TypeCatalog) -> None:
         """Set the columns of the rows that follow; raise SourceError if a key column is missing."""
@@ -91,7 +96,7 @@ class RecordWriter:
         if missing := [name for name in self._key_names if name not in names]:
             msg = (
                 f"the table {self._called} no longer has a published column {missing[0]!r}, which is in its key: "
-                "follow it into a new log, with another `key`"
+                "give the source another `key`, and copy the table again, with windrow run --recopy"
             )
             raise SourceError(msg)
         self._columns = types.encoders(columns)
@@ -110,6 +115,27 @@ class RecordWriter:
         for row in rows:
             value = self._value("r", "null", self._row(row), lsn, "null")
             yield ChangeRecord(ChangePlace(), self._millis, value, self._key_columns, self._key_of(row))
+
+    def rows(self, rows: Iterator[Sequence[str | None]]) -> Iterator[tuple[str, str]]:
+        """Return the key and the columns of each row, as JSON objects."""
+        for row in rows:
+            yield _object(self._key_columns, self._key_of(row)), self._row(row)
+
+    def begin_recopy(self, lsn: int, micros: int) -> None:
+        """Start the changes between the log and a snapshot that was taken at LSN `lsn` and time `micros`.
+
+        No transaction commits at ``lsn - 1``, because records of the WAL are aligned.
+        """
+        self._commit, self._number, self._lsn = lsn - 1, 0, lsn
+        self._transaction = f'"recopy:{lsn - 1}"'
+        self._start(micros, "incremental", None)
+
+    def recopied(self, change: RowChange) -> ChangeRecord:
+        """Convert a change between the log and a snapshot; as with the default identity, an update has no old row."""
+        key, before, after = change
+        op = "d" if after is None else "c" if before is None else "u"
+        record = self._record(op, [], None if op == "u" else before, after, self._lsn)
+        return record._replace(key_columns=(("", str),), key_values=(key[1:-1],))
 
     def records(self, change: Change, lsn: int) -> Iterator[ChangeRecord]:
         """Convert a change at an LSN to one record, or to two records for an update that changes the key.

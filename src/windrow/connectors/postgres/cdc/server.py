@@ -219,6 +219,11 @@ def make_publication(sql: Connection, name: str, table: TableFacts) -> None:
         )
 
 
+def drop_publication(sql: Connection, name: str) -> None:
+    """Drop a publication if it exists."""
+    sql.execute(f"DROP PUBLICATION IF EXISTS {_quoted(name)}")
+
+
 _PUBLICATION = """
 SELECT pubinsert, pubupdate, pubdelete, pubtruncate, pubviaroot,
     concat_ws('.', p.oid, p.xmin, t.oid, t.xmin, s.oid, s.xmin)
@@ -265,8 +270,8 @@ def find_publication(sql: Connection, publication: str, table: TableFacts) -> Pu
     if not rows:
         msg = (
             f"the publication {publication} does not include the table {table.quoted}: ALTER PUBLICATION "
-            f"{_quoted(publication)} ADD TABLE {table.quoted}; changes made in the meantime are lost, so follow the "
-            "table into a new log"
+            f"{_quoted(publication)} ADD TABLE {table.quoted}; changes made in the meantime are lost, so copy the "
+            "table again, with windrow run --recopy"
         )
         raise SourceError(msg)
     return Publication(tuple((name, type_) for name, type_, _ in rows), rows[0][2], version)

@@ -30,6 +30,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ClusterMetadata, NewTopic  # type: ignore[attr-defined]
 
 from windrow import model as m
+from windrow.connectors.follower import FollowStore
 from windrow.connectors.kafka.client import Admin, client_of, unreachable
 from windrow.connectors.kafka.options import TIMEOUT, client_options, pop_transaction_timeout
 from windrow.connectors.kafka.producer import TransactionalProducer
@@ -38,7 +39,7 @@ from windrow.connectors.kafka.source import KafkaTopic, log_ends, preflight
 from windrow.connectors.kafka.topics import COMPACTED, create_topics, require_compaction
 from windrow.connectors.postgres.cdc.records import ChangeRecord
 from windrow.connectors.postgres.cdc.server import BUSY_SECONDS, WAIT_SECONDS
-from windrow.connectors.postgres.cdc.store import ChangeStore, FollowState
+from windrow.connectors.postgres.cdc.state import SlotState
 from windrow.connectors.postgres.client import Connection
 from windrow.errors import InputError, SourceError, SourceUnavailableError
 
@@ -55,25 +56,26 @@ _UNLOCK = "SELECT pg_advisory_unlock(hashtextextended($1, 0))"
 class _Position:
     """A record of ``TOPIC.position``: the state, the topic's id (None if it has none), and its number of partitions."""
 
-    state: FollowState
+    state: SlotState
     topic_id: str | None
     partitions: int
 
     @staticmethod
     def read(value: bytes) -> _Position:
         plain = json.loads(value)
-        return _Position(FollowState.read(plain["state"]), plain["topic_id"], plain["partitions"])
+        return _Position(SlotState.read(plain["state"]), plain["topic_id"], plain["partitions"])
 
     def write(self) -> bytes:
-        return json.dumps(asdict(self)).encode()
+        return json.dumps({**asdict(self), "state": self.state.as_json()}).encode()
 
 
-class TopicStore(ChangeStore):
-    """A store for the changes of a table that is a Kafka topic."""
+class TopicStore(FollowStore[SlotState, ChangeRecord]):
+    """A store for the changes of a table that is a Kafka topic. `sql` is a connection to the table's database."""
 
-    def __init__(self, topic: m.KafkaSource, table: str) -> None:
+    def __init__(self, topic: m.KafkaSource, table: str, sql: Connection) -> None:
         self._topic = topic
         self._table = table
+        self._sql = sql
         self._beside = f"{topic.topic}.position"
         self._settings = client_options(topic)
         self._copy_ms = pop_transaction_timeout(self._settings, _COPY_MS)
@@ -93,7 +95,7 @@ class TopicStore(ChangeStore):
         return client_of(AdminClient, self._topic.topic, {**self._settings, "error_cb": lambda _: None})
 
     @contextmanager
-    def opened(self, sql: Connection) -> Iterator[None]:
+    def opened(self) -> Iterator[None]:
         """Acquire the lock, create missing topics, and end an open transaction of a previous writer.
 
         The state must be read after that, because a commit without an answer may still take effect until then.
@@ -105,7 +107,7 @@ class TopicStore(ChangeStore):
             cluster = self._known().cluster_id
         lock = f"windrow {cluster} {self._topic.topic}"
         deadline = time.monotonic() + BUSY_SECONDS
-        while not sql.execute(_TRY_LOCK, (lock,)).fetchall()[0][0]:
+        while not self._sql.execute(_TRY_LOCK, (lock,)).fetchall()[0][0]:
             if time.monotonic() > deadline:
                 msg = (
                     f"another run follows the table {self._table} into {self.name}: end that run, give this pipeline a "
@@ -122,7 +124,7 @@ class TopicStore(ChangeStore):
         finally:
             self._abandon()
             with suppress(psycopg.Error):  # a lost connection has no lock
-                sql.execute(_UNLOCK, (lock,))
+                self._sql.execute(_UNLOCK, (lock,))
 
     def _known(self) -> ClusterMetadata:
         return self._admin.list_topics(timeout=TIMEOUT)
@@ -153,7 +155,7 @@ class TopicStore(ChangeStore):
         except KafkaException as exc:
             raise SourceUnavailableError(unreachable(self._topic.servers, [exc.args[0]])) from exc
 
-    def state(self) -> FollowState | None:
+    def state(self) -> SlotState | None:
         """Return the state in ``TOPIC.position``; None if there is none."""
         self._position = self._read()
         if self._position is None:
@@ -177,20 +179,20 @@ class TopicStore(ChangeStore):
         """Whether the transaction that contains the copy was committed."""
         return self._position is not None and self._position.state.confirmed > 0
 
-    def note(self, state: FollowState) -> None:
+    def note(self, state: SlotState) -> None:
         """Commit a state, unless it is already in the topic."""
         if self._position is None:
             partitions = len(log_ends(self._topic))
-            self._position = _Position(FollowState("", "", ""), KafkaTopic(self._topic).identity(), partitions)
+            self._position = _Position(SlotState("", "", ""), KafkaTopic(self._topic).identity(), partitions)
         if state != self._position.state:
             self._commit((), state)
 
-    def copy(self, rows: Iterator[ChangeRecord], state: FollowState) -> None:
-        """Write the rows and the state in one transaction."""
+    def copy(self, records: Iterator[ChangeRecord], state: SlotState) -> None:
+        """Write the copy and the state in one transaction."""
         self._start(self._copy_ms)
-        self._commit(rows, state)
+        self._commit(records, state)
 
-    def resume(self) -> FollowState:
+    def resume(self) -> SlotState:
         """Fence the previous writer, and return the committed state."""
         self._start(_TRANSACTION_MS)
         self._position = self._read()
@@ -202,7 +204,16 @@ class TopicStore(ChangeStore):
             raise SourceError(msg)
         return self._position.state
 
-    def append(self, records: Sequence[ChangeRecord], state: FollowState) -> None:
+    def records(self) -> Iterator[bytes]:
+        """Yield the values of the topic's records, those of a partition in their order."""
+        topic = KafkaTopic(self._topic)
+        if any(first > 0 for first, _ in topic.ends().values()):
+            msg = f"{self.name} no longer has its first records, so the rows in it are unknown: {self.removal}"
+            raise SourceError(msg)
+        for batch in topic.read_all():
+            yield from batch.column("value").to_pylist()
+
+    def append(self, records: Sequence[ChangeRecord], state: SlotState) -> None:
         """Write changes and the state in one transaction."""
         self._commit(records, state)
 
@@ -234,7 +245,7 @@ class TopicStore(ChangeStore):
         )
         self._producer.start()
 
-    def _commit(self, records: Iterator[ChangeRecord] | Sequence[ChangeRecord], state: FollowState) -> None:
+    def _commit(self, records: Iterator[ChangeRecord] | Sequence[ChangeRecord], state: SlotState) -> None:
         known, producer = self._position, self._producer
         if known is None or producer is None:
             msg = f"{self.name} is not open"
