@@ -24,7 +24,7 @@ from random import Random
 import psycopg
 from bench.closings import percentile
 
-from windrow.connectors.postgres.cdc.follow import FollowedTable
+from windrow.connectors.postgres.cdc.follow import FollowedTables
 from windrow.model import LogSource, PostgresCdcSource
 from windrow.testing.servers.postgres import Postgres
 
@@ -58,7 +58,7 @@ def write(url: str, rate: float, seconds: float) -> None:
 
 def follow(url: str, log: str) -> None:
     """Follow the table until this process is ended; print its lag each second."""
-    table, stop = FollowedTable(PostgresCdcSource(url, "orders", LogSource(log))), threading.Event()
+    table, stop = FollowedTables(PostgresCdcSource(url, "orders", LogSource(log))), threading.Event()
     thread = threading.Thread(target=table.follow, args=(stop, print))
     thread.start()
     while thread.is_alive() and not stop.wait(1):
@@ -116,7 +116,7 @@ def measure(url: str, log: Path, given: argparse.Namespace) -> int:
         sql.execute("CREATE TABLE orders (id bigint PRIMARY KEY, status text, amount numeric(12,2), customer text)")
         rows = "SELECT n, 'new', 1, 'customer ' || n %% 100 FROM generate_series(1, %s) n"
         sql.execute(f"INSERT INTO orders {rows}".encode(), (ROWS,))
-    table = FollowedTable(PostgresCdcSource(url, "orders", LogSource(str(log))))
+    table = FollowedTables(PostgresCdcSource(url, "orders", LogSource(str(log))))
     table.update()
     file = log / "partition-0.jsonl"
     print("seconds  changes/s  ms since the last line: p50  p99  max  slot bytes (max)  processor  resident MB")

@@ -661,6 +661,74 @@ sinks:
 """
 
 
+OF_TABLES = """
+name: shop
+sources:
+  shop:
+    source: {postgres_cdc: {url: "postgresql://h/d", tables: [orders, shop.lines], log: data/shop}}
+    decode: {at: {type: timestamp_millis, path: source.ts_ms}}
+    time: {field: at, delay: 0s}
+  other:
+    source: {log: {path: data/other}}
+    decode: {id: long, at: timestamp}
+    time: {field: at, delay: 0s}
+streams:
+  orders: {from: shop, changes: {of: orders, decode: {id: long, total: "decimal(12,2)?"}}}
+  order: {from: orders, table: {key: id}}
+  rest: {from: other, table: {key: id}}
+  lines: {from: shop, changes: {of: shop.lines, decode: {n: long}}}
+  line: {from: lines, table: {key: n}}
+sinks:
+  to_line: {from: line, sink: {sqlite: {path: a.db, table: line}}}
+  to_order: {from: order, sink: {sqlite: {path: a.db, table: order_}}}
+  to_rest: {from: rest, sink: {sqlite: {path: a.db, table: rest}}}
+"""
+
+
+def test_the_changes_of_a_table_have_its_columns_and_the_fields_of_the_source() -> None:
+    graph = read(OF_TABLES)
+    assert [one.text for one in validate(graph) if one.level == "error" or one.where.startswith("streams")] == []
+    fields = {one.name: one.type_text for one in stream_of(graph, "order").fields}
+    assert fields == {"at": "timestamp_millis", "id": "long", "total": "decimal(12,2)?"}
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (("of: orders", "of: order"), "streams.orders.changes.of: 'shop' does not follo"),
+        (("of: orders", "of: 'a b'"), "streams.orders.changes.of: 'a b' is not the name"),
+        (
+            ("{from: shop, ch", "{from: other, ch"),
+            "streams.orders.from: 'other' has no changes of rows: its source nee",
+        ),
+        (
+            ("{from: shop, ch", "{from: rest, ch"),
+            "streams.orders.from: 'rest' is not a source: `changes` are read from",
+        ),
+        (("{id: long, total", "{AT: long, total"), "streams.orders.changes.decode.AT: 'AT' and 'at' "),
+        (('{id: long, total: "decimal(12,2)?"}', "{}"), "streams.orders.changes.decode: is empty; list th"),
+        (("tables: [orders, shop.lines]", "table: orders, tables: [a]"), "sources.shop.source.postgres_cdc needs eit"),
+        (("tables: [orders, shop.lines]", "key: id, tables: [a]"), "sources.shop.source.postgres_cdc has `tables` a"),
+        (("tables: [orders, shop.lines], log: data/shop", "log: data/shop"), "postgres_cdc needs either `table` or"),
+        (("shop.lines]", "shop.orders]"), "sources.shop.source.postgres_cdc.tables.1: there"),
+        (
+            ("source.ts_ms}}", "source.ts_ms}, k: {type: long, tombstones: true}}"),
+            "streams.orders.from: a tombstone has",
+        ),
+        (("shop.lines]", "'a b']"), "sources.shop.source.postgres_cdc.tables.1: 'a b'"),
+        (("log: data/shop", 'servers: "h:1", topic: t'), "sources.shop.source.postgres_cdc.topic: keeps th"),
+    ],
+)
+def test_changes_that_cannot_be_read_are_refused(change: tuple[str, str], expected: str) -> None:
+    text = OF_TABLES.replace(*change, 1)
+    assert text != OF_TABLES
+    try:
+        found = [one.text for one in validate(read(text))]
+    except PipelineError as exc:
+        found = [str(exc)]
+    assert any(expected in one for one in found), found
+
+
 def test_elements_read_back_and_say_what_they_are(tmp_path: Path) -> None:
     graph = read(ITEMS)
     assert [one.level for one in validate(graph) if one.level == "error"] == []

@@ -13,11 +13,13 @@ from tests.graphs import as_graph, parse_short, python_of
 from tests.short_forms import Pipeline
 
 import windrow as wr
+from windrow.authoring.checks import validate
 from windrow.authoring.pipeline_file import read_document
-from windrow.authoring.printing import to_dict, to_json, to_mermaid, to_text, to_yaml
+from windrow.authoring.printing import to_dict, to_json, to_mermaid, to_python_file, to_text, to_yaml
 from windrow.errors import PipelineError
 from windrow.model import (
     ArrayType,
+    ChangesNode,
     DataType,
     Decode,
     Delay,
@@ -26,9 +28,12 @@ from windrow.model import (
     FlatMapNode,
     Graph,
     LogSource,
+    LongType,
+    PostgresCdcSource,
     SinkNode,
     SourceNode,
     SqliteSink,
+    TableNode,
     TimestampType,
     format_duration,
     parse_duration,
@@ -132,6 +137,38 @@ def test_arrays_of_a_graph_read_back(items: ArrayType, outer: bool, position: st
     text = to_yaml(graph)
     assert read_document(text, "orders.yaml").pipeline == graph
     assert yaml.safe_load(text) == to_dict(graph)
+
+
+def test_the_tables_of_a_source_read_back() -> None:
+    source = PostgresCdcSource("postgresql://h/d", "", LogSource("data"), tables=("orders", 'shop."Lines"'))
+    at = Field("t", TimestampType("millis"), path=("source", "ts_ms"))
+    graph = Graph(
+        "orders",
+        (
+            SourceNode("shop", source, Decode((at,)), EventTime("t", Delay(0)), lateness=0),
+            ChangesNode("orders", "shop", "orders", Decode((Field("id", LongType()),))),
+            ChangesNode(
+                "lines", "shop", 'shop."Lines"', Decode((Field("n", LongType()), Field("m", LongType(), optional=True)))
+            ),
+            TableNode("order", "orders", ("id",)),
+            TableNode("line", "lines", ("n",)),
+            SinkNode("to_order", "order", SqliteSink("a.db", "order_")),
+            SinkNode("to_line", "line", SqliteSink("a.db", "line")),
+        ),
+    )
+    text = to_yaml(graph)
+    assert read_document(text, "orders.yaml").pipeline == graph
+    assert yaml.safe_load(text) == to_dict(graph)
+    assert [finding for finding in validate(graph) if finding.level == "error"] == []
+    assert "the changes of the table orders" in to_text(graph)
+    assert "changes of orders" in to_mermaid(graph)
+    assert eval_file(to_python_file(graph)) == graph
+
+
+def eval_file(text: str) -> Graph:
+    made: dict[str, wr.Pipeline] = {}
+    exec(text, made)  # noqa: S102 its own print-out
+    return made["pipeline"].graph
 
 
 def test_the_longest_duration_is_a_hundred_years() -> None:

@@ -70,8 +70,15 @@ def followers(graph: m.Graph) -> dict[str, Follower]:
     found: dict[str, Follower] = {}
     for node in graph.sources:
         if follower := source_connector(node.source).follower:
-            found[node.name] = load(follower)(node, table_keys(graph, node))
+            tables = {part.table: part for part in graph.readers(node) if isinstance(part, m.ChangesNode)}
+            of_tables = {name: _key_columns(part.decode, table_keys(graph, part)) for name, part in tables.items()}
+            found[node.name] = load(follower)(node, _key_columns(node.decode, table_keys(graph, node)), of_tables)
     return found
+
+
+def _key_columns(decode: m.Decode, keys: Collection[str]) -> list[m.Field]:
+    """Return the decoded columns, which have no path, that are in the keys of tables."""
+    return [field for field in decode.fields if field.name in keys and not field.path]
 
 
 def update_followers(graph: m.Graph, recopy: Collection[str] = ()) -> None:

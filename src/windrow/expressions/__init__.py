@@ -43,6 +43,7 @@ from windrow.expressions.streams import (
     join_sides,
     join_spans,
     revise_of,
+    source_of,
     spec_of,
     stream_of,
     united,

@@ -9,7 +9,14 @@ from windrow import model as m
 from windrow.expressions.analyse import Expression
 from windrow.expressions.inputs import arguments, computed_arguments, derived, is_window_spec
 from windrow.expressions.results import formulas, results
-from windrow.expressions.streams import element_fields, join_sides, selected_expressions, spec_of, stream_of
+from windrow.expressions.streams import (
+    element_fields,
+    join_sides,
+    selected_expressions,
+    source_of,
+    spec_of,
+    stream_of,
+)
 
 Way = Literal["IDENTITY", "TRANSFORMATION", "AGGREGATION"]
 """How a column is computed from a field: a copy, an expression over it, or an aggregate."""
@@ -29,10 +36,9 @@ def origins_of(graph: m.Graph, stream: str) -> dict[str, Origins]:
         return origins_of(graph, node.input)
     match node:
         case m.SourceNode():
-            own: dict[str, Origins] = {
-                field.name: {(node.name, field.name): "IDENTITY"} for field in node.decode.fields
-            }
-            found = own | {column.name: _expression_origins(column.expression, own) for column in derived(node)}
+            found = _source_origins(node)
+        case m.ChangesNode():
+            found = _source_origins(node.decoded(source_of(graph, node)))
         case m.SelectNode():
             inputs = [origins_of(graph, name) for name in node.inputs]
             found = {name: _merge(columns.get(name, {}) for columns in inputs) for name in inputs[0]}
@@ -60,13 +66,20 @@ def origins_of(graph: m.Graph, stream: str) -> dict[str, Origins]:
     return found
 
 
-def table_keys(graph: m.Graph, source: m.SourceNode) -> frozenset[str]:
-    """Return the fields of a source of row changes from which the keys of tables are computed."""
+def _source_origins(node: m.SourceNode) -> dict[str, Origins]:
+    own: dict[str, Origins] = {field.name: {(node.name, field.name): "IDENTITY"} for field in node.decode.fields}
+    return own | {column.name: _expression_origins(column.expression, own) for column in derived(node)}
+
+
+def table_keys(graph: m.Graph, node: m.SourceNode | m.ChangesNode) -> frozenset[str]:
+    """Return the fields of row changes from which the keys of tables are computed; those of tables below `node`."""
+    source = node if isinstance(node, m.SourceNode) else source_of(graph, node)
+    below = graph.below(node)
     tables = [node for node in graph.nodes if isinstance(node, m.TableNode)]
     return frozenset(
         field
         for table in tables
-        if stream_of(graph, table.input).lacking is not None
+        if table in below and stream_of(graph, table.input).lacking is not None
         for name in table.key
         for of, field in origins_of(graph, table.input)[name]
         if of == source.name

@@ -50,12 +50,10 @@ def stream_of(graph: m.Graph, name: str) -> Stream:  # noqa: C901 - a case for e
         return replace(stream_of(graph, node.input), lacking=None)
     match node:
         case m.SourceNode():
-            nullable = nullable_fields(node)
-            fields = tuple(
-                m.Field(record_field.name, record_field.type, record_field.name in nullable)
-                for record_field in record_fields(node)
-            )
-            found = Stream(fields, node.time, (node,), node.lateness, lacking=_lacking(node))
+            found = _of_source(node, node)
+        case m.ChangesNode():
+            source = source_of(graph, node)
+            found = _of_source(source, node.decoded(source))
         case m.SelectNode():
             given = united(graph, node)
             fields = _selected_fields(given, node)
@@ -83,6 +81,22 @@ def stream_of(graph: m.Graph, name: str) -> Stream:  # noqa: C901 - a case for e
         case _:
             assert_never(node)
     return found
+
+
+def source_of(graph: m.Graph, node: m.ChangesNode) -> m.SourceNode:
+    """Return the source of the changes of a table; raise PipelineError if the input is not a source."""
+    source = graph.producer(node.input)
+    if not isinstance(source, m.SourceNode):
+        msg = f"{node.input!r} is not a source: `changes` are read from a source of row changes"
+        raise PipelineError(msg)
+    return source
+
+
+def _of_source(source: m.SourceNode, decoded: m.SourceNode) -> Stream:
+    """Return the records of a source, decoded as by `decoded`."""
+    nullable = nullable_fields(decoded)
+    fields = tuple(m.Field(field.name, field.type, field.name in nullable) for field in record_fields(decoded))
+    return Stream(fields, source.time, (source,), source.lateness, lacking=_lacking(decoded))
 
 
 def _lacking(node: m.SourceNode) -> tuple[str, ...] | None:

@@ -75,6 +75,7 @@ from windrow.model.connectors import (
     Source as Source,
     SqliteSink as SqliteSink,
     TableSink as TableSink,
+    table_name as table_name,
 )
 from windrow.model.formats import (
     AvroFormat as AvroFormat,
@@ -103,6 +104,7 @@ from windrow.model.identity import (
 )
 from windrow.model.nodes import (
     AnyJoinNode as AnyJoinNode,
+    ChangesNode as ChangesNode,
     DeduplicateNode as DeduplicateNode,
     FilterNode as FilterNode,
     FlatMapNode as FlatMapNode,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import glob
+import re
 from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 from urllib.parse import unquote
 
+from windrow.errors import PipelineError
 from windrow.model.formats import (
     AvroFormat,
     ChangeFormat,
@@ -247,9 +249,10 @@ class FileSource(FollowedSource):
 class PostgresCdcSource(FollowedSource):
     """A table of a PostgreSQL database; its changes are appended to the embedded log or the topic `into`.
 
-    `table` may include the schema. An update that changes one of the columns `key` (empty: the primary key) becomes a
-    deletion and an insertion. `slot` is the replication slot and `publication` the publication of the table; if they
-    are not set, windrow creates them under generated names.
+    `table` may include the schema. It is empty if the source has several `tables`, whose changes are in one log. An
+    update that changes one of the columns `key` (empty: the primary key) becomes a deletion and an insertion. `slot` is
+    the replication slot and `publication` the publication of the tables; if they are not set, windrow creates them
+    under generated names.
     """
 
     url: str = field(repr=False)
@@ -258,13 +261,19 @@ class PostgresCdcSource(FollowedSource):
     key: tuple[str, ...] = ()
     slot: str | None = None
     publication: str | None = None
+    tables: tuple[str, ...] = ()
     format: ClassVar[TextFormat] = "debezium"
     section: ClassVar[str] = "postgres_cdc"
 
     @property
     def place(self) -> str:
-        """The table, and the URL of its database."""
-        return f"{self.table} at {self.url}"
+        """The table or tables, and the URL of their database."""
+        return f"{', '.join(self.names)} at {self.url}"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the table or tables, as SQL names them."""
+        return self.tables or (self.table,)
 
     @property
     def folder(self) -> str | None:
@@ -280,6 +289,25 @@ class PostgresCdcSource(FollowedSource):
     def records(self) -> LogSource | KafkaSource:
         """The embedded log or the topic with the changes, from which records are read."""
         return replace(self.into, format=self.format)
+
+
+_TABLE_NAME = re.compile(r'\s*(?:(?:"((?:[^"]|"")+)"|([\w$]+))\s*\.\s*)?(?:"((?:[^"]|"")+)"|([\w$]+))\s*')
+
+
+def table_name(text: str) -> tuple[str | None, str]:
+    """Return the schema, if it is given, and the name of a table as SQL names it; raise PipelineError otherwise.
+
+    As in PostgreSQL, names without quotes are in lower case.
+    """
+    found = _TABLE_NAME.fullmatch(text)
+    if found is None:
+        msg = f"{text!r} is not the name of a table: write NAME or SCHEMA.NAME, in double quotes if need be"
+        raise PipelineError(msg)
+    schema, table = (
+        plain.lower() if plain is not None else quoted and quoted.replace('""', '"')
+        for quoted, plain in (found.group(1, 2), found.group(3, 4))
+    )
+    return schema, str(table)
 
 
 OWN_GROUPS = "windrow-"

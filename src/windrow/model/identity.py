@@ -37,7 +37,7 @@ def is_of_log(graph: Graph, stream: str) -> bool:
     node = graph.producer(stream)
     if isinstance(node, n.LookupNode) and node.as_of == "order":
         return is_of_log(graph, node.left)
-    is_chosen = isinstance(node, n.SelectNode | n.FilterNode | n.FlatMapNode)
+    is_chosen = isinstance(node, n.SelectNode | n.FilterNode | n.FlatMapNode | n.ChangesNode)
     return isinstance(node, n.SourceNode) or (is_chosen and all(is_of_log(graph, name) for name in node.inputs))
 
 
@@ -51,7 +51,8 @@ def can_share_rows(graph: Graph, first: str, second: str) -> bool:
     if first == second:
         return True
     node, rival = graph.producer(first), graph.producer(second)
-    if node.name == rival.name:
+    tables = [part.table for part in (node, rival) if isinstance(part, n.ChangesNode)]
+    if node.name == rival.name or len(set(tables)) > 1:
         return False
     if graph.nodes.index(node) < graph.nodes.index(rival):
         return can_share_rows(graph, second, first)
@@ -72,7 +73,7 @@ def can_share_rows(graph: Graph, first: str, second: str) -> bool:
 def _above(graph: Graph, stream: str) -> tuple[str, ...]:
     """Return the inputs of a stream whose rows keep their identity in it, whole or as the elements of an array."""
     node = graph.producer(stream)
-    if isinstance(node, n.FilterNode | n.FlatMapNode | n.ProcessNode):
+    if isinstance(node, n.FilterNode | n.FlatMapNode | n.ProcessNode | n.ChangesNode):
         return node.inputs
     match node:
         case n.SelectNode():

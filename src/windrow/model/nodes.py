@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from windrow.model.aggregates import Aggregate
@@ -94,6 +94,22 @@ class SplitNode(_OfOne):
 
     outputs: tuple[Derive, ...]
     other: str | None = None
+
+
+@dataclass(frozen=True)
+class ChangesNode(_OfOne):
+    """The row changes of a database table, among those of several tables in the source `input`.
+
+    `table` is the name of the table as in SQL, perhaps with its schema. The records have the fields of the source and
+    those in `decode`.
+    """
+
+    table: str
+    decode: Decode
+
+    def decoded(self, source: SourceNode) -> SourceNode:
+        """Return the source as if it had only the records of the table, with all of their fields."""
+        return replace(source, decode=Decode((*source.decode.fields, *self.decode.fields)))
 
 
 @dataclass(frozen=True)
@@ -298,7 +314,7 @@ FilterNode = SplitNode | DeduplicateNode | SampleNode
 KeyedNode = ResultNode | DeduplicateNode | SampleNode | TableNode | AnyJoinNode
 """A node with an operator: its records are partitioned by key."""
 
-StreamNode = SelectNode | FilterNode | FlatMapNode | KeyedNode
+StreamNode = SelectNode | FilterNode | FlatMapNode | ChangesNode | KeyedNode
 
 Node = SourceNode | StreamNode | SinkNode
 

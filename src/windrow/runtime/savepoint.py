@@ -208,6 +208,7 @@ FREE = {
     ("source", "file", "key"),
     ("source", "file", "log"),
     ("source", "postgres_cdc", "url"),
+    ("source", "postgres_cdc", "tables"),
     ("source", "postgres_cdc", "options"),
     ("source", "kafka", "servers"),
     ("source", "kafka", "options"),

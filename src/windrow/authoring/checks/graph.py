@@ -251,7 +251,7 @@ def _bounds(graph: m.Graph, node: m.StreamNode) -> Iterator[Finding]:
 
 def _changes(graph: m.Graph, node: m.Node) -> Iterator[Finding]:
     """Warn if row changes are read as records, and no field distinguishes deletions."""
-    if isinstance(node, m.SourceNode | m.TableNode | m.SelectNode | m.SplitNode):
+    if isinstance(node, m.SourceNode | m.ChangesNode | m.TableNode | m.SelectNode | m.SplitNode):
         return
     try:
         streams = [stream_of(graph, name) for name in node.inputs]

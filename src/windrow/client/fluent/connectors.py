@@ -53,7 +53,8 @@ def file(path: str | PathLike[str], *, key: str | Sequence[str], log: str | Path
 def postgres_cdc(
     url: str,
     *,
-    table: str,
+    table: str | None = None,
+    tables: str | Sequence[str] = (),
     log: str | PathLike[str] | None = None,
     servers: str | None = None,
     topic: str | None = None,
@@ -69,6 +70,7 @@ def postgres_cdc(
     Args:
         url: the address; what it lacks comes from libpq's environment (PGPASSWORD ...).
         table: the name of the table, as in SQL.
+        tables: those of several tables instead, whose changes are kept in one log; see `Named.changes`.
         log: the folder of the log.
         servers: the brokers of the topic.
         topic: created if it does not exist.
@@ -85,7 +87,10 @@ def postgres_cdc(
     else:
         msg = "source.postgres_cdc: give either `log`, or `servers` and `topic`"
         raise PipelineError(msg)
-    return Stream(m.PostgresCdcSource(url, table, into, field_names(key), slot, publication))
+    if (table is None) == (not tables):
+        msg = "source.postgres_cdc: give either `table` or `tables`"
+        raise PipelineError(msg)
+    return Stream(m.PostgresCdcSource(url, table or "", into, field_names(key), slot, publication, field_names(tables)))
 
 
 @checked

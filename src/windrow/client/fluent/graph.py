@@ -13,11 +13,13 @@ from windrow.client.arguments import Unfinished, checked
 from windrow.client.fluent.streams import (
     Aggregated,
     Emitted,
+    FieldType,
     GraphInput,
     Keyed,
     Processed,
     Timed,
     Ungrouped,
+    decoded,
     derives,
     source_node,
 )
@@ -107,6 +109,13 @@ class Named(Ungrouped):
         """
         return m.FlatMapNode("", self.name, field, element, position, outer)
 
+    def changes(self, table: str, /, **fields: str | m.DataType | FieldType) -> m.ChangesNode:
+        """Decode the changes of one table of a source that has those of several; see `Stream.decode` for the fields.
+
+        The records also have the fields of the source.
+        """
+        return m.ChangesNode("", self.name, table, decoded(fields))
+
     def deduplicate(
         self, /, *by: str, within: Duration, scope: Literal["stream", "partition"] = "stream"
     ) -> m.DeduplicateNode:
@@ -192,7 +201,7 @@ def _pairs(by: str | Sequence[str] | Mapping[str, str]) -> dict[str, str]:
     return dict(names) if isinstance(names, Mapping) else {name: name for name in names}
 
 
-NodeStage = m.FilterNode | m.FlatMapNode | m.TableNode | m.AnyJoinNode
+NodeStage = m.FilterNode | m.FlatMapNode | m.ChangesNode | m.TableNode | m.AnyJoinNode
 GraphStage = Selection | NodeStage | Aggregated | Emitted | Processed
 
 

@@ -31,8 +31,13 @@ class Stream(Unfinished):
         The type of a field that a record can lack has a question mark, ``"string?"``. Arrays are ``"array<string>"`` or
         ``"array<struct<sku string, qty long>>"``. For other names, and fields in nested objects, see `windrow.field`.
         """
-        types = {name: type_ if isinstance(type_, FieldType) else FieldType(type_) for name, type_ in fields.items()}
-        return DecodedStream(self.source, m.Decode(call_all(partial(of.field, name) for name, of in types.items())))
+        return DecodedStream(self.source, decoded(fields))
+
+
+def decoded(fields: Mapping[str, str | m.DataType | FieldType]) -> m.Decode:
+    """Return the fields with these types; raise a PipelineError that lists all problems."""
+    types = {name: type_ if isinstance(type_, FieldType) else FieldType(type_) for name, type_ in fields.items()}
+    return m.Decode(call_all(partial(of.field, name) for name, of in types.items()))
 
 
 @checked

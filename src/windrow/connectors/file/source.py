@@ -23,7 +23,7 @@ import io
 import json
 import os
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
@@ -268,7 +268,7 @@ class FollowedFile(Follower):
         self._at = end
 
 
-def follow_file(node: m.SourceNode, _keys: Collection[str]) -> FollowedFile:
+def follow_file(node: m.SourceNode, *_keys: object) -> FollowedFile:
     """Return the follower of a source's file."""
     if not isinstance(node.source, m.FileSource):
         raise TypeError(node.source)

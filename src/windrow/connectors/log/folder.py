@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from windrow import model as m
 from windrow.connectors.log.segments import MARK, START, Position, Retained, Segment, head
 from windrow.connectors.not_text import PREFIX, refusal
 from windrow.engine.schema import MICROS, RAW
@@ -171,6 +172,42 @@ class LogFolder:
             return before + (lines if len(block) == left else max(1, lines * left // max(1, len(block))))
 
         return self.read_stable(partition, look)
+
+    def between_transactions(self, partition: int, start: Position, end: Position, size: int) -> Position:
+        """Return the first position from `end` on at which no transaction is divided, or else the last one before it.
+
+        The records of a transaction that are not its last say so at their beginning. Only the first `size` bytes are
+        searched, and the result is not before `start`.
+        """
+        if end <= start or not self._is_divided(partition, end):
+            return end
+        at = end
+        for batch in self.read(partition, end, self.scan(partition, end, max_byte=size)):
+            for line in batch.column("value").to_pylist():
+                at = Position(at.line + 1, at.byte + len(line) + 1)
+                if not _MORE.match(line):
+                    return at
+        found = at = start
+        for batch in self.read(partition, start, end):
+            for line in batch.column("value").to_pylist():
+                at = Position(at.line + 1, at.byte + len(line) + 1)
+                found = found if _MORE.match(line) else at
+        return found
+
+    def _is_divided(self, partition: int, at: Position) -> bool:
+        """Return True if the record before a position is not the last of its transaction."""
+        if at.line <= self.retained(partition).base.line:
+            return False
+        with self._open(partition, at) as file:
+            size, line = _LINE, b""
+            while b"\n" not in line[:-1]:
+                begin = max(0, at.byte - size)
+                file.seek(begin)
+                line = file.read(at.byte - begin)
+                if not begin:
+                    break
+                size *= 4
+        return _MORE.match(line[line.rfind(b"\n", 0, -1) + 1 :]) is not None
 
     def ends_with_newline(self, partition: int) -> bool:
         """Return True if a partition is empty or its last line is complete."""
@@ -338,6 +375,10 @@ class LogFolder:
 
 
 BATCH_ROWS = 65_536
+_LINE = 4096
+"""Bytes in which the last line is first sought."""
+_MORE = re.compile(rf'\{{"{m.LOG_TIME}": [0-9]+, "{m.MORE}": true, "before": '.encode())
+"""The beginning of a change of a database that is not the last of its transaction."""
 
 
 def trimmed(stood: int, first: int) -> str:

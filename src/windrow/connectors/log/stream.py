@@ -40,8 +40,14 @@ class LogStreamReader(CutReader[Part]):
         for partition, position in begin.items():
             note = start[str(partition)]
             self._folder.verify(partition, position, note["mark"], note.get("head"))
+        ends: Positions
         if cut is None:
-            ends = up_to(self._folder, begin, sizes, max_records, self.max_bytes)
+            ends = {
+                partition: self._folder.between_transactions(partition, _at(begin, partition), end, sizes[partition])
+                if partition in sizes
+                else end
+                for partition, end in up_to(self._folder, begin, sizes, max_records, self.max_bytes).items()
+            }
         else:
             ends = up_to_cut(self._folder, begin, sizes, cut)
         moved = {p: end for p, end in ends.items() if end != begin.get(p, START)}

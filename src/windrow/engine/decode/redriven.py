@@ -143,8 +143,12 @@ class RedrivenDecoder:
 
     def have_log_time(self, raw: pa.RecordBatch) -> Mask:
         """Return the mask of records that were decoded with a log timestamp, given good records."""
+        return self._decoder.have_log_time(self.opened(raw))
+
+    def opened(self, raw: pa.RecordBatch) -> pa.RecordBatch:
+        """Return records with the originals in place of copies."""
         found = copies(raw)
-        return self._decoder.have_log_time(self._open_copies(raw, found) if found else raw)
+        return self._open_copies(raw, found) if found else raw
 
     def _open_copies(self, raw: pa.RecordBatch, found: Mapping[int, Redriven]) -> pa.RecordBatch:
         """Replace copies with their originals; copies for other pipelines lose their key and value."""

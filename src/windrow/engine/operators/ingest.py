@@ -7,8 +7,8 @@ progress of the partitions.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from types import MappingProxyType
@@ -17,10 +17,13 @@ import numpy as np
 import pyarrow as pa
 
 from windrow import model as m
-from windrow.engine import messages
+from windrow.engine import duckdb_sql, messages
 from windrow.engine.columns import MIN_TIME, Mask, Micros, distinct, pack, split_by_bytes, to_micros, with_schema
+from windrow.engine.decode import debezium
 from windrow.engine.decode.decoder import DecodedBatch, Decoder
 from windrow.engine.decode.exact import Truncations
+from windrow.engine.decode.field_columns import holds_mask, to_mask
+from windrow.engine.decode.json_text import parse_object
 from windrow.engine.decode.redriven import RedrivenDecoder
 from windrow.engine.messages import EventTimes, Message, Observation, Packet, PartitionProgress, Progress
 from windrow.engine.operators.dead_letters import SourceDeadLetters
@@ -29,7 +32,7 @@ from windrow.engine.probe import NoProbe, OpenProbe
 from windrow.engine.schema import OFFSET, PARTITION, REPLACED, TIME, WATERMARK, record_schema
 from windrow.engine.watermarks.clocks import StepWatermark
 from windrow.engine.watermarks.journal import NO_BOUNDS, WatermarkBounds
-from windrow.expressions import decoding_spec, stream_of, table_keys
+from windrow.expressions import AnySpec, decoding_spec, stream_of, table_keys
 
 NO_OFFSETS: Mapping[int, int] = MappingProxyType({})
 CHUNK_BYTES = 32 << 20
@@ -66,9 +69,14 @@ class _Source:
         self._time = node.time
         self._is_whole = is_whole
         self.schema = record_schema(spec)
-        self.decoder = Decoder(spec, table_keys(graph, node), truncations)
+        self.decoder = Decoder(_with_column(spec), table_keys(graph, node), truncations)
         self.records = RedrivenDecoder(self.decoder, graph.name, since)
         self.router = Router(graph, node, packed)
+        self.tables = [
+            _TableChanges(graph, reader, node, since, truncations)
+            for reader in graph.readers(node)
+            if isinstance(reader, m.ChangesNode)
+        ]
 
     @property
     def sends_times(self) -> bool:
@@ -88,6 +96,75 @@ class _Source:
             return np.zeros(len(rows), dtype=np.bool_)
         places = np.searchsorted(to_micros(batch.column("offset"))[is_read], offsets[rows])
         return self.records.have_log_time(batch.take(pa.array(np.flatnonzero(is_read)[places])))
+
+
+_NO_COLUMN = m.Field("__windrow_no_column", m.StringType(), optional=True)
+
+
+def _with_column(spec: AnySpec | m.SourceNode) -> AnySpec | m.SourceNode:
+    """Add a column that no row has to row changes without columns, as the fast decoder reads only rows with columns."""
+    if spec.source.format != "debezium" or not all(field.path for field in spec.decode.fields):
+        return spec
+    return replace(spec, decode=m.Decode((*spec.decode.fields, _NO_COLUMN)))
+
+
+class _TableChanges:
+    """Decodes the records of a source that are changes of one table."""
+
+    def __init__(
+        self,
+        graph: m.Graph,
+        node: m.ChangesNode,
+        source: m.SourceNode,
+        since: Mapping[int, int],
+        truncations: Truncations,
+    ) -> None:
+        spec = node.decoded(source)
+        self.name = node.name
+        self._schema = record_schema(spec)
+        self._records = RedrivenDecoder(Decoder(spec, table_keys(graph, node), truncations), graph.name, since)
+        self._duck = duckdb_sql.Connection()
+        self._table = schema, table = m.table_name(node.table)
+        is_table = f"{_at('table')} IS NOT DISTINCT FROM {duckdb_sql.literal(table)}"
+        if schema is not None:
+            is_table += f" AND {_at('schema')} IS NOT DISTINCT FROM {duckdb_sql.literal(schema)}"
+        self._is_table = f"SELECT CASE WHEN json_valid(value) THEN {is_table} END AS is_table FROM raw ORDER BY row"
+
+    def decode(self, batch: pa.RecordBatch, records: pa.Table) -> tuple[pa.Table, pa.Table]:
+        """Return the records of the table, and dead letters, given a raw batch and the source's good records in it."""
+        places = [to_micros(records.column(name)) for name in (PARTITION, OFFSET)]
+        rows = _rows_at([to_micros(batch.column(name)) for name in ("partition", "offset")], places)
+        values = self._records.opened(batch).column("value").take(pa.array(rows)).cast(pa.string())
+        found = duckdb_sql.query(self._duck, self._is_table, raw=pa.table({"row": rows, "value": values}))
+        is_table = found.column("is_table").combine_chunks()
+        chosen = holds_mask(is_table)
+        for row in np.flatnonzero(to_mask(is_table.is_null())).tolist():  # DuckDB finds fewer texts to be valid JSON
+            chosen[row] = self._has_table(values[row].as_py())
+        decoded = self._records.decode(batch.take(pa.array(rows[chosen])))
+        good = _name_places(decoded.good)
+        at = _rows_at(places, [to_micros(good.column(name)) for name in (PARTITION, OFFSET)])
+        good = good.append_column(WATERMARK, records.column(WATERMARK).take(pa.array(at)))
+        return _with_replaced(with_schema(good, self._schema), decoded.replaced), decoded.dead
+
+    def _has_table(self, value: str) -> bool:
+        envelope = debezium.envelope_of(parse_object(value.encode())) or {}
+        of = envelope.get(debezium.SOURCE)
+        schema, table = self._table
+        return isinstance(of, dict) and of.get("table") == table and schema in {None, of.get("schema")}
+
+
+def _at(name: str) -> str:
+    """Return the SQL of a text in the part `source` of an envelope, with or without its schema."""
+    return f"coalesce(value->>'$.source.{name}', value->>'$.payload.source.{name}')"
+
+
+def _rows_at(there: Sequence[Micros], places: Sequence[Micros]) -> Micros:
+    """Return the rows of places (partitions, offsets) that are all in `there`, ascending in each partition."""
+    rows = np.empty(len(places[0]), dtype=np.int64)
+    for number in distinct(places[0]):
+        own, its_own = np.flatnonzero(there[0] == number), places[0] == number
+        rows[its_own] = own[np.searchsorted(there[1][own], places[1][its_own])]
+    return rows
 
 
 class Ingest:
@@ -139,8 +216,11 @@ class Ingest:
             if source.sends_times:
                 yield from self._times(partitions)
             dead_letters = SourceDeadLetters(source.decoder.dead_letters, batch)
-            records = _with_replaced(records, decoded.replaced)
-            yield from source.router.add({source.name: records}, dead_letters)
+            tables = {source.name: _with_replaced(records, decoded.replaced)}
+            for table in source.tables:
+                tables[table.name], dead = table.decode(batch, records)
+                yield from dead_packets(None, dead, self._key_groups)
+            yield from source.router.add(tables, dead_letters)
         for source in self._sources.values():
             yield from source.router.close()
         progress = [

@@ -86,7 +86,9 @@ class Router:
         self._stages = []
         names = set(m.operator_outputs(node))
         for below in graph.nodes:
-            if type(below) in _STAGES and names.intersection(below.inputs):
+            if isinstance(below, m.ChangesNode) and names.intersection(below.inputs):
+                names.add(below.name)  # ingest decodes them
+            elif type(below) in _STAGES and names.intersection(below.inputs):
                 self._stages.append(_STAGES[type(below)](graph, below))
                 names.update([m.versions_of(below.name)] if isinstance(below, m.TableNode) else m.outputs_of(below))
         self._routes = [

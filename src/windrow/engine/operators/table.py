@@ -537,6 +537,8 @@ def _files_of(graph: m.Graph, stream: str) -> set[int]:
             return {number for number, source in enumerate(graph.sources) if source == node and source.is_by_reading}
         case m.JoinNode() | m.TableJoinNode() | m.ProcessNode() | m.WindowNode() | m.RulesNode() | m.SinkNode():
             return set()
+        case m.ChangesNode():  # of no file
+            return set()
         case m.LookupNode():
             return _files_of(graph, node.left)
         case m.SelectNode() | m.FlatMapNode() | m.TableNode():

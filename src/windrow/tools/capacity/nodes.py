@@ -121,7 +121,7 @@ class _Model:
                     lost = float(1 - behind.within(limit))
                     behind, rate, expired = behind.cut(limit), rate * (1 - lost), rate * lost
                 return Input(rate, behind, delay, expired, doubts)
-            case m.SelectNode() | m.SplitNode() | m.FlatMapNode():
+            case m.SelectNode() | m.SplitNode() | m.FlatMapNode() | m.ChangesNode():
                 flows = [self._input(name, reader) for name in node.inputs]
                 doubts = tuple(doubt for flow in flows for doubt in flow.doubts)
                 if not any(name == reader for _, name in self._load.shares):

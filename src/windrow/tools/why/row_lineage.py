@@ -177,6 +177,9 @@ def _filters(  # noqa: C901, PLR0912 - a case for each kind of node
                 wanted[node.input].append({k: v for k, v in values.items() if k in fields})
             case m.SplitNode():
                 wanted[node.input].append(values)
+            case m.ChangesNode():
+                fields = {field.name for field in stream_of(graph, node.input).fields}
+                wanted[node.input].append({k: v for k, v in values.items() if k in fields})
             case m.SourceNode():
                 pass
             case _:

@@ -20,7 +20,7 @@ from windrow.errors import InputError
 from windrow.expressions import SinkSpec, sink_spec, spec_of, stream_of
 from windrow.expressions.inputs import arguments, computed_arguments
 
-_PASSED: Final = m.SourceNode | m.SelectNode | m.FilterNode | m.FlatMapNode
+_PASSED: Final = m.SourceNode | m.SelectNode | m.FilterNode | m.FlatMapNode | m.ChangesNode
 """Nodes whose output is still made of records of a log."""
 WINDOW_COLUMNS: Final = ("window_start", "window_end")
 

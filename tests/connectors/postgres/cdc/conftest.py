@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 from windrow.connectors.kafka.source import KafkaTopic
-from windrow.connectors.postgres.cdc.follow import FollowedTable
+from windrow.connectors.postgres.cdc.follow import FollowedTables
 from windrow.connectors.postgres.cdc.records import ChangePlace
 from windrow.model import KafkaSource, LogSource, PostgresCdcSource
 from windrow.testing.servers.kafka import Kafka
@@ -41,8 +41,8 @@ class Shop(ABC):
     def clear(self) -> None:
         """Remove the log or topic."""
 
-    def follow(self) -> FollowedTable:
-        return FollowedTable(self.source)
+    def follow(self) -> FollowedTables:
+        return FollowedTables(self.source)
 
     def change(self, transaction: Sequence[Change]) -> None:
         """Apply changes in one transaction, and note those that changed a row."""

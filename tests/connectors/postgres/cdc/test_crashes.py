@@ -217,9 +217,9 @@ def test_a_snapshot_among_writers_is_consistent_with_the_stream(any_shop: Shop) 
 CHILD = """
 import sys, threading
 from windrow.model import KafkaSource, LogSource, PostgresCdcSource
-from windrow.connectors.postgres.cdc.follow import FollowedTable
+from windrow.connectors.postgres.cdc.follow import FollowedTables
 into = LogSource(*sys.argv[3:]) if len(sys.argv) == 4 else KafkaSource(*sys.argv[3:])
-FollowedTable(PostgresCdcSource(*sys.argv[1:3], into)).follow(threading.Event(), print)
+FollowedTables(PostgresCdcSource(*sys.argv[1:3], into)).follow(threading.Event(), print)
 """
 
 

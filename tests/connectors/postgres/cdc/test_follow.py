@@ -23,7 +23,7 @@ from windrow.connectors.log.folder import LogFolder
 from windrow.connectors.log.retention import apply, plan_trim
 from windrow.connectors.open_sources import followers, open_source
 from windrow.connectors.postgres.cdc import server
-from windrow.connectors.postgres.cdc.follow import FollowedTable
+from windrow.connectors.postgres.cdc.follow import FollowedTables
 from windrow.engine.decode.debezium import UNAVAILABLE
 from windrow.errors import InputError, RecordsLostError, SourceError, SourceUnavailableError, WindrowError
 from windrow.model import LogSource, PostgresCdcSource
@@ -464,7 +464,7 @@ def test_a_server_without_logical_wal_is_refused(tmp_path: Path) -> None:
     try:
         replica.start()
         with pytest.raises(SourceError, match="has wal_level replica: set wal_level = logical"):
-            FollowedTable(PostgresCdcSource(replica.url, "orders", LogSource(str(tmp_path / "log")))).update()
+            FollowedTables(PostgresCdcSource(replica.url, "orders", LogSource(str(tmp_path / "log")))).update()
     finally:
         replica.remove()
 
@@ -490,7 +490,7 @@ def test_a_server_that_restarts_is_an_error_that_passes(shop: LogShop, postgres:
 
 def test_a_password_is_in_no_message(shop: LogShop) -> None:
     with pytest.raises(SourceError) as caught:
-        FollowedTable(replace(shop.source, url="postgresql://bob:s3cret@127.0.0.1:1/shop")).update()
+        FollowedTables(replace(shop.source, url="postgresql://bob:s3cret@127.0.0.1:1/shop")).update()
     assert "s3cret" not in str(caught.value)
     with pytest.raises(InputError, match="the source's url: the environment variable WINDROW_NOWHERE is not set"):
-        FollowedTable(replace(shop.source, url="${WINDROW_NOWHERE}")).update()
+        FollowedTables(replace(shop.source, url="${WINDROW_NOWHERE}")).update()

@@ -36,10 +36,10 @@ def row(id_: int, amount: int | None) -> dict[str, Any]:
     return {"id": id_, "amount": amount, "note": None}
 
 
-def drop_slot(shop: Shop) -> None:
+def drop_slot(sql: psycopg.Connection[Any]) -> None:
     slots = "FROM pg_replication_slots WHERE database = current_database()"
-    shop.sql.execute(f"SELECT pg_terminate_backend(active_pid, 10000) {slots} AND active".encode())
-    shop.sql.execute(f"SELECT pg_drop_replication_slot(slot_name) {slots}".encode())
+    sql.execute(f"SELECT pg_terminate_backend(active_pid, 10000) {slots} AND active".encode())
+    sql.execute(f"SELECT pg_drop_replication_slot(slot_name) {slots}".encode())
 
 
 @pytest.fixture(params=["shop", pytest.param("topic_shop", marks=pytest.mark.long)])
@@ -52,7 +52,7 @@ def test_the_differences_are_appended_to_a_topic(topic_shop: TopicShop) -> None:
     shop = topic_shop
     shop.change([("c", number, 0) for number in range(1, 9)])
     shop.follow().update()
-    drop_slot(shop)
+    drop_slot(shop.sql)
     shop.change([("u", 1, 11), ("d", 2, None), ("k", 3, None)])
     shop.follow().recopy()
     shop.change([("u", 1, 12), ("d", 9, None)])
@@ -67,7 +67,7 @@ def test_the_differences_of_a_lost_slot_are_appended(any_shop: Shop) -> None:
     shop.follow().update()
     shop.change([("u", 4, 41)])
     shop.follow().update()
-    drop_slot(shop)
+    drop_slot(shop.sql)
     shop.change([("u", 1, 11), ("d", 2, None), ("c", 5, 50)])
     with pytest.raises(SourceError, match=r"no longer has the slot .* copy the table again, with windrow run --recopy"):
         shop.follow().update()
@@ -159,7 +159,7 @@ def test_with_the_whole_old_row_logged_rows_are_removed_before_others_take_their
     shop.sql.execute("ALTER TABLE orders REPLICA IDENTITY FULL")
     shop.change([("c", 1, 10), ("c", 2, 20), ("c", 3, 30)])
     shop.follow().update()
-    drop_slot(shop)
+    drop_slot(shop.sql)
     shop.change([("u", 1, 20), ("u", 2, 10)])
     shop.follow().recopy()
     assert changes(shop, 3) == [
@@ -228,7 +228,7 @@ def test_a_process_is_killed_at_every_point_while_it_copies_again(
     point = amount = completed = 0
     while True:
         amount += 1
-        drop_slot(shop)
+        drop_slot(shop.sql)
         shop.change([("u", 1, amount), ("u", 2, amount), ("d", 3, None), ("u", 4, amount), ("c", 5 + amount, amount)])
         was_killed = recopied(shop, point, is_after=is_after)
         shop.change([("u", 1, -amount), ("c", 3, amount)])
@@ -251,7 +251,7 @@ def test_the_log_makes_the_table_whatever_was_missed(shop: LogShop, steps: list[
     shop.follow().update()
     for kind, operations in steps:
         if kind == "missed":
-            drop_slot(shop)
+            drop_slot(shop.sql)
         shop.change(operations)
         shop.follow().recopy() if kind == "missed" else shop.follow().update()
         assert shop.replica() == shop.table()
@@ -279,7 +279,7 @@ def test_a_table_is_copied_again_among_writers(shop: LogShop) -> None:
         thread.start()
     try:
         for _ in range(4):
-            drop_slot(shop)
+            drop_slot(shop.sql)
             shop.follow().recopy()
     finally:
         stop.set()
@@ -313,7 +313,7 @@ sinks:
     recopy: str | tuple[str, ...] = ()
     shop.change([("c", 1, 10), ("c", 2, 20), ("c", 3, 30)])
     assert rows() == shop.table()
-    drop_slot(shop)
+    drop_slot(shop.sql)
     shop.change([("d", 1, None), ("u", 2, 21), ("c", 4, 40)])
     with pytest.raises(SourceError, match="--recopy orders"):
         rows()

@@ -18,7 +18,7 @@ from windrow.connectors.kafka.producer import TransactionalProducer
 from windrow.connectors.kafka.source import preflight, topic_settings
 from windrow.connectors.open_sources import open_source
 from windrow.connectors.postgres.cdc import topic_store
-from windrow.connectors.postgres.cdc.follow import FollowedTable
+from windrow.connectors.postgres.cdc.follow import FollowedTables
 from windrow.connectors.postgres.cdc.records import ChangePlace, ChangeRecord
 from windrow.connectors.postgres.cdc.topic_store import TopicStore
 from windrow.connectors.postgres.client import Server
@@ -40,18 +40,18 @@ def test_records_are_those_of_a_log_and_rows_keep_their_partition(topic_shop: To
     )
     by_log = replace(shop.source, into=LogSource(str(tmp_path / "log")))
     shop.follow().update()
-    FollowedTable(by_log).update()
+    FollowedTables(by_log).update()
     for _ in range(3):
         shop.change([("u", 1, 5), ("u", 2, 6), ("k", 3, None), ("d", 4, None), ("u", 5, 7), ("c", 4, 9)])
     assert shop.changes() == []
     shop.follow().update()
-    FollowedTable(by_log).update()
+    FollowedTables(by_log).update()
     assert shop.changes() == shop.done
     assert shop.replica() == shop.table()
     assert all(len(rows) > 3 for rows in shop.partitions())
     shop.sql.execute("TRUNCATE orders")
     shop.follow().update()
-    FollowedTable(by_log).update()
+    FollowedTables(by_log).update()
     lines = [row for batch in open_source(by_log).read_all() for row in batch.to_pylist()]
     records = [row for batch in open_source(shop.source).read_all() for row in batch.to_pylist()]
     of_log = {row["value"].partition(b", ")[2]: row["log_time"] for row in lines if b'"op": "r"' not in row["value"]}

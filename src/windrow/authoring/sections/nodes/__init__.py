@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from windrow import model as m
+from windrow.authoring.sections.nodes.changes import CHANGES
 from windrow.authoring.sections.nodes.deduplicate import DEDUPLICATE
 from windrow.authoring.sections.nodes.flat_map import FLAT_MAP
 from windrow.authoring.sections.nodes.join import JOIN
@@ -15,7 +16,7 @@ from windrow.authoring.sections.nodes.selection import SELECTION
 from windrow.authoring.sections.nodes.split import SPLIT
 from windrow.authoring.sections.nodes.table import TABLE
 
-KINDS: Final = (DEDUPLICATE, SAMPLE, TABLE, LOOKUP, JOIN, SPLIT, FLAT_MAP, SELECTION)
+KINDS: Final = (DEDUPLICATE, SAMPLE, TABLE, LOOKUP, JOIN, SPLIT, FLAT_MAP, CHANGES, SELECTION)
 """In the order in which keys tell them apart; a selection is what has no key of the others."""
 
 

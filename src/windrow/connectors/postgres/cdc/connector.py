@@ -14,6 +14,7 @@ from windrow.connectors.kafka.connector import CDC_OPTIONS, OPTIONS_KEY
 from windrow.declare.findings import Finding, error
 from windrow.declare.options import mask_options
 from windrow.declare.spec import NAMES, TEXT, Key, Section
+from windrow.errors import PipelineError
 from windrow.model.references import mask_url
 
 
@@ -23,14 +24,16 @@ def _postgres_cdc(
     servers: str | None,
     topic: str | None,
     options: tuple[tuple[str, str], ...],
+    table: str | None,
     **others: Any,  # noqa: ANN401 - the other fields of the model
 ) -> m.PostgresCdcSource:
     into = m.LogSource(log) if log is not None else m.KafkaSource(servers or "", topic or "", options=options)
-    return m.PostgresCdcSource(into=into, **others)
+    return m.PostgresCdcSource(table=table or "", into=into, **others)
 
 
 def _postgres_cdc_parts(source: m.PostgresCdcSource) -> dict[str, Any]:
-    others = {name: getattr(source, name) for name in ("url", "table", "key", "slot", "publication")}
+    others = {name: getattr(source, name) for name in ("url", "tables", "key", "slot", "publication")}
+    others["table"] = source.table or None
     match source.into:
         case m.LogSource(path=path):
             return {**others, "log": path, "servers": None, "topic": None, "options": ()}
@@ -41,6 +44,10 @@ def _postgres_cdc_parts(source: m.PostgresCdcSource) -> dict[str, Any]:
 
 
 def _postgres_cdc_conflict(given: Mapping[str, Any]) -> str | None:
+    if ("table" in given) == ("tables" in given):
+        return "needs either `table` or `tables`"
+    if "tables" in given and "key" in given:
+        return "has `tables` and `key`: the rows of several tables are identified by their own keys"
     of_topic = [name for name in ("servers", "topic", "options") if name in given]
     if "log" in given and of_topic:
         return f"has `log` and `{of_topic[0]}`: its changes are kept either in a log or in a topic"
@@ -69,14 +76,19 @@ def _kept_words(log: m.LogSource | m.KafkaSource) -> str:
             assert_never(log)
 
 
+def _tables_words(source: m.PostgresCdcSource) -> str:
+    return f"the table{'s' * (len(source.names) > 1)} {', '.join(source.names)}"
+
+
 _LONGEST_NAME = 63
 _SLOT_NAME = re.compile(r"[a-z0-9_]+")
 
 
 def _findings(source: m.PostgresCdcSource) -> Iterator[Finding]:
     yield from settings.url_findings(source.url)
-    if not source.table.strip():
+    if not source.tables and not source.table.strip():
         yield error("table", "is empty; name the table, with its schema if that is not in the search_path")
+    yield from _tables_findings(source)
     match source.into:
         case m.LogSource(path=path):
             if not path:
@@ -96,8 +108,25 @@ def _findings(source: m.PostgresCdcSource) -> Iterator[Finding]:
         yield error("publication", f"{source.publication!r} must have 1 to {_LONGEST_NAME} characters")
 
 
+def _tables_findings(source: m.PostgresCdcSource) -> Iterator[Finding]:
+    seen: list[tuple[str | None, str]] = []
+    for index, text in enumerate(source.tables):
+        try:
+            schema, name = m.table_name(text)
+        except PipelineError as exc:
+            yield error(f"tables.{index}", exc.message)
+            continue
+        if any(name == other and (schema is None or before in {None, schema}) for before, other in seen):
+            yield error(f"tables.{index}", f"there are two tables {name!r}; give each its schema, or keep one of them")
+        seen.append((schema, name))
+    if source.tables and not isinstance(source.into, m.LogSource):
+        yield error("topic", "keeps the changes of one table; keep those of several tables in a `log`")
+
+
 def _dataset(source: m.PostgresCdcSource) -> tuple[str, str]:
-    found: tuple[str, str] = load("windrow.connectors.postgres.client:source_dataset")(source.url, source.table)
+    found: tuple[str, str] = load("windrow.connectors.postgres.client:source_dataset")(
+        source.url, ", ".join(source.names)
+    )
     return found
 
 
@@ -116,7 +145,19 @@ POSTGRES_CDC = Connector(
                     positional=True,
                     mask=mask_url,
                 ),
-                Key("table", TEXT, 'the table, as SQL names it: `orders`, `shop.orders`, `"Orders"`.', required=True),
+                Key(
+                    "table",
+                    TEXT,
+                    'the table, as SQL names it: `orders`, `shop.orders`, `"Orders"`.',
+                    note="or `tables`",
+                ),
+                Key(
+                    "tables",
+                    NAMES,
+                    "several tables instead, with one slot and one `log`; streams with `changes` read them.",
+                    default=(),
+                    note="or `table`",
+                ),
                 Key(
                     "log",
                     TEXT,
@@ -161,16 +202,16 @@ POSTGRES_CDC = Connector(
             conflict=_postgres_cdc_conflict,
         ),
         lambda source: (
-            f"the table {source.table} in PostgreSQL {source.url}, whose changes are in {_kept_words(source.into)}"
+            f"{_tables_words(source)} in PostgreSQL {source.url}, whose changes are in {_kept_words(source.into)}"
         ),
         "[a table of a PostgreSQL database](../connectors/postgres.md#changes-of-a-table), by logical replication: its "
         "rows when the source is first used, then each committed change, exactly once.",
         dataset=_dataset,
         findings=_findings,
-        follower="windrow.connectors.postgres.cdc.follow:follow_table",
+        follower="windrow.connectors.postgres.cdc.follow:follow_tables",
         not_written=lambda source: (
-            f"the log {source.label} is written by the run that follows {source.table}: change the row in the "
-            "database instead, which adds a change"
+            f"the log {source.label} is written by the run that follows {', '.join(source.names)}: change the row in "
+            "the database instead, which adds a change"
         ),
     )
 )

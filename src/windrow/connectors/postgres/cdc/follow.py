@@ -1,8 +1,11 @@
-"""Follow a PostgreSQL table by logical replication, appending its changes to a log or a topic.
+"""Follow tables of a PostgreSQL database by logical replication, appending their changes to a log or a topic.
 
 `windrow.connectors.follower` has the loop, and the reason why each change is in the log or topic exactly once. The
-initial copy of the table is either complete or missing. If it is missing, copying was interrupted: the slot is dropped,
-and both the slot and the copy are made again.
+initial copy of the tables is either complete or missing. If it is missing, copying was interrupted: the slot is
+dropped, and both the slot and the copy are made again.
+
+Several tables share a slot, a snapshot and a log, which has their changes in the order of the commits. Each record of
+this log says whether more of its transaction follow, so that a run can end its steps between transactions.
 """
 
 from __future__ import annotations
@@ -10,11 +13,12 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
-from itertools import chain, islice
+from dataclasses import dataclass, replace
+from itertools import islice
 from threading import Event
+from types import MappingProxyType
 from typing import NoReturn, assert_never
 
 from windrow import model as m
@@ -22,8 +26,8 @@ from windrow.connectors.follower import FeedFollower, FollowStore
 from windrow.connectors.postgres.cdc import server as db
 from windrow.connectors.postgres.cdc.pgoutput import Relation
 from windrow.connectors.postgres.cdc.recopy import row_changes
-from windrow.connectors.postgres.cdc.records import ChangePlace, ChangeRecord, RecordWriter
-from windrow.connectors.postgres.cdc.state import SlotState
+from windrow.connectors.postgres.cdc.records import ChangePlace, ChangeRecord, Numbers, RecordWriter
+from windrow.connectors.postgres.cdc.state import SlotState, TableState
 from windrow.connectors.postgres.cdc.stream import ChangeStream
 from windrow.connectors.postgres.cdc.values import TypeCatalog
 from windrow.connectors.postgres.client import Connection, Server
@@ -32,13 +36,16 @@ from windrow.errors import InputError, SourceError
 _Store = FollowStore[SlotState, ChangeRecord]
 
 
-class FollowedTable(FeedFollower[SlotState, ChangeRecord]):
-    """The table of a source.
+class FollowedTables(FeedFollower[SlotState, ChangeRecord]):
+    """The tables of a source.
 
-    `known_by` has the columns that are part of the keys of the pipeline's tables, each with all of its names.
+    `known_by` has, for each of their names, the columns that are part of the keys of the pipeline's tables, each with
+    all of its names.
     """
 
-    def __init__(self, source: m.PostgresCdcSource, known_by: Sequence[Sequence[str]] = ()) -> None:
+    def __init__(
+        self, source: m.PostgresCdcSource, known_by: Mapping[str, Sequence[Sequence[str]]] = MappingProxyType({})
+    ) -> None:
         self._source = source
         self._known_by = known_by
         self._server = Server(source.url, "source")
@@ -46,7 +53,7 @@ class FollowedTable(FeedFollower[SlotState, ChangeRecord]):
 
     @property
     def tables(self) -> tuple[str, ...]:
-        return (self._source.table,)
+        return self._source.names
 
     def recopy(self) -> None:
         self._is_recopy = True
@@ -56,14 +63,13 @@ class FollowedTable(FeedFollower[SlotState, ChangeRecord]):
             self._is_recopy = False
 
     def preflight(self) -> None:
-        """Raise SourceError if the role may not follow the table, or the table and its key cannot be followed."""
+        """Raise SourceError if the role may not follow the tables, or a table and its key cannot be followed."""
         place = self._server.place
         with db.connected(self._server) as sql, db.connected(self._server, replication="database"):
             db.refuse_unready(sql, place)
-            table = db.find_table(sql, self._source.table, place)
-            db.key_of(table, self._source.key)
-            db.refuse_unlogged(table, self._known_by)
-            db.refuse_unreadable(sql, place, table, self._source.publication)
+            tables = _find_tables(sql, place, self._source, self._known_by)
+            for table in tables:
+                db.refuse_unreadable(sql, place, table.facts, self._source.publication)
 
     @contextmanager
     def opened(self, stop: Event) -> Iterator[tuple[ChangeStream, _Store, SlotState]]:
@@ -80,13 +86,45 @@ class FollowedTable(FeedFollower[SlotState, ChangeRecord]):
                 yield stream, store, state
 
 
+@dataclass(frozen=True)
+class _Table:
+    """A table as it is now, the columns that identify its rows, and those that are in keys of the pipeline's tables."""
+
+    facts: db.TableFacts
+    key: tuple[str, ...]
+    known_by: Sequence[Sequence[str]]
+
+    @property
+    def name(self) -> str:
+        return f"{self.facts.schema}.{self.facts.name}"
+
+    def refuse_unlogged(self, identity: tuple[str, ...] | None) -> None:
+        """Raise SourceError if an identity does not log the columns that are needed."""
+        logged = replace(self.facts, identity=identity)
+        db.key_of(logged, self.key)
+        db.refuse_unlogged(logged, self.known_by)
+
+
+def _find_tables(
+    sql: Connection, place: str, source: m.PostgresCdcSource, known_by: Mapping[str, Sequence[Sequence[str]]]
+) -> list[_Table]:
+    """Look up the tables of a source; raise SourceError if one of them cannot be followed."""
+    found = []
+    for name in source.names:
+        facts = db.find_table(sql, name, place)
+        table = _Table(facts, db.key_of(facts, source.key), known_by.get(name, ()))
+        table.refuse_unlogged(facts.identity)
+        found.append(table)
+    return found
+
+
 class _Session:
-    """A connection to the database of a followed table, `sql`, while its store is open."""
+    """A connection to the database of followed tables, `sql`, while their store is open."""
 
     def __init__(
         self,
         source: m.PostgresCdcSource,
-        known_by: Sequence[Sequence[str]],
+        known_by: Mapping[str, Sequence[Sequence[str]]],
         place: str,
         sql: Connection,
         store: _Store,
@@ -100,88 +138,112 @@ class _Session:
     def stream(self, replication: Connection, *, is_recopy: bool) -> tuple[ChangeStream, SlotState]:
         """Return the changes after the end of the store, and its state.
 
-        The table is copied if the store has no copy, and again with `is_recopy` or if that was interrupted.
+        The tables are copied if the store has no copy, and again with `is_recopy` or if that was interrupted.
         """
-        sql, store = self._sql, self._store
-        table, key = self._find()
-        writer = RecordWriter(sql.info.dbname, table.schema, table.name, key)
-        state = self._own_state(table, key)
+        store, tables, numbers = self._store, self._find(), Numbers()
+        database = self._sql.info.dbname
+        writers = {
+            table.facts.oid: RecordWriter(database, table.facts.schema, table.facts.name, table.key, numbers)
+            for table in tables
+        }
+        state = self._own_state(tables)
         if not store.is_copied():
-            self._copy(replication, state, table, writer)
+            self._copy(replication, state, tables, writers)
         elif is_recopy or state.is_recopied:
-            self._recopy(replication, table, key, writer)
+            self._recopy(replication, tables, writers)
         else:
+            self._refuse_others(state, tables)
             self._require_slot(state)
-            self._refuse_altered(state, table, key)
+            self._refuse_altered(state, tables)
         state = store.resume()
-        if not state.relation:
-            published = db.find_publication(sql, state.publication, table).version
-            state = replace(state, relation=table.oid, key=key, published=published)
+        if not all(table.relation for table in state.tables):
+            state = replace(state, tables=self._table_states(state, tables))
+        relations = {known.relation: table for known in state.tables for table in tables if table.name == known.table}
 
         def verify(relation: Relation) -> None:
-            if relation.oid == state.relation:
-                logged = replace(table, identity=relation.identity)
-                db.key_of(logged, state.key)
-                db.refuse_unlogged(logged, self._known_by)
-            elif f"{relation.schema}.{relation.table}" == state.table:
-                self._refuse_other(state)
-
-        def verify_now() -> None:
-            self._refuse_altered(state, *self._find())
+            if relation.oid in relations:
+                relations[relation.oid].refuse_unlogged(relation.identity)
+            elif (name := f"{relation.schema}.{relation.table}") in state.names:
+                self._refuse_other(name)
 
         stream = ChangeStream(
-            sql, replication, writer, place=self._place, state=state, verify=verify, verify_now=verify_now
+            self._sql,
+            replication,
+            {oid: writers[table.facts.oid] for oid, table in relations.items()},
+            place=self._place,
+            state=state,
+            verify=verify,
+            verify_now=lambda: self._refuse_altered(state, self._find()),
         )
         return stream, state
 
-    def _find(self) -> tuple[db.TableFacts, tuple[str, ...]]:
-        """Look up the table and the columns that identify a row."""
-        table = db.find_table(self._sql, self._source.table, self._place)
-        key = db.key_of(table, self._source.key)
-        db.refuse_unlogged(table, self._known_by)
-        return table, key
+    def _find(self) -> list[_Table]:
+        return _find_tables(self._sql, self._place, self._source, self._known_by)
 
-    def _refuse_altered(self, state: SlotState, table: db.TableFacts, key: tuple[str, ...]) -> None:
+    def _table_states(self, state: SlotState, tables: Iterable[_Table]) -> tuple[TableState, ...]:
+        """Return the state of tables that are copied now."""
+        return tuple(
+            TableState(table.name, table.facts.oid, table.key, self._published(state, table).version)
+            for table in tables
+        )
+
+    def _published(self, state: SlotState, table: _Table) -> db.Publication:
+        return db.find_publication(self._sql, state.publication, table.facts)
+
+    def _refuse_altered(self, state: SlotState, tables: Iterable[_Table]) -> None:
         """Raise SourceError if another table has the name, or the key or the publication has changed since the copy."""
-        is_known = state.relation != 0  # not in a state of an older version
-        if is_known and table.oid != state.relation:
-            self._refuse_other(state)
-        if is_known and key != state.key:
-            msg = (
-                f"the rows of the table {state.table} were identified by ({', '.join(state.key)}) when it was copied, "
-                f"and are now identified by ({', '.join(key)}): {self._over}"
-            )
-            raise SourceError(msg)
-        published = db.find_publication(self._sql, state.publication, table)
-        if is_known and published.version != state.published:
-            msg = (
-                f"the publication {state.publication} was altered after the table {state.table} was copied, so changes "
-                f"may be missing: {self._over}"
-            )
-            raise SourceError(msg)
+        now = {table.name: table for table in tables}
+        for known in state.tables:
+            table, is_known = now[known.table], known.relation != 0  # not in a state of an older version
+            if is_known and table.facts.oid != known.relation:
+                self._refuse_other(known.table)
+            if is_known and table.key != known.key:
+                msg = (
+                    f"the rows of the table {known.table} were identified by ({', '.join(known.key)}) when it was "
+                    f"copied, and are now identified by ({', '.join(table.key)}): {self._over}"
+                )
+                raise SourceError(msg)
+            if is_known and self._published(state, table).version != known.published:
+                msg = (
+                    f"the publication {state.publication} was altered after the table {known.table} was copied, so "
+                    f"changes may be missing: {self._over}"
+                )
+                raise SourceError(msg)
 
-    def _refuse_other(self, state: SlotState) -> NoReturn:
+    def _refuse_other(self, name: str) -> NoReturn:
         msg = (
-            f"{self._place} has another table under the name {state.table} than the one that was copied, so "
+            f"{self._place} has another table under the name {name} than the one that was copied, so "
             f"rows are missing: give the copied table its name back, or {self._over}"
         )
         raise SourceError(msg)
 
+    def _refuse_others(self, state: SlotState, tables: Sequence[_Table]) -> None:
+        """Raise SourceError if the store does not have exactly the tables of the source."""
+        names = [table.name for table in tables]
+        if set(names) != set(state.names):
+            msg = (
+                f"{self._store.name} has the changes of {', '.join(state.names)}, and the source has the tables "
+                f"{', '.join(names)}: {self._over}"
+            )
+            raise SourceError(msg)
+
     @property
     def _over(self) -> str:
-        """The instruction to copy the table again, for use in messages."""
-        return f"copy the table again, with windrow run --recopy {shlex.quote(self._source.table)}"
+        """The instruction to copy the tables again, for use in messages."""
+        return f"copy the table again, with windrow run --recopy {shlex.quote(self._source.names[0])}"
 
-    def _own_state(self, table: db.TableFacts, key: tuple[str, ...]) -> SlotState:
+    def _own_state(self, tables: Sequence[_Table]) -> SlotState:
         """Return the state in the store, or a new one; raise InputError if the store has the copy of another table."""
-        source, store, called = self._source, self._store, f"{table.schema}.{table.name}"
+        source, store, names = self._source, self._store, tuple(table.name for table in tables)
         state = store.state()
         if state is None or not store.is_copied():
-            slot = source.slot or f"windrow_{re.sub('[^a-z0-9]', '_', table.name.lower())[:32]}_{os.urandom(4).hex()}"
+            called = re.sub("[^a-z0-9]", "_", tables[0].facts.name.lower())[:32]
+            slot = source.slot or f"windrow_{called}_{os.urandom(4).hex()}"
             if state is not None:  # of a copy that was interrupted or refused
                 db.drop_slot(self._sql, state.slot)
-                slot = source.slot or (state.slot if state.table == called else slot)
-            state = SlotState(slot, source.publication or slot, called, relation=table.oid, key=key)
+                slot = source.slot or (state.slot if state.names == names else slot)
+            made = tuple(TableState(table.name, table.facts.oid, table.key) for table in tables)
+            state = SlotState(slot, source.publication or slot, made)
             if db.find_slot(self._sql, state.slot) is not None:
                 msg = (
                     f"the slot {state.slot} already exists and does not belong to {store.name}: choose another slot, "
@@ -189,13 +251,12 @@ class _Session:
                 )
                 raise InputError(msg)
             store.note(state)
-        elif (source.slot or state.slot, source.publication or state.publication, called) != (
+        elif (source.slot or state.slot, source.publication or state.publication) != (
             state.slot,
             state.publication,
-            state.table,
-        ):
+        ) or not set(names).intersection(state.names):
             msg = (
-                f"{store.name} belongs to the table {state.table}, with the slot {state.slot} and the publication "
+                f"{store.name} belongs to {state.called}, with the slot {state.slot} and the publication "
                 f"{state.publication}: give the source a log or a topic of its own"
             )
             raise InputError(msg)
@@ -223,26 +284,36 @@ class _Session:
             )
             raise SourceError(msg)
 
-    def _copy(self, replication: Connection, state: SlotState, table: db.TableFacts, writer: RecordWriter) -> None:
-        """Create the slot, and copy the table as of the slot's creation into the store."""
-        published = self._publish(state, table, writer)
-        state = replace(state, published=published.version)
+    def _copy(
+        self,
+        replication: Connection,
+        state: SlotState,
+        tables: Sequence[_Table],
+        writers: Mapping[int, RecordWriter],
+    ) -> None:
+        """Create the slot, and copy the tables as of the slot's creation into the store."""
+        self._publish(state, tables, writers)
+        state = replace(state, tables=self._table_states(state, tables))
         self._store.note(state)
         lsn, snapshot, confirmed = self._snapshot(replication, state)
-        rows = db.copy_rows(self._sql, snapshot, table, published)
-        copied = writer.snapshot_rows(rows, lsn, db.now_micros(self._sql))
+        micros = db.now_micros(self._sql)
+        copied = (
+            record
+            for table in tables
+            for record in writers[table.facts.oid].snapshot_rows(self._rows(state, table, snapshot), lsn, micros)
+        )
         self._store.copy(copied, replace(state, confirmed=confirmed))
 
-    def _recopy(
-        self, replication: Connection, table: db.TableFacts, key: tuple[str, ...], writer: RecordWriter
-    ) -> None:
-        """Replace the slot, and append the differences between the store and the table as of the slot's creation."""
+    def _rows(self, state: SlotState, table: _Table, snapshot: str) -> Iterator[tuple[str | None, ...]]:
+        return db.copy_rows(self._sql, snapshot, table.facts, self._published(state, table))
+
+    def _recopy(self, replication: Connection, tables: Sequence[_Table], writers: Mapping[int, RecordWriter]) -> None:
+        """Replace the slot, and append the differences between the store and the tables as of the slot's creation."""
         sql, store = self._sql, self._store
         state = replace(store.resume(), is_recopied=True)
-        records = store.records()
-        first = next(records, None)  # raises before anything is changed, as does the next
+        next(store.records(), None)  # raises before anything is changed, as do the next
         if self._source.publication is not None:
-            db.find_publication(sql, state.publication, table)
+            self._table_states(state, tables)
         if db.now_and_end(sql)[1] <= state.commit:
             msg = (
                 f"{self._place} has less WAL than {store.name} has changes of, so this is another server: "
@@ -253,31 +324,46 @@ class _Session:
         db.drop_slot(sql, state.slot)
         if self._source.publication is None:
             db.drop_publication(sql, state.publication)
-        published = self._publish(state, table, writer)
+        self._publish(state, tables, writers)
+        made = self._table_states(state, tables)
         lsn, snapshot, confirmed = self._snapshot(replication, state)
-        writer.begin_recopy(lsn, db.now_micros(sql))
-        changes = row_changes(
-            records if first is None else chain([first], records),
-            state.key or key,
-            writer.rows(db.copy_rows(sql, snapshot, table, published)),
-            # other columns than the key can be in the keys of tables only if their old values are logged
-            is_split=table.identity is None or set(table.identity) != set(key),
-        )
-        while chunk := [writer.recopied(change) for change in islice(changes, _CHUNK)]:
+        micros = db.now_micros(sql)
+        for writer in writers.values():
+            writer.begin_recopy(lsn, micros)
+        records = self._differences(state, tables, writers, snapshot)
+        if len(tables) > 1:
+            records = _with_more(records)
+        while chunk := list(islice(records, _CHUNK)):
             state = state.reached(chunk[-1].place, state.confirmed)
             store.append(chunk, state)
-        state = replace(state, relation=table.oid, key=key, published=published.version, is_recopied=False)
-        store.note(replace(state, confirmed=confirmed))
+        store.note(replace(state, tables=made, confirmed=confirmed, is_recopied=False))
 
-    def _publish(self, state: SlotState, table: db.TableFacts, writer: RecordWriter) -> db.Publication:
-        """Return what the publication publishes of the table, for which `writer` is prepared; create it if need be."""
+    def _differences(
+        self, state: SlotState, tables: Sequence[_Table], writers: Mapping[int, RecordWriter], snapshot: str
+    ) -> Iterator[ChangeRecord]:
+        """Yield the differences between the store and the tables in a snapshot, one table after the other."""
+        keys = {known.table: known.key for known in state.tables}
+        for table in tables:
+            writer, identity = writers[table.facts.oid], table.facts.identity
+            logged = self._store.records()
+            changes = row_changes(
+                logged if len(tables) == 1 else (record for record in logged if writer.mark in record),
+                keys.get(table.name) or table.key,
+                writer.rows(self._rows(state, table, snapshot)),
+                # other columns than the key can be in the keys of tables only if their old values are logged
+                is_split=identity is None or set(identity) != set(table.key),
+            )
+            yield from map(writer.recopied, changes)
+
+    def _publish(self, state: SlotState, tables: Sequence[_Table], writers: Mapping[int, RecordWriter]) -> None:
+        """Create the publication if need be, and prepare `writers` for what it publishes of the tables."""
         if self._source.publication is None:
-            db.make_publication(self._sql, state.publication, table)
-        published = db.find_publication(self._sql, state.publication, table)
+            db.make_publication(self._sql, state.publication, [table.facts for table in tables])
         types = TypeCatalog()
-        types.learn(self._sql, [oid for _, oid in published.columns])
-        writer.relate(published.columns, types)
-        return published
+        for table in tables:
+            columns = self._published(state, table).columns
+            types.learn(self._sql, [oid for _, oid in columns])
+            writers[table.facts.oid].relate(columns, types)
 
     def _snapshot(self, replication: Connection, state: SlotState) -> tuple[int, str, int]:
         """Create the slot; return its first LSN, the snapshot as of that, and the LSN confirmed to the slot."""
@@ -289,26 +375,50 @@ class _Session:
 _CHUNK = 5_000
 
 
+def _with_more(records: Iterator[ChangeRecord]) -> Iterator[ChangeRecord]:
+    """Mark all records of a transaction except the last."""
+    held = next(records, None)
+    for record in records:
+        if held is not None:
+            yield held._replace(more=True)
+        held = record
+    if held is not None:
+        yield held
+
+
 def _open_store(source: m.PostgresCdcSource, sql: Connection) -> _Store:
+    what = ", ".join(source.names)
     match source.records:
         case m.LogSource(path=path):
             from windrow.connectors.log.store import Followed, LogStore  # noqa: PLC0415 - Arrow only for a log
 
-            what = Followed(
-                f"the table {source.table}", source.format, "postgres", SlotState.read, ChangePlace.of_record
+            followed = Followed(
+                f"the table{'s' * bool(source.tables)} {what}",
+                source.format,
+                "postgres",
+                SlotState.read,
+                ChangePlace.of_record,
             )
-            return LogStore(path, what)
+            return LogStore(path, followed)
         case m.KafkaSource() as topic:
             from windrow.connectors.postgres.cdc.topic_store import TopicStore  # noqa: PLC0415 - librdkafka for a topic
 
-            return TopicStore(topic, source.table, sql)
+            return TopicStore(topic, what, sql)
         case unknown:
             assert_never(unknown)
 
 
-def follow_table(node: m.SourceNode, keys: Collection[str]) -> FollowedTable:
-    """Return the follower of a source's table; `keys` are the names of the tables' key fields."""
+def follow_tables(
+    node: m.SourceNode, key_fields: Sequence[m.Field], of_tables: Mapping[str, Sequence[m.Field]]
+) -> FollowedTables:
+    """Return the follower of a source's tables.
+
+    `key_fields` are the columns in the keys of the pipeline's tables, and `of_tables` those of one of several tables.
+    """
     if not isinstance(node.source, m.PostgresCdcSource):
         raise TypeError(node.source)
-    key_fields = [field for field in node.decode.fields if field.name in keys and not field.path]
-    return FollowedTable(node.source, [(field.name, *field.alias) for field in key_fields])
+    known_by = {name: [*key_fields, *of_tables.get(name, ())] for name in node.source.names}
+    return FollowedTables(
+        node.source,
+        {name: [(field.name, *field.alias) for field in fields] for name, fields in known_by.items()},
+    )

@@ -18,6 +18,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from windrow import model as m
 from windrow.connectors.postgres.cdc.pgoutput import Begin, Change, Row, Unchanged
 from windrow.connectors.postgres.cdc.recopy import RowChange
 from windrow.connectors.postgres.cdc.values import ToJson, TypeCatalog, text
@@ -51,7 +52,8 @@ class ChangePlace(NamedTuple):
 class ChangeRecord(NamedTuple):
     """A change: its position (0, 0 for a row of the snapshot), its time in milliseconds, and its value, a JSON object.
 
-    `key_columns` and `key_values` belong to the columns that identify the row. They are empty for a truncation.
+    `key_columns` and `key_values` belong to the columns that identify the row. They are empty for a truncation. In the
+    log of several tables, `more` says whether more changes of the same transaction follow.
     """
 
     place: ChangePlace
@@ -59,6 +61,7 @@ class ChangeRecord(NamedTuple):
     value: str
     key_columns: Sequence[tuple[str, ToJson]] = ()
     key_values: Sequence[str | Unchanged | None] = ()
+    more: bool = False
 
     @property
     def is_truncation(self) -> bool:
@@ -72,23 +75,32 @@ class ChangeRecord(NamedTuple):
 
     @property
     def line(self) -> str:
-        return f'{{"_log_time": {self.time}, {self.value[1:]}\n'
+        more = f'"{m.MORE}": true, ' if self.more else ""
+        return f'{{"_log_time": {self.time}, {more}{self.value[1:]}\n'
+
+
+class Numbers:
+    """The number of the last change in a transaction, which the writers of several tables share."""
+
+    def __init__(self) -> None:
+        self.last = 0
 
 
 class RecordWriter:
     """Converts the changes of a table to records. `key` lists the columns that identify a row."""
 
-    def __init__(self, database: str, schema: str, table: str, key: Sequence[str]) -> None:
+    def __init__(self, database: str, schema: str, table: str, key: Sequence[str], numbers: Numbers) -> None:
         self._names = f'"db": {text(database)}, "schema": {text(schema)}, "table": {text(table)}'
         self._called = f"{schema}.{table}"
         self._name = text(database)
         self._key_names = tuple(key)
+        self._numbers = numbers
         self._columns: tuple[tuple[str, ToJson], ...] = ()
         self._key: tuple[int, ...] = ()
         self._key_columns: tuple[tuple[str, ToJson], ...] = ()
         self._source = ""
         self._transaction = ""
-        self._commit = self._number = self._lsn = self._millis = 0
+        self._commit = self._lsn = self._millis = 0
 
     def relate(self, columns: Sequence[tuple[str, int]], types: TypeCatalog) -> None:
         """Set the columns of the rows that follow; raise SourceError if a key column is missing."""
@@ -105,7 +117,7 @@ class RecordWriter:
 
     def begin(self, begin: Begin) -> None:
         """Start a transaction, to which the following changes belong."""
-        self._commit, self._number = begin.commit, 0
+        self._commit, self._numbers.last = begin.commit, 0
         self._transaction = f'"{begin.xid}:{begin.commit}"'
         self._start(begin.time, "false", begin.xid)
 
@@ -115,6 +127,11 @@ class RecordWriter:
         for row in rows:
             value = self._value("r", "null", self._row(row), lsn, "null")
             yield ChangeRecord(ChangePlace(), self._millis, value, self._key_columns, self._key_of(row))
+
+    @property
+    def mark(self) -> bytes:
+        """Bytes that are in each record of the table, and in no record of another one."""
+        return f', {self._names}, "txId": '.encode()
 
     def rows(self, rows: Iterator[Sequence[str | None]]) -> Iterator[tuple[str, str]]:
         """Return the key and the columns of each row, as JSON objects."""
@@ -126,7 +143,7 @@ class RecordWriter:
 
         No transaction commits at ``lsn - 1``, because records of the WAL are aligned.
         """
-        self._commit, self._number, self._lsn = lsn - 1, 0, lsn
+        self._commit, self._numbers.last, self._lsn = lsn - 1, 0, lsn
         self._transaction = f'"recopy:{lsn - 1}"'
         self._start(micros, "incremental", None)
 
@@ -172,11 +189,12 @@ class RecordWriter:
         )
 
     def _record(self, op: str, key: Row, before: str | None, after: str | None, lsn: int) -> ChangeRecord:
-        self._number += 1
-        transaction = f'{{"id": {self._transaction}, "total_order": {self._number}}}'
+        self._numbers.last += 1
+        number = self._numbers.last
+        transaction = f'{{"id": {self._transaction}, "total_order": {number}}}'
         value = self._value(op, before or "null", after or "null", lsn, transaction)
         columns = self._key_columns if key else ()
-        return ChangeRecord(ChangePlace(self._commit, self._number), self._millis, value, columns, key)
+        return ChangeRecord(ChangePlace(self._commit, number), self._millis, value, columns, key)
 
     def _value(self, op: str, before: str, after: str, lsn: int, transaction: str) -> str:
         return (

@@ -211,11 +211,12 @@ SELECT pg_has_role(relowner, 'USAGE'), has_database_privilege(current_database()
 FROM pg_class WHERE oid = $1"""
 
 
-def make_publication(sql: Connection, name: str, table: TableFacts) -> None:
-    """Create a publication for the table if there is none of that name."""
+def make_publication(sql: Connection, name: str, tables: Sequence[TableFacts]) -> None:
+    """Create a publication for the tables if there is none of that name."""
     if not _single_row(sql, "SELECT EXISTS (SELECT FROM pg_publication WHERE pubname = $1)", name)[0]:
         sql.execute(
-            f"CREATE PUBLICATION {_quoted(name)} FOR TABLE {table.quoted} WITH (publish_via_partition_root = true)"
+            f"CREATE PUBLICATION {_quoted(name)} FOR TABLE {', '.join(table.quoted for table in tables)} "
+            "WITH (publish_via_partition_root = true)"
         )
 
 

@@ -1,4 +1,4 @@
-"""The state of following a PostgreSQL table."""
+"""The state of following tables of a PostgreSQL database."""
 
 from __future__ import annotations
 
@@ -10,38 +10,69 @@ from windrow.connectors.postgres.cdc.records import ChangePlace
 
 
 @dataclass(frozen=True)
+class TableState:
+    """A table, as of its copy: its oid, the columns that identify its rows, and the version of the publication.
+
+    They are empty in the state of an older version.
+    """
+
+    table: str
+    relation: int = 0
+    key: tuple[str, ...] = ()
+    published: str = ""
+
+    @staticmethod
+    def read(plain: dict[str, Any]) -> TableState:
+        """Return the state of a JSON object; raise TypeError if it is not one of a table."""
+        return TableState(**{**plain, "key": tuple(plain.get("key", ()))})
+
+
+@dataclass(frozen=True)
 class SlotState(FollowState):
-    """The slot, publication and table that are followed, and the position of the log or topic.
+    """The slot, publication and tables that are followed, and the position of the log or topic.
 
     `commit` and `number` are the place of the last change in it, both 0 if there is none after the copy. No LSN after
-    `confirmed` has been confirmed to the slot. It is 0 until the table is copied.
-
-    `relation` is the table's oid, `key` the columns that identify its rows, and `published` the version of the
-    publication's definition, all as of the copy. They are empty in an older state. `is_recopied` is True while the
-    table is copied again.
+    `confirmed` has been confirmed to the slot. It is 0 until the tables are copied. `is_recopied` is True while they
+    are copied again.
     """
 
     slot: str
     publication: str
-    table: str
+    tables: tuple[TableState, ...]
     commit: int = 0
     number: int = 0
     confirmed: int = 0
-    relation: int = 0
-    key: tuple[str, ...] = ()
-    published: str = ""
     is_recopied: bool = False
 
     @staticmethod
     def read(plain: dict[str, Any]) -> SlotState:
-        """Return the state of a JSON object; raise TypeError if it is not one of a state."""
-        return SlotState(**{**plain, "key": tuple(plain.get("key", ()))})
+        """Return the state of a JSON object, as `as_json` writes it; raise TypeError if it is not one of a state."""
+        own = {name: plain[name] for name in _OF_TABLE if name in plain}
+        given = {name: value for name, value in plain.items() if name not in own}
+        tables = (TableState.read(own),) if own else tuple(map(TableState.read, given.pop("tables")))
+        return SlotState(tables=tables, **given)
 
     def as_json(self) -> dict[str, Any]:
+        """Return the state as an object of JSON; that of a single table has no `tables`."""
         plain = asdict(self)
         if not self.is_recopied:
             del plain["is_recopied"]
-        return plain
+        if len(self.tables) > 1:
+            return plain
+        (table,) = plain.pop("tables") or ({"table": ""},)
+        order = ("slot", "publication", "table", "commit", "number", "confirmed")
+        plain |= table
+        return {**{name: plain[name] for name in order}, **plain}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The qualified names of the tables."""
+        return tuple(table.table for table in self.tables)
+
+    @property
+    def called(self) -> str:
+        """What messages call the tables."""
+        return f"the table{'s' * (len(self.tables) > 1)} {', '.join(self.names)}"
 
     @property
     def place(self) -> ChangePlace:
@@ -50,3 +81,6 @@ class SlotState(FollowState):
     def reached(self, place: Place, confirmed: int) -> SlotState:
         commit, number = place
         return replace(self, commit=commit, number=number, confirmed=confirmed)
+
+
+_OF_TABLE = ("table", "relation", "key", "published")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import select
 import struct
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from threading import Event
 
 from psycopg import errors, generators, pq
@@ -30,16 +30,16 @@ _WAL_HEADER = 25
 class ChangeStream(Feed[ChangeRecord]):
     """The changes of a slot from its last confirmed LSN on. Positions are LSNs.
 
-    `state` is that of the log: transactions before its last change are left out. `verify` is called with the definition
-    of each table that has changes, as of these changes, and `verify_now` about once per second. They raise SourceError
-    if the table can no longer be followed.
+    `state` is that of the log: transactions before its last change are left out. The tables that are followed have
+    `writers`, by oid. `verify` is called with the definition of each table that has changes, as of these changes, and
+    `verify_now` about once per second. They raise SourceError if a table can no longer be followed.
     """
 
     def __init__(
         self,
         sql: Connection,
         replication: Connection,
-        writer: RecordWriter,
+        writers: Mapping[int, RecordWriter],
         *,
         place: str,
         state: SlotState,
@@ -48,7 +48,8 @@ class ChangeStream(Feed[ChangeRecord]):
     ) -> None:
         self._sql = sql
         self._replication = replication
-        self._writer = writer
+        self._writers = writers
+        self._held: list[ChangeRecord] = []
         self._place = place
         self._state = state
         self._types = TypeCatalog()
@@ -115,26 +116,38 @@ class ChangeStream(Feed[ChangeRecord]):
             return ()
         (lsn,) = _WAL.unpack_from(data)
         match parse_message(data[_WAL_HEADER:]):
-            case Change() as change if change.relation == self._state.relation and not self._is_skipped:
-                return self._writer.records(change, lsn)
+            case Change() as change if change.relation in self._writers and not self._is_skipped:
+                return self._with_more(self._writers[change.relation].records(change, lsn))
             case Begin() as begin:
                 self._in_transaction, self._commit_time = True, begin.time
                 self._is_skipped = begin.commit < self._state.commit
-                self._writer.begin(begin)
+                for writer in self._writers.values():
+                    writer.begin(begin)
             case Commit(end=end):
                 self._in_transaction = False
                 self._received = max(self._received, end)
                 self._received_time = max(self._received_time, self._commit_time)
+                held, self._held = self._held, []
+                return held
             case Relation() as relation:
                 self._verify(relation)
-                if relation.oid == self._state.relation:
+                if relation.oid in self._writers:
                     self._types.learn(self._sql, [oid for _, oid in relation.columns])
-                    self._writer.relate(relation.columns, self._types)
-            case Truncate(relations=relations) if self._state.relation in relations and not self._is_skipped:
-                return (self._writer.truncation(lsn),)
+                    self._writers[relation.oid].relate(relation.columns, self._types)
+            case Truncate(relations=relations) if not self._is_skipped:
+                writers = [self._writers[oid] for oid in relations if oid in self._writers]
+                return self._with_more([writer.truncation(lsn) for writer in writers])
             case _:
                 pass
         return ()
+
+    def _with_more(self, records: Iterable[ChangeRecord]) -> Iterable[ChangeRecord]:
+        """Return records, of several tables each only when it is known whether more follow in its transaction."""
+        if len(self._writers) == 1:
+            return records
+        known = [*self._held, *records]
+        self._held = known[-1:]
+        return [record._replace(more=True) for record in known[:-1]]
 
     def acknowledge(self, position: int) -> None:
         self._confirmed = position

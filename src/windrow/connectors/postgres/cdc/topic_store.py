@@ -169,8 +169,8 @@ class TopicStore(FollowStore[SlotState, ChangeRecord]):
         if self._position.topic_id != KafkaTopic(self._topic).identity():
             msg = (
                 f"{self.name} at {self._topic.servers} is not the topic into which "
-                f"{self._position.state.table} was copied, so changes are lost: {self.removal} to copy the table "
-                "again, and start over with --fresh"
+                f"{', '.join(self._position.state.names)} was copied, so changes are lost: {self.removal} to copy the "
+                "table again, and start over with --fresh"
             )
             raise SourceError(msg)
         return self._position.state
@@ -183,7 +183,7 @@ class TopicStore(FollowStore[SlotState, ChangeRecord]):
         """Commit a state, unless it is already in the topic."""
         if self._position is None:
             partitions = len(log_ends(self._topic))
-            self._position = _Position(SlotState("", "", ""), KafkaTopic(self._topic).identity(), partitions)
+            self._position = _Position(SlotState("", "", ()), KafkaTopic(self._topic).identity(), partitions)
         if state != self._position.state:
             self._commit((), state)
 
