@@ -26,7 +26,7 @@ Change = tuple[str, str, Any, int, str]
 
 
 def changes(table: str) -> st.SearchStrategy[Change]:
-    return st.tuples(st.just(table), st.sampled_from("cud"), VALUES[table], st.integers(0, 3), ENVELOPES)
+    return st.tuples(st.just(table), st.sampled_from("ccuudt"), VALUES[table], st.integers(0, 3), ENVELOPES)
 
 
 LOGS = st.lists(st.one_of(changes("orders"), changes("lines"), changes("lines")), min_size=1, max_size=30)
@@ -39,6 +39,8 @@ def line(number: int, change: Change) -> str:
     envelope: dict[str, Any] = {"before": None, "after": row, "source": source, "op": op}
     if op == "d":
         envelope |= {"before": row, "after": None}
+    if op == "t":
+        envelope["after"] = None
     row |= {"more": "\ud800"} if kind == "odd" else {}
     text = json.dumps({"payload": envelope} if kind == "wrapped" else envelope)
     return text[:-9] if kind == "cut" else text

@@ -44,7 +44,7 @@ def _findings(graph: m.Graph, node: m.ChangesNode, given: Stream) -> Iterator[Fi
 
 def _column_findings(node: m.ChangesNode, source: m.SourceNode) -> Iterator[Finding]:
     """Check the columns as those of a source that has them beside its own fields."""
-    if source.decode.tombstone_key is not None:
+    if source.decode.tombstone_fields:
         yield error(at(node, "from"), "a tombstone has no table: remove `tombstones` from the source")
     if not node.decode.fields:
         yield error(at(node, "changes.decode"), "is empty; list the columns that a row must have, with their types")
