@@ -172,8 +172,11 @@ class FollowStore(Protocol[S, R_contra]):
         """
         ...
 
-    def records(self) -> Iterator[bytes]:
-        """Yield the values of all records, those of a row in their order; raise SourceError if the first are lost."""
+    def records(self) -> Iterator[tuple[int, bytes]]:
+        """Yield the partition and the value of each record, those of a partition in their order.
+
+        Raise SourceError if the first are lost.
+        """
         ...
 
     def append(self, records: Sequence[R_contra], state: S) -> None:

@@ -144,13 +144,13 @@ class LogStore(FollowStore[S, R]):
         self._open.callback(os.close, self._log)
         return state.reached(place, state.confirmed)
 
-    def records(self) -> Iterator[bytes]:
-        """Yield the records of the log."""
+    def records(self) -> Iterator[tuple[int, bytes]]:
+        """Yield the records of the log, which are all in partition 0."""
         if self._folder.first(0).line > 0:
             msg = f"{self.name} was trimmed, so the rows in it are unknown: {self.removal}"
             raise SourceError(msg)
         for batch in self._folder.read(0):
-            yield from batch.column("value").to_pylist()
+            yield from ((0, value) for value in batch.column("value").to_pylist())
 
     def append(self, records: Sequence[R], state: S) -> None:  # noqa: ARG002 - recorded later
         """Append lines durably."""

@@ -88,7 +88,9 @@ class Shop(ABC):
         """Return the table that the log makes."""
         rows: dict[int, int | None] = {}
         for record in self.records():
-            if record["op"] == "d":
+            if record["op"] == "t":
+                rows.clear()
+            elif record["op"] == "d":
                 del rows[record["before"]["id"]]
             else:
                 assert (record["after"]["id"] in rows) == (record["op"] == "u")

@@ -61,6 +61,21 @@ def test_the_differences_are_appended_to_a_topic(topic_shop: TopicShop) -> None:
     assert shop.replica() == shop.table()
 
 
+def test_rows_after_a_truncation_are_compared_in_all_partitions(topic_shop: TopicShop) -> None:
+    shop = topic_shop
+    shop.change([("c", number, 0) for number in range(1, 9)])
+    shop.follow().update()
+    shop.sql.execute("TRUNCATE orders")
+    shop.change([("c", number, 1) for number in range(1, 9)])
+    shop.follow().update()
+    size = len(shop.records())
+    drop_slot(shop.sql)
+    shop.change([("d", number, None) for number in range(1, 8)])
+    shop.follow().recopy()
+    assert changes(shop, size) == [("d", row(number, 1), None) for number in range(1, 8)]
+    assert shop.replica() == shop.table()
+
+
 def test_the_differences_of_a_lost_slot_are_appended(any_shop: Shop) -> None:
     shop = any_shop
     shop.change([("c", 1, 10), ("c", 2, 20), ("c", 3, 30), ("c", 4, 40)])
@@ -333,7 +348,7 @@ def test_rows_of_a_log_and_of_a_table() -> None:
         return f'{{"before": {before or "null"}, "after": {after or "null"}, "op": "{op}"}}'.encode()
 
     def found(records: list[bytes], *rows: tuple[str, str]) -> list[tuple[str, str | None, str | None]]:
-        return list(row_changes(records, ["id"], rows, is_split=False))
+        return list(row_changes(((0, one) for one in records), ["id"], rows, is_split=False))
 
     one, two = ('{"id": 1}', '{"id": 1, "n": 1.50}'), ('{"id": 2}', '{"id": 2, "n": 1}')
     other = '{"id": 1, "n": 1.5}'

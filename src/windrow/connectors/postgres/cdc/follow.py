@@ -347,7 +347,7 @@ class _Session:
             writer, identity = writers[table.facts.oid], table.facts.identity
             logged = self._store.records()
             changes = row_changes(
-                logged if len(tables) == 1 else (record for record in logged if writer.mark in record),
+                logged if len(tables) == 1 else (one for one in logged if writer.mark in one[1]),
                 keys.get(table.name) or table.key,
                 writer.rows(self._rows(state, table, snapshot)),
                 # other columns than the key can be in the keys of tables only if their old values are logged

@@ -20,7 +20,7 @@ _CHUNK = 10_000
 _TABLES = """
 PRAGMA journal_mode = OFF;
 PRAGMA synchronous = OFF;
-CREATE TABLE logged (key TEXT PRIMARY KEY, row TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE logged (key TEXT PRIMARY KEY, row TEXT NOT NULL, partition INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE copied (number INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, row TEXT NOT NULL);
 """
 _REMOVED = """
@@ -50,14 +50,15 @@ class RowChange(NamedTuple):
 
 
 def row_changes(
-    records: Iterable[bytes], key: Sequence[str], rows: Iterable[tuple[str, str]], *, is_split: bool
+    records: Iterable[tuple[int, bytes]], key: Sequence[str], rows: Iterable[tuple[str, str]], *, is_split: bool
 ) -> Iterator[RowChange]:
     """Yield the changes that turn the rows of a log into those of a table.
 
-    `records` are those of the log, whose rows are identified by the columns `key`, and `rows` the keys and rows of the
-    table. Rows are removed before others are added, so that a row can take over a unique value of another one. With
-    `is_split`, a changed row is first removed and then added, too. Of rows with the same key, the last counts. Raise
-    SourceError for a record that is not a change of a row, or if there is no space for the temporary database.
+    `records` are those of the log with their partitions. Its rows are identified by the columns `key`. `rows` are the
+    keys and rows of the table. Rows are removed before others are added, so that a row can take over a unique value of
+    another one. With `is_split`, a changed row is first removed and then added, too. Of rows with the same key, the
+    last counts. Raise SourceError for a record that is not a change of a row, or if there is no space for the temporary
+    database.
     """
     try:
         with closing(sqlite3.connect("", isolation_level=None)) as sql:
@@ -73,15 +74,15 @@ def row_changes(
         raise SourceError(msg) from exc
 
 
-def _read_log(sql: sqlite3.Connection, records: Iterable[bytes], key: Sequence[str]) -> None:
-    """Apply the records of a log to the table `logged`."""
+def _read_log(sql: sqlite3.Connection, records: Iterable[tuple[int, bytes]], key: Sequence[str]) -> None:
+    """Apply the records of a log to the table `logged`; a truncation is for the rows of its partition."""
     moved: str | None = None
-    for record in records:
+    for partition, record in records:
         try:
             change = _PARSER.decode(record.decode())
             op = change["op"]
             if op == "t":
-                sql.execute("DELETE FROM logged")
+                sql.execute("DELETE FROM logged WHERE partition = ?", (partition,))
                 continue
             row: Mapping[str, _Value] = change["before" if op == "d" else "after"]
             name = _object({column: row[column] for column in key})
@@ -98,7 +99,7 @@ def _read_log(sql: sqlite3.Connection, records: Iterable[bytes], key: Sequence[s
         if UNAVAILABLE.encode() in record:
             # an unchanged long value is in the row before, which had another key if that was just deleted
             row = _completed(row, _logged(sql, name) or moved)
-        sql.execute("INSERT OR REPLACE INTO logged VALUES (?, ?)", (name, _object(row)))
+        sql.execute("INSERT OR REPLACE INTO logged VALUES (?, ?, ?)", (name, _object(row), partition))
         moved = None
 
 

@@ -204,14 +204,14 @@ class TopicStore(FollowStore[SlotState, ChangeRecord]):
             raise SourceError(msg)
         return self._position.state
 
-    def records(self) -> Iterator[bytes]:
-        """Yield the values of the topic's records, those of a partition in their order."""
+    def records(self) -> Iterator[tuple[int, bytes]]:
+        """Yield the partition and the value of each record of the topic, one partition after the other."""
         topic = KafkaTopic(self._topic)
         if any(first > 0 for first, _ in topic.ends().values()):
             msg = f"{self.name} no longer has its first records, so the rows in it are unknown: {self.removal}"
             raise SourceError(msg)
         for batch in topic.read_all():
-            yield from batch.column("value").to_pylist()
+            yield from zip(batch.column("partition").to_pylist(), batch.column("value").to_pylist(), strict=True)
 
     def append(self, records: Sequence[ChangeRecord], state: SlotState) -> None:
         """Write changes and the state in one transaction."""
