@@ -705,6 +705,10 @@ def test_the_changes_of_a_table_have_its_columns_and_the_fields_of_the_source() 
             ("{from: shop, ch", "{from: rest, ch"),
             "streams.orders.from: 'rest' is not a source: `changes` are read from",
         ),
+        (
+            ('changes: {of: orders, decode: {id: long, total: "decimal(12,2)?"}}', "where: '\"at\" IS NOT NULL'"),
+            "streams.order.from: has the rows of several tables",
+        ),
         (("{id: long, total", "{AT: long, total"), "streams.orders.changes.decode.AT: 'AT' and 'at' "),
         (('{id: long, total: "decimal(12,2)?"}', "{}"), "streams.orders.changes.decode: is empty; list th"),
         (("tables: [orders, shop.lines]", "table: orders, tables: [a]"), "sources.shop.source.postgres_cdc needs eit"),

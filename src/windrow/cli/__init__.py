@@ -117,9 +117,11 @@ class LazyGroup(click.Group):
 
 def _is_interruption(error: BaseException | None) -> bool:
     """Return True if an error is DuckDB's report of Ctrl-C during a query, or was caused by one."""
-    while error is not None:
+    seen: set[int] = set()  # an error that is raised again can be a cause of its own cause
+    while error is not None and id(error) not in seen:
         if isinstance(error, RuntimeError) and str(error) == "Query interrupted":
             return True
+        seen.add(id(error))
         error = error.__cause__ or error.__context__
     return False
 

@@ -80,6 +80,7 @@ def _source(graph: m.Graph, node: m.SourceNode) -> Iterator[Finding]:
     if follower is not None:
         follower.preflight()
         what = "file" if isinstance(node.source, m.FileSource) else "table"
+        what += "s" * (isinstance(node.source, m.PostgresCdcSource) and len(node.source.names) > 1)
         yield fine(f"{place}: the {what} can be followed")
         return
     facts = log_facts(node)

@@ -37,7 +37,7 @@ def _findings(graph: m.Graph, node: m.ChangesNode, given: Stream) -> Iterator[Fi
         yield error(at(node, "changes.of"), exc.message)
     tables = source.source.names if isinstance(source.source, m.PostgresCdcSource) else (node.table,)
     if node.table not in tables:
-        hint = did_you_mean(node.table, tables) or f"; its tables are {', '.join(tables)}"
+        hint = did_you_mean(node.table, tables) or f"; write one as the source does: {', '.join(tables)}"
         yield error(at(node, "changes.of"), f"{node.input!r} does not follow the table {node.table!r}{hint}")
     yield from _column_findings(node, source)
 

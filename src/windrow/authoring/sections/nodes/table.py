@@ -47,8 +47,25 @@ def _findings(graph: m.Graph, node: m.TableNode, given: Stream) -> Iterator[Find
         yield warning(
             at(node, "table"), "has no `deleted`, so rows that are removed from the file remain: deleted: _deleted"
         )
+    if has_changes and _mixes_tables(graph, node.input):
+        yield error(
+            at(node, "from"),
+            "has the rows of several tables of the database, whose keys can be equal: make a table of a stream with "
+            "`changes` for each of them",
+        )
     if given.is_changelog:
         yield error(at(node, "from"), f"a table is made of records, but {ROWS_OF[given.rows_of]} can be retracted")
+
+
+def _mixes_tables(graph: m.Graph, name: str) -> bool:
+    """Return True if a stream has row changes of several tables that a source follows."""
+    match graph.producer(name):
+        case m.SourceNode(source=m.PostgresCdcSource(names=tables)):
+            return len(tables) > 1
+        case m.ChangesNode():
+            return False
+        case node:
+            return any(_mixes_tables(graph, given) for given in node.inputs)
 
 
 def _words(graph: m.Graph, node: m.TableNode) -> Mapping[str, str]:

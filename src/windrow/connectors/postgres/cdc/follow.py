@@ -345,9 +345,9 @@ class _Session:
         keys = {known.table: known.key for known in state.tables}
         for table in tables:
             writer, identity = writers[table.facts.oid], table.facts.identity
-            logged = self._store.records()
             changes = row_changes(
-                logged if len(tables) == 1 else (one for one in logged if writer.mark in one[1]),
+                # the log also has the records of tables that the source no longer follows
+                (one for one in self._store.records() if writer.mark in one[1]),
                 keys.get(table.name) or table.key,
                 writer.rows(self._rows(state, table, snapshot)),
                 # other columns than the key can be in the keys of tables only if their old values are logged
