@@ -94,4 +94,4 @@ def test_ddl_prints_the_tables_of_a_run_and_the_grants_of_its_role() -> None:
     assert lines[-1].startswith("-- GRANT ")
     Path("pipeline.yaml").write_text(f"{TEXT[: TEXT.index('sink:')]}sink: {{sqlite: {{path: a.db, table: spend}}}}\n")
     refused = explain("--ddl")
-    assert (refused.exit_code, "but a sink is sqlite" in refused.stderr) == (2, True)
+    assert (refused.exit_code, "but the sinks are sqlite" in refused.stderr) == (2, True)
