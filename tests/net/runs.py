@@ -121,8 +121,12 @@ def play_story(path: Path) -> Lines:
 
 
 def can_be_on_spark(case: Case) -> bool:
-    """Return whether Spark can play it: no savepoint, and nothing that only the memory host is told."""
-    return len(case.pipelines) == 1 and not case.log.joins and not case.log.lose
+    """Return whether Spark can play it: no savepoint, no steps of a command, and nothing only the memory host is told.
+
+    A partition that is silent all the time is in no file of the log.
+    """
+    is_told = case.log.joins or case.log.lose or any((begin, end) == (0, 1) for _, begin, end in case.log.silent)
+    return len(case.pipelines) == 1 and case.run is None and not is_told
 
 
 @contextlib.contextmanager
