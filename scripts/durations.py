@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Adds recorded durations (files that pytest-split stored) to tests/durations.json, in seconds to two digits.
+"""Adds recorded durations to a file of them, in seconds to two digits: ``durations.py FILE RECORDED...``.
 
-Tests that no longer exist keep their entry until the file is deleted and recorded again.
+The recorded ones are files that pytest-split stored. Tests that no longer exist keep their entry until the file is
+deleted and recorded again.
 """
 
 from __future__ import annotations
@@ -10,10 +11,9 @@ import json
 import sys
 from pathlib import Path
 
-TARGET = Path(__file__).parent.parent / "tests" / "durations.json"
-
-known: dict[str, float] = json.loads(TARGET.read_text(encoding="utf-8")) if TARGET.exists() else {}
-for given in sys.argv[1:]:
-    known |= json.loads(Path(given).read_text(encoding="utf-8"))
+target, *recorded = map(Path, sys.argv[1:])
+known: dict[str, float] = json.loads(target.read_text(encoding="utf-8")) if target.exists() else {}
+for given in recorded:
+    known |= json.loads(given.read_text(encoding="utf-8"))
 rounded = {name: round(seconds, 2) for name, seconds in sorted(known.items())}
-TARGET.write_text(json.dumps(rounded, indent=0) + "\n", encoding="utf-8")
+target.write_text(json.dumps(rounded, indent=0) + "\n", encoding="utf-8")

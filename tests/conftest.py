@@ -55,6 +55,10 @@ SLOW_SECONDS = 0.1
 """A test that took longer, by `DURATIONS`, is marked `slow`."""
 DURATIONS: dict[str, float] = json.loads((TESTS / "durations.json").read_text(encoding="utf-8"))
 """Seconds of each test as last recorded by `make test DURATIONS=1`."""
+LONG_DURATIONS: dict[str, float] = json.loads((TESTS / "durations-long.json").read_text(encoding="utf-8"))
+"""Seconds of each test as last recorded by `scripts/long record`."""
+TIMED_SECONDS = 600
+"""A long test that took at most so long, by `LONG_DURATIONS`, is marked `timed`: CI runs these, some each day."""
 KEPT = (
     "tests/net/",
     "tests/properties/test_hosts.py",
@@ -131,6 +135,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         seconds = DURATIONS.get(item.nodeid, 0)
         if seconds > SLOW_SECONDS:
             item.add_marker("slow")
+        if LONG_DURATIONS.get(item.nodeid, TIMED_SECONDS + 1) <= TIMED_SECONDS:
+            item.add_marker("timed")
         beginnings = MERGE.get(item.path.relative_to(TESTS).as_posix())
         is_listed = beginnings is not None and (not beginnings or item.name.startswith(beginnings))
         is_dear = seconds > DEAR_SECONDS and not item.nodeid.startswith(KEPT)
