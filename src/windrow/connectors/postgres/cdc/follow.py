@@ -347,7 +347,7 @@ class _Session:
             writer, identity = writers[table.facts.oid], table.facts.identity
             changes = row_changes(
                 # the log also has the records of tables that the source no longer follows
-                (one for one in self._store.records() if writer.mark in one[1]),
+                ((at, value) for at, value in self._store.records() if writer.mark in value),
                 keys.get(table.name) or table.key,
                 writer.rows(self._rows(state, table, snapshot)),
                 # other columns than the key can be in the keys of tables only if their old values are logged
