@@ -156,6 +156,13 @@ def test_errors_end_in_a_message_and_a_code(
     assert "Traceback" not in result.stderr
 
 
+def test_an_error_that_was_raised_again_ends_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    lost, stopped = SinkError("the table is locked"), SinkError("stopped")
+    lost.__context__, stopped.__cause__ = stopped, lost
+    result = invoke_one(monkeypatch, raising(stopped), "act")
+    assert (result.exit_code, result.stderr) == (1, "windrow: stopped\n")
+
+
 def test_what_nobody_expected_asks_to_be_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     result = invoke_one(monkeypatch, raising(KeyError("x")), "act")
     assert result.exit_code == 1

@@ -68,8 +68,7 @@ class FollowedTables(FeedFollower[SlotState, ChangeRecord]):
         with db.connected(self._server) as sql, db.connected(self._server, replication="database"):
             db.refuse_unready(sql, place)
             tables = _find_tables(sql, place, self._source, self._known_by)
-            for table in tables:
-                db.refuse_unreadable(sql, place, table.facts, self._source.publication)
+            db.refuse_unreadable(sql, place, [table.facts for table in tables], self._source.publication)
 
     @contextmanager
     def opened(self, stop: Event) -> Iterator[tuple[ChangeStream, _Store, SlotState]]:

@@ -191,19 +191,21 @@ def refuse_unlogged(table: TableFacts, known_by: Sequence[Sequence[str]]) -> Non
             raise SourceError(msg)
 
 
-def refuse_unreadable(sql: Connection, place: str, table: TableFacts, publication: str | None) -> None:
-    """Raise SourceError if the role may not read the table, or lacks the publication and may not create one."""
-    columns = "*"
-    if publication is not None:
-        columns = find_publication(sql, publication, table).quoted
-    elif not all(_single_row(sql, _MAY_PUBLISH, table.oid)):
-        msg = (
-            f"{place}: this role may not create a publication for the table {table.schema}.{table.name}, as it does "
-            "not own the table, or lacks CREATE on the database: have the owner CREATE PUBLICATION "
-            f"{_quoted(table.name)} FOR TABLE {table.quoted}, and name it in `publication`"
-        )
-        raise SourceError(msg)
-    sql.execute(f"SELECT {columns} FROM {table.quoted} LIMIT 0")
+def refuse_unreadable(sql: Connection, place: str, tables: Sequence[TableFacts], publication: str | None) -> None:
+    """Raise SourceError if the role may not read the tables, or lacks the publication and may not create one."""
+    for table in tables:
+        columns = "*"
+        if publication is not None:
+            columns = find_publication(sql, publication, table).quoted
+        elif not all(_single_row(sql, _MAY_PUBLISH, table.oid)):
+            msg = (
+                f"{place}: this role may not create a publication for the table {table.schema}.{table.name}, as it "
+                "does not own the table, or lacks CREATE on the database: have the owner CREATE PUBLICATION "
+                f"{_quoted(tables[0].name)} FOR TABLE {', '.join(each.quoted for each in tables)}, and name it in "
+                "`publication`"
+            )
+            raise SourceError(msg)
+        sql.execute(f"SELECT {columns} FROM {table.quoted} LIMIT 0")
 
 
 _MAY_PUBLISH = """
@@ -271,8 +273,8 @@ def find_publication(sql: Connection, publication: str, table: TableFacts) -> Pu
     if not rows:
         msg = (
             f"the publication {publication} does not include the table {table.quoted}: ALTER PUBLICATION "
-            f"{_quoted(publication)} ADD TABLE {table.quoted}; changes made in the meantime are lost, so copy the "
-            "table again, with windrow run --recopy"
+            f"{_quoted(publication)} ADD TABLE {table.quoted}; if the table was copied before, changes are missing: "
+            "copy it again, with windrow run --recopy"
         )
         raise SourceError(msg)
     return Publication(tuple((name, type_) for name, type_, _ in rows), rows[0][2], version)
