@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from threading import Event
@@ -173,10 +173,11 @@ class FollowStore(Protocol[S, R_contra]):
         ...
 
     def records(self) -> Iterator[tuple[int, bytes]]:
-        """Yield the partition and the value of each record, those of a partition in their order.
+        """Yield the partition and the value of each record, those of a partition in their order."""
+        ...
 
-        Raise SourceError if the first are lost.
-        """
+    def trimmed(self) -> Collection[int]:
+        """Return the partitions whose first records were removed."""
         ...
 
     def append(self, records: Sequence[R_contra], state: S) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic
@@ -146,11 +146,12 @@ class LogStore(FollowStore[S, R]):
 
     def records(self) -> Iterator[tuple[int, bytes]]:
         """Yield the records of the log, which are all in partition 0."""
-        if self._folder.first(0).line > 0:
-            msg = f"{self.name} was trimmed, so the rows in it are unknown: {self.removal}"
-            raise SourceError(msg)
         for batch in self._folder.read(0):
             yield from ((0, value) for value in batch.column("value").to_pylist())
+
+    def trimmed(self) -> Collection[int]:
+        """Return partition 0 if its first records were removed."""
+        return [0] if self._folder.first(0).line > 0 else []
 
     def append(self, records: Sequence[R], state: S) -> None:  # noqa: ARG002 - recorded later
         """Append lines durably."""

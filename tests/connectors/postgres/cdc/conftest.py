@@ -14,6 +14,8 @@ import psycopg
 import pytest
 
 from windrow.connectors.kafka.source import KafkaTopic
+from windrow.connectors.log.folder import LogFolder
+from windrow.connectors.log.retention import apply, plan_trim
 from windrow.connectors.postgres.cdc.follow import FollowedTables
 from windrow.connectors.postgres.cdc.records import ChangePlace
 from windrow.model import KafkaSource, LogSource, PostgresCdcSource
@@ -40,6 +42,10 @@ class Shop(ABC):
     @abstractmethod
     def clear(self) -> None:
         """Remove the log or topic."""
+
+    @abstractmethod
+    def trim(self, keep: int = 0) -> None:
+        """Remove all records from the log or topic, of each partition except the last `keep`."""
 
     def follow(self) -> FollowedTables:
         return FollowedTables(self.source)
@@ -121,8 +127,15 @@ class LogShop(Shop):
 
     def records(self) -> list[dict[str, Any]]:
         file = self.log / "partition-0.jsonl"
-        lines = file.read_bytes().splitlines(keepends=True) if file.exists() else []
+        if not file.exists():
+            return []
+        lines = file.read_bytes()[LogFolder(str(self.log)).first(0).byte :].splitlines(keepends=True)
         return [json.loads(line) for line in lines if line.endswith(b"\n")]
+
+    def trim(self, keep: int = 0) -> None:
+        folder = LogFolder(str(self.log))
+        for change in plan_trim(folder, offsets={0: folder.first(0).line + len(self.records()) - keep}):
+            apply(folder, change)
 
     def clear(self) -> None:
         for path in sorted(self.log.glob("*")) + sorted(self.log.glob(".*")):
@@ -169,6 +182,13 @@ class TopicShop(Shop):
         # each partition has all truncations
         assert all(places == truncations[0] for places in truncations.values())
         return [value for _, value in sorted(found, key=lambda one: one[0])]
+
+    def trim(self, keep: int = 0) -> None:
+        for partition, (first, _) in KafkaTopic(self.topic).ends().items():
+            values = [batch.column("offset") for batch in KafkaTopic(self.topic).read_from(partition, first)]
+            offsets = [offset for value in values for offset in value.to_pylist()]
+            if len(offsets) > keep:
+                self.kafka.delete_before(self.topic.topic, partition, offsets[-keep] if keep else offsets[-1] + 1)
 
     def clear(self) -> None:
         self.source = replace(self.source, into=self._new_topic())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -19,11 +20,9 @@ from tests.waiting import join
 
 import windrow as wr
 from windrow.authoring.pipeline_file import read_document
-from windrow.connectors.log.folder import LogFolder
-from windrow.connectors.log.retention import apply, plan_trim
 from windrow.connectors.log.store import LogStore
 from windrow.connectors.postgres.cdc import server
-from windrow.connectors.postgres.cdc.recopy import row_changes
+from windrow.connectors.postgres.cdc.recopy import RowChange, row_changes
 from windrow.engine.decode.debezium import UNAVAILABLE
 from windrow.errors import InputError, SourceError
 
@@ -58,21 +57,6 @@ def test_the_differences_are_appended_to_a_topic(topic_shop: TopicShop) -> None:
     shop.change([("u", 1, 12), ("d", 9, None)])
     shop.follow().update()
     assert shop.changes() == [("d", 2, None), ("d", 3, None), ("u", 1, 11), ("c", 9, 0), ("u", 1, 12), ("d", 9, None)]
-    assert shop.replica() == shop.table()
-
-
-def test_rows_after_a_truncation_are_compared_in_all_partitions(topic_shop: TopicShop) -> None:
-    shop = topic_shop
-    shop.change([("c", number, 0) for number in range(1, 9)])
-    shop.follow().update()
-    shop.sql.execute("TRUNCATE orders")
-    shop.change([("c", number, 1) for number in range(1, 9)])
-    shop.follow().update()
-    size = len(shop.records())
-    drop_slot(shop.sql)
-    shop.change([("d", number, None) for number in range(1, 8)])
-    shop.follow().recopy()
-    assert changes(shop, size) == [("d", row(number, 1), None) for number in range(1, 8)]
     assert shop.replica() == shop.table()
 
 
@@ -209,11 +193,6 @@ def test_what_cannot_be_compared_is_refused_and_nothing_changes(shop: LogShop) -
     with pytest.raises(SourceError, match="so this is another server: remove the log"):
         shop.follow().recopy()
     note.write_text(noted)
-    folder = LogFolder(str(shop.log))
-    for change in plan_trim(folder, offsets={0: 1}):
-        apply(folder, change)
-    with pytest.raises(SourceError, match="was trimmed, so the rows in it are unknown: remove the log"):
-        shop.follow().recopy()
     assert shop.sql.execute("SELECT slot_name FROM pg_replication_slots").fetchall() == slots
     assert file.read_bytes() == whole
     shop.change([("u", 1, 11)])
@@ -232,9 +211,50 @@ def recopied(shop: Shop, point: int, *, is_after: bool) -> bool:
     return False
 
 
+def test_a_trimmed_log_has_a_truncation_and_a_copy(any_shop: Shop) -> None:
+    shop = any_shop
+    shop.change([("c", number, 10) for number in range(1, 9)])
+    shop.follow().update()
+    drop_slot(shop.sql)
+    shop.change([("u", 1, 11), ("d", 2, None), ("c", 9, 90)])
+    shop.trim(keep=1)
+    shop.follow().recopy()
+    made = [one for one in shop.records() if one["source"]["snapshot"] == "incremental"]
+    assert [one["op"] for one in made] == ["t"] + ["c"] * 8
+    assert {one["after"]["id"]: one["after"]["amount"] for one in made[1:]} == shop.table()
+    assert [one["transaction"]["total_order"] for one in made] == list(range(1, 10))
+    assert len({(one["source"]["lsn"], one["transaction"]["id"], one["ts_ms"]) for one in made}) == 1
+    assert shop.replica() == shop.table()
+    # what follows the truncation is known
+    shop.change([("c", 10, 100), ("k", 3, None)])
+    shop.follow().update()
+    size = len(shop.records())
+    drop_slot(shop.sql)
+    shop.change([("u", 1, 12), ("d", 4, None)])
+    shop.follow().recopy()
+    assert changes(shop, size) == [("d", row(4, 10), None), ("u", None, row(1, 12))]
+    assert shop.replica() == shop.table()
+
+
+def test_rows_after_a_truncation_are_compared_in_all_partitions(topic_shop: TopicShop) -> None:
+    shop = topic_shop
+    shop.change([("c", number, 0) for number in range(1, 9)])
+    shop.follow().update()
+    shop.sql.execute("TRUNCATE orders")
+    shop.change([("c", number, 1) for number in range(1, 9)])
+    shop.follow().update()
+    size = len(shop.records())
+    drop_slot(shop.sql)
+    shop.change([("d", number, None) for number in range(1, 8)])
+    shop.follow().recopy()
+    assert changes(shop, size) == [("d", row(number, 1), None) for number in range(1, 8)]
+    assert shop.replica() == shop.table()
+
+
+@pytest.mark.parametrize("is_trimmed", [False, True])
 @pytest.mark.parametrize("is_after", [False, True])
 def test_a_process_is_killed_at_every_point_while_it_copies_again(
-    any_shop: Shop, monkeypatch: pytest.MonkeyPatch, *, is_after: bool
+    any_shop: Shop, monkeypatch: pytest.MonkeyPatch, *, is_after: bool, is_trimmed: bool
 ) -> None:
     shop = any_shop
     monkeypatch.setattr("windrow.connectors.postgres.cdc.follow._CHUNK", 2)
@@ -244,7 +264,18 @@ def test_a_process_is_killed_at_every_point_while_it_copies_again(
     while True:
         amount += 1
         drop_slot(shop.sql)
-        shop.change([("u", 1, amount), ("u", 2, amount), ("d", 3, None), ("u", 4, amount), ("c", 5 + amount, amount)])
+        shop.change(
+            [
+                ("u", 1, amount),
+                ("u", 2, amount),
+                ("d", 3, None),
+                ("u", 4, amount),
+                ("c", 5 + amount, amount),
+                ("d", 4 + amount, None),
+            ]
+        )
+        if is_trimmed:
+            shop.trim()
         was_killed = recopied(shop, point, is_after=is_after)
         shop.change([("u", 1, -amount), ("c", 3, amount)])
         try:
@@ -253,6 +284,7 @@ def test_a_process_is_killed_at_every_point_while_it_copies_again(
         except SourceError:  # it had not begun
             shop.follow().recopy()
         assert shop.replica() == shop.table(), point
+        assert [one["op"] for one in shop.records()].count("t") == is_trimmed
         if not was_killed:
             assert completed > 5
             return
@@ -321,8 +353,8 @@ sinks:
 """
         return wr.Pipeline(read_document(text, "orders.yaml").pipeline)
 
-    def rows() -> dict[int, int | None]:
-        table = pipeline().run("memory", fresh=True, recopy=recopy, progress=False).to_arrow()
+    def rows(*, fresh: bool = True) -> dict[int, int | None]:
+        table = pipeline().run("memory", fresh=fresh, recopy=recopy, progress=False).to_arrow()
         return {one["id"]: one["amount"] for one in table.to_pylist()}
 
     recopy: str | tuple[str, ...] = ()
@@ -347,14 +379,24 @@ def test_rows_of_a_log_and_of_a_table() -> None:
     def record(op: str, before: str | None, after: str | None) -> bytes:
         return f'{{"before": {before or "null"}, "after": {after or "null"}, "op": "{op}"}}'.encode()
 
-    def found(records: list[bytes], *rows: tuple[str, str]) -> list[tuple[str, str | None, str | None]]:
-        return list(row_changes(((0, one) for one in records), ["id"], rows, is_split=False))
+    def found(records: list[bytes], *rows: tuple[str, str], trimmed: Collection[int] = ()) -> list[RowChange | None]:
+        parts = [(number % 2, one) for number, one in enumerate(records)]
+        return list(row_changes(parts, lambda: trimmed, ["id"], rows, is_split=False))
 
     one, two = ('{"id": 1}', '{"id": 1, "n": 1.50}'), ('{"id": 2}', '{"id": 2, "n": 1}')
     other = '{"id": 1, "n": 1.5}'
     assert found([record("r", None, one[1])], one, two) == [(two[0], None, two[1])]
     assert found([record("r", None, other)], one) == [(one[0], other, one[1])]
-    assert found([record("c", None, one[1]), record("t", None, None)], one) == [(one[0], None, one[1])]
+    created, truncated = record("c", None, one[1]), record("t", None, None)
+    assert found([created, record("c", None, two[1]), truncated], two) == []
+    assert found([created, record("c", None, two[1]), record("u", None, one[1]), truncated], one) == []
+    assert found([created, record("c", None, two[1]), truncated], one) == [
+        (two[0], two[1], None),
+        (one[0], None, one[1]),
+    ]
+    assert found([created], one, trimmed=[0]) == [None, (one[0], None, one[1])]
+    assert found([created, truncated], one, trimmed=[0]) == [None, (one[0], None, one[1])]
+    assert found([truncated, truncated, created], one, trimmed=[0, 1]) == []
     assert found([record("c", None, one[1]), record("d", one[1], None)], one) == [(one[0], None, one[1])]
     away = record("u", None, f'{{"id": 1, "n": "{UNAVAILABLE}"}}')
     assert found([record("c", None, one[1]), away], one) == []

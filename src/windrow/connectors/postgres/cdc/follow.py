@@ -310,9 +310,8 @@ class _Session:
         """Replace the slot, and append the differences between the store and the tables as of the slot's creation."""
         sql, store = self._sql, self._store
         state = replace(store.resume(), is_recopied=True)
-        next(store.records(), None)  # raises before anything is changed, as do the next
         if self._source.publication is not None:
-            self._table_states(state, tables)
+            self._table_states(state, tables)  # raises before anything is changed, as does the next
         if db.now_and_end(sql)[1] <= state.commit:
             msg = (
                 f"{self._place} has less WAL than {store.name} has changes of, so this is another server: "
@@ -347,6 +346,7 @@ class _Session:
             changes = row_changes(
                 # the log also has the records of tables that the source no longer follows
                 ((at, value) for at, value in self._store.records() if writer.mark in value),
+                self._store.trimmed,
                 keys.get(table.name) or table.key,
                 writer.rows(self._rows(state, table, snapshot)),
                 # other columns than the key can be in the keys of tables only if their old values are logged

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import NamedTuple
 
@@ -50,21 +50,29 @@ class RowChange(NamedTuple):
 
 
 def row_changes(
-    records: Iterable[tuple[int, bytes]], key: Sequence[str], rows: Iterable[tuple[str, str]], *, is_split: bool
-) -> Iterator[RowChange]:
-    """Yield the changes that turn the rows of a log into those of a table.
+    records: Iterable[tuple[int, bytes]],
+    trimmed: Callable[[], Collection[int]],
+    key: Sequence[str],
+    rows: Iterable[tuple[str, str]],
+    *,
+    is_split: bool,
+) -> Iterator[RowChange | None]:
+    """Yield the changes that turn the rows of a log into those of a table, None for a truncation of the table.
 
-    `records` are those of the log with their partitions. Its rows are identified by the columns `key`. `rows` are the
+    `records` are those of the log and their partitions. Its rows are identified by the columns `key`. `rows` are the
     keys and rows of the table. Rows are removed before others are added, so that a row can take over a unique value of
     another one. With `is_split`, a changed row is first removed and then added, too. Of rows with the same key, the
-    last counts. Raise SourceError for a record that is not a change of a row, or if there is no space for the temporary
-    database.
+    last counts. The rows in the partitions that `trimmed` returns after the records were read are unknown, unless a
+    truncation follows: then the first change is a truncation. Raise SourceError for a record that is not a change of
+    a row, or if there is no space for the temporary database.
     """
     try:
         with closing(sqlite3.connect("", isolation_level=None)) as sql:
             sql.executescript(_TABLES)
             sql.executemany("INSERT OR REPLACE INTO copied (key, row) VALUES (?, ?)", rows)
-            _read_log(sql, records, key)
+            if not _read_log(sql, records, key).issuperset(trimmed()):
+                sql.execute("DELETE FROM logged")
+                yield None
             for query in (_REMOVED, _ADDED):
                 found = sql.execute(query, (is_split,))
                 while chunk := found.fetchmany(_CHUNK):
@@ -74,8 +82,9 @@ def row_changes(
         raise SourceError(msg) from exc
 
 
-def _read_log(sql: sqlite3.Connection, records: Iterable[tuple[int, bytes]], key: Sequence[str]) -> None:
-    """Apply the records of a log to the table `logged`; a truncation is for the rows of its partition."""
+def _read_log(sql: sqlite3.Connection, records: Iterable[tuple[int, bytes]], key: Sequence[str]) -> set[int]:
+    """Apply the records of a log to the table `logged`; return the partitions with truncations."""
+    truncated: set[int] = set()
     moved: str | None = None
     for partition, record in records:
         try:
@@ -83,6 +92,7 @@ def _read_log(sql: sqlite3.Connection, records: Iterable[tuple[int, bytes]], key
             op = change["op"]
             if op == "t":
                 sql.execute("DELETE FROM logged WHERE partition = ?", (partition,))
+                truncated.add(partition)
                 continue
             row: Mapping[str, _Value] = change["before" if op == "d" else "after"]
             name = _object({column: row[column] for column in key})
@@ -101,6 +111,7 @@ def _read_log(sql: sqlite3.Connection, records: Iterable[tuple[int, bytes]], key
             row = _completed(row, _logged(sql, name) or moved)
         sql.execute("INSERT OR REPLACE INTO logged VALUES (?, ?, ?)", (name, _object(row), partition))
         moved = None
+    return truncated
 
 
 def _logged(sql: sqlite3.Connection, key: str) -> str | None:

@@ -147,8 +147,13 @@ class RecordWriter:
         self._transaction = f'"recopy:{lsn - 1}"'
         self._start(micros, "incremental", None)
 
-    def recopied(self, change: RowChange) -> ChangeRecord:
-        """Convert a change between the log and a snapshot; as with the default identity, an update has no old row."""
+    def recopied(self, change: RowChange | None) -> ChangeRecord:
+        """Convert a change between the log and a snapshot, None for a truncation.
+
+        As with the default identity, an update has no old row.
+        """
+        if change is None:
+            return self.truncation(self._lsn)
         key, before, after = change
         op = "d" if after is None else "c" if before is None else "u"
         record = self._record(op, [], None if op == "u" else before, after, self._lsn)

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -206,12 +206,12 @@ class TopicStore(FollowStore[SlotState, ChangeRecord]):
 
     def records(self) -> Iterator[tuple[int, bytes]]:
         """Yield the partition and the value of each record of the topic, one partition after the other."""
-        topic = KafkaTopic(self._topic)
-        if any(first > 0 for first, _ in topic.ends().values()):
-            msg = f"{self.name} no longer has its first records, so the rows in it are unknown: {self.removal}"
-            raise SourceError(msg)
-        for batch in topic.read_all():
+        for batch in KafkaTopic(self._topic).read_all():
             yield from zip(batch.column("partition").to_pylist(), batch.column("value").to_pylist(), strict=True)
+
+    def trimmed(self) -> Collection[int]:
+        """Return the partitions whose first records were removed."""
+        return [partition for partition, (first, _) in KafkaTopic(self._topic).ends().items() if first > 0]
 
     def append(self, records: Sequence[ChangeRecord], state: SlotState) -> None:
         """Write changes and the state in one transaction."""
