@@ -182,7 +182,7 @@ def test_a_user_without_the_privilege_to_create(role: str, database: str) -> Non
     write(sink=postgres_sink(database.replace("postgres@", f"{role}@")))
     assert refused(1).endswith(
         f"table 'spend' does not exist, and user '{role}' may not create it: GRANT CREATE ON SCHEMA \"public\" TO "
-        f'"{role}"'
+        f'"{role}", or have the statements of `windrow explain --ddl` executed'
     )
     with psycopg.connect(database) as admin:
         assert admin.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'").fetchall() == []

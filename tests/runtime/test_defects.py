@@ -43,7 +43,7 @@ def install() -> Defective:
     decode = vars(Decoder)["_decode"]
 
     def fail(self: Decoder, raw: pa.RecordBatch) -> DecodedBatch:
-        if any(MARK in value for value in raw.column("value").to_pylist()):
+        if any(MARK in (value or b"") for value in raw.column("value").to_pylist()):
             msg = f"a defect at 0x{id(raw):x}"
             raise RuntimeError(msg)
         found: DecodedBatch = decode(self, raw)
