@@ -17,7 +17,7 @@ from tests.graphs import Runnable, as_graph
 from tests.runtime.runs import Runner, Scene, read
 
 from windrow.authoring.pipeline_file import read_document
-from windrow.errors import InputError
+from windrow.errors import InputError, SourceError
 from windrow.model import Graph, KafkaSource, LogSource, SourceNode
 from windrow.runtime.launch import launch
 from windrow.runtime.run import RunSettings
@@ -187,6 +187,22 @@ def test_a_live_run_follows_the_table_across_a_lost_connection(shop: Shop, runne
     slots = {one.slot for lag in lags for one in lag.slots}
     assert len(slots) == 1
     assert min(slots).startswith("windrow_orders_")
+
+
+@pytest.mark.service
+def test_a_live_run_ends_with_the_error_of_its_follower(shop: Shop, runner: Runner) -> None:
+    def scene() -> Scene:
+        yield read(3)
+        shop.change("ALTER TABLE orders RENAME TO old; CREATE TABLE orders (LIKE old INCLUDING ALL)")
+        shop.change("INSERT INTO orders VALUES (9, 'Cleo', 9)")
+        yield read(1000)
+
+    with pytest.raises(SourceError, match=r"another table under the name public\.orders") as raised:
+        runner.live(shop.pipeline, scene())
+    seen: list[BaseException | None] = [raised.value]
+    while seen[-1] is not None:
+        seen.append(seen[-1].__cause__)
+        assert seen[-1] not in seen[:-1]
 
 
 def test_dead_letters_of_a_table_are_mended_there() -> None:

@@ -186,7 +186,7 @@ class StreamRun:
                     failure = self._explain(exc, checkpoint)
                     pause = retries.after(self._last_reported) if failure.passes and not self._stop.is_set() else None
                     if pause is None:
-                        raise failure from exc
+                        raise failure from (exc.__cause__ if failure is exc else exc)
                 # resume as a new run would: from the last step in the tables
                 opened = False
                 fault = Fault.of(failure, str(failure).splitlines()[0], f"trying again in {pause:g} s")
