@@ -94,11 +94,11 @@ class FollowedRecord(Protocol):
 
 
 class FollowState(Protocol):
-    """What is followed, and the position of the log: an immutable value that can be written as JSON."""
+    """The followed system, and the position of the log: an immutable value that can be written as JSON."""
 
     @property
     def place(self) -> Place:
-        """The place of the last change in the log, less than all others if there is none."""
+        """The place of the last change in the log; before the first change, a place less than all others."""
         ...
 
     @property
@@ -130,7 +130,7 @@ class FollowStore(Protocol[S, R_contra]):
 
     @property
     def name(self) -> str:
-        """What messages call the store: `the log FOLDER` or `the topic NAME`."""
+        """The store's name in messages: `the log FOLDER` or `the topic NAME`."""
         ...
 
     @property

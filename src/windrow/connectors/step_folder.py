@@ -25,6 +25,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import parquet
 
+from windrow import model as m
 from windrow.connectors.log.segments import replace_durably, sync_path
 from windrow.connectors.ownership import FoundTables, Origin, authorize, is_new, may_clear, still_opened, still_owned
 from windrow.connectors.sink import Follows, Run, Sink
@@ -35,8 +36,6 @@ from windrow.engine.schema import CLOCKS, NO_DEAD
 from windrow.errors import SinkAddressError, SinkError
 from windrow.expressions import SinkSpec
 
-NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
-"""The value of a partition that Hive and Spark read as null."""
 _STAGING = "_staging-"
 _REMOVED = "_removed-"
 _OWNER = "_owner.json"
@@ -45,7 +44,7 @@ _NAMES = 2
 
 
 class _Owner(NamedTuple):
-    """The run that owns a folder and the folder's origin, None if there are none, and the names of its files."""
+    """The owner of a folder and the origin of its tables, or None, the names of its files, and its partitions."""
 
     run: Run | None
     origin: Origin | None
@@ -311,7 +310,7 @@ def by_partition(rows: pa.Table, columns: Sequence[str]) -> Iterator[tuple[dict[
     for group in found.to_pylist():
         values = {name: group[name] for name in columns}
         for name, value in values.items():
-            if value in {"", NULL_PARTITION}:
+            if value in {"", m.HIVE_NULL}:
                 msg = f"refused: {value!r} in {name!r} would be null, as the files are partitioned by it"
                 raise RefusedError(msg)
         texts = {name: value if value is None else _partition_text(value) for name, value in values.items()}

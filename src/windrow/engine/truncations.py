@@ -35,6 +35,14 @@ def split_truncations(records: pa.Table) -> tuple[pa.Table, pa.Table]:
     return records.filter(pc.invert(mask)), records.filter(mask)
 
 
+def with_truncations(records: pa.Table, truncations: pa.Table) -> pa.Table:
+    """Append truncations to records; the columns that truncations lack are null."""
+    if not truncations.num_rows:
+        return records
+    names = [name for name in records.column_names if name in truncations.column_names]
+    return pa.concat_tables([records, truncations.select(names)], promote_options="default")
+
+
 def are_truncated(versions: pa.Table, truncations: pa.Table, upto: pa.Table, number: str) -> Mask:
     """Return the mask of versions that are removed by a truncation that arrived before the corresponding row of `upto`.
 

@@ -54,6 +54,7 @@ from windrow.model.alerts import (
 )
 from windrow.model.connectors import (
     DELETED as DELETED,
+    HIVE_NULL as HIVE_NULL,
     KEY as KEY,
     OFFSET as OFFSET,
     PARTITION as PARTITION,
@@ -79,16 +80,16 @@ from windrow.model.connectors import (
 )
 from windrow.model.formats import (
     AvroFormat as AvroFormat,
+    ChangeFormat as ChangeFormat,
     CsvFormat as CsvFormat,
     FilesFormat as FilesFormat,
+    JsonSchemaFormat as JsonSchemaFormat,
+    KeyFormat as KeyFormat,
     ProtobufFormat as ProtobufFormat,
     ProtobufMessage as ProtobufMessage,
-    ChangeFormat as ChangeFormat,
-    JsonSchemaFormat as JsonSchemaFormat,
-    SchemaFormat as SchemaFormat,
-    KeyFormat as KeyFormat,
     RecordFormat as RecordFormat,
     Registry as Registry,
+    SchemaFormat as SchemaFormat,
     TextFormat as TextFormat,
 )
 from windrow.model.graph import (

@@ -184,11 +184,11 @@ class FilesSource(Source):
         for part in (*PurePath(root).parts, *name.split("/")[:-1]):
             key, is_field, value = part.partition("=")
             if is_field and key:
-                found[_decoded(key)] = None if value in {"", _HIVE_NULL} else _decoded(value)
+                found[_decoded(key)] = None if value in {"", HIVE_NULL} else _decoded(value)
         return found
 
 
-_HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
+HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
 def _decoded(text: str) -> str:

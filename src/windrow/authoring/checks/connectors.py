@@ -168,8 +168,7 @@ def _reader(schema: str, where: str) -> Iterator[Finding]:
     except InputError as exc:
         yield error(where, f"{exc}")
         return
-    records = [branch for branch in _branches(type_) if isinstance(branch, AvroRecord)]
-    if not any(record.defaults for record in records):
+    if not any(record.defaults for record in _records(type_)):
         yield warning(where, "has no defaults of fields, so it has no effect")
 
 
@@ -179,12 +178,16 @@ def _avro(node: m.SourceNode, schema: str, where: str) -> Iterator[Finding]:
     except InputError as exc:
         yield error(where, f"{exc}")
         return
-    records = [branch for branch in _branches(type_) if isinstance(branch, AvroRecord)]
+    records = _records(type_)
     if not records:
         yield error(where, "is not the schema of a record; give a file whose schema has the type record")
         return
     names = [name for record in records for name, _ in record.fields]
     yield from _lacking(node, lambda path: _leads(type_, path), names, where, "the schema has no field")
+
+
+def _records(type_: AvroType) -> list[AvroRecord]:
+    return [branch for branch in _branches(type_) if isinstance(branch, AvroRecord)]
 
 
 def _branches(type_: AvroType) -> Sequence[AvroType]:

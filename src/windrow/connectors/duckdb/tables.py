@@ -302,8 +302,8 @@ class DuckDBSession(EmbeddedSession):
             tried = pa.concat_tables([tried, tables.earlier_rows(changes)])
         keys = pa.concat_tables([part.select(list(table.key)) for part in (rows.inserts, rows.updates, rows.deletes)])
         same = " AND ".join(f"t.{quote(name)} = r.{quote(name)}" for name in table.key)
-        others, kept = self._others(table), f"temp.{quote(f'{_rows_for(table)}_kept')}"
-        if others and keys.num_rows:
+        others, kept = self._others(table) if keys.num_rows else [], f"temp.{quote(f'{_rows_for(table)}_kept')}"
+        if others:
             columns = ", ".join(f"t.{quote(name)}" for name in (*table.key, *others))
             joined = f"{quote(table.name)} AS t SEMI JOIN {_rows_for(table)} AS r ON {same}"
             self._over(table, keys, f"CREATE TEMP TABLE {kept} AS SELECT {columns} FROM {joined}")
@@ -313,7 +313,7 @@ class DuckDBSession(EmbeddedSession):
             sql = f"DELETE FROM {quote(table.name)} AS t USING {_rows_for(table)} AS r WHERE {same}"
             self._over(table, keys, sql)
         self.insert(table, pa.concat_tables([rows.inserts, rows.updates]))
-        if others and keys.num_rows:
+        if others:
             values = ", ".join(f"{quote(name)} = r.{quote(name)}" for name in others)
             self.execute(f"UPDATE {quote(table.name)} AS t SET {values} FROM {kept} AS r WHERE {same}")
             self.execute(f"DROP TABLE {kept}")

@@ -29,9 +29,9 @@ _CHUNK = 1 << 20
 
 @dataclass(frozen=True)
 class Followed(Generic[S]):
-    """What a log is written from.
+    """The system whose changes a log has.
 
-    `what` is what messages call it (`the table orders`), and `format` the format of the log for other pipelines. The
+    `what` is its name in messages (`the table orders`), and `format` the format of the log for other pipelines. The
     state is in ``FILES.json``, the lock ``FILES.lock``. `read` returns the state of a JSON object, and `place_of` the
     place of a record, None if it belongs to the copy. They raise ValueError, LookupError, TypeError or AttributeError
     for other objects and records.
@@ -87,7 +87,7 @@ class LogStore(FollowStore[S, R]):
             yield
 
     def state(self) -> S | None:
-        """Return the state recorded in ``FILES.json``; None if there is none."""
+        """Return the state recorded in ``FILES.json``, or None without that file."""
         noted = self._read_state()
         if noted is None and self._file.exists():
             msg = (

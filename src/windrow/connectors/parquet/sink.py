@@ -17,8 +17,9 @@ from typing import ClassVar
 import pyarrow as pa
 from pyarrow import parquet
 
+from windrow import model as m
 from windrow.connectors.log.segments import sync_path
-from windrow.connectors.step_folder import NULL_PARTITION, StepFolder, by_partition, try_parquet, write_parquet
+from windrow.connectors.step_folder import StepFolder, by_partition, try_parquet, write_parquet
 from windrow.connectors.unfit import RefusedError
 
 
@@ -76,7 +77,7 @@ def _below(folder: Path, values: Mapping[str, str | None]) -> list[Path]:
     """Return the nested folders of a partition; raise RefusedError if a value is too long for their names."""
     folders = []
     for name, value in values.items():
-        text = NULL_PARTITION if value is None else _escape(value)
+        text = m.HIVE_NULL if value is None else _escape(value)
         if len(text.encode()) > _LONGEST:
             msg = f"refused: a text in {name!r} is too long to be a folder's name, as the files are partitioned by it"
             raise RefusedError(msg)

@@ -166,7 +166,7 @@ def create_statements(specs: Sequence[SinkSpec]) -> list[str]:
 
 
 def _user_of(url: str) -> str | None:
-    """Return the user in a url; None if there is none, or if it is in a variable that is not set."""
+    """Return the user in a url, or None if the url has no user or names it in a variable that is not set."""
     try:
         user = client.server(url).parts.get("user")
     except InputError:

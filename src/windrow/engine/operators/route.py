@@ -26,7 +26,7 @@ from windrow.engine.keys import MAX_KEY_BYTES, key_groups, place_groups, text_by
 from windrow.engine.messages import DeadLetters, Packet, Records
 from windrow.engine.operators.dead_letters import DeadLetterTable, RowDeadLetters
 from windrow.engine.schema import DELETED, DIFF, ID, OFFSET, PARTITION, REPLACED, SIDE, TIME, WATERMARK, record_schema
-from windrow.engine.truncations import split_truncations
+from windrow.engine.truncations import split_truncations, with_truncations
 from windrow.expressions import Computed, JoinSide, Stream, analyse, join_sides, spec_of, stream_of, united
 
 CHUNK_RECORDS = 1 << 18
@@ -212,7 +212,7 @@ class _Selection:
             records = records.filter(pa.array(all_but(records.num_rows, failed))) if failed else records
         own = [name for name in records.column_names if name.startswith("__") and name not in self._left_out]
         changes = [DIFF] if DIFF in records.column_names else []
-        made = _with_truncations(records.select([*own, *self._fields, *changes]), truncations)
+        made = with_truncations(records.select([*own, *self._fields, *changes]), truncations)
         return {self.name: made}, *_join_failures(records, failures)
 
     def _with_ids(self, name: str, records: pa.Table) -> pa.Table:
@@ -278,14 +278,6 @@ def _without_replaced(records: pa.Table) -> pa.Table:
     return records.filter(pc.invert(records.column(REPLACED))).drop_columns(REPLACED)
 
 
-def _with_truncations(records: pa.Table, truncations: pa.Table) -> pa.Table:
-    """Append truncations to records; the columns that truncations lack are null."""
-    if not truncations.num_rows:
-        return records
-    names = [name for name in records.column_names if name in truncations.column_names]
-    return pa.concat_tables([records, truncations.select(names)], promote_options="default")
-
-
 def _of_records(records: pa.Table, failed: dict[int, str]) -> dict[int, str]:
     """Return the failures of records, without the failures of replaced rows."""
     if not failed or REPLACED not in records.column_names:
@@ -329,7 +321,7 @@ class _Versions:
                 # a row stays if the record that replaces it failed
                 is_kept[:-1] &= is_kept[1:] | ~records.column(REPLACED).to_numpy()[:-1]
             made = made.filter(pa.array(is_kept))
-        return {self.name: _with_truncations(made, truncations)}, *_join_failures(
+        return {self.name: with_truncations(made, truncations)}, *_join_failures(
             records, [(records, _of_records(records, failed))]
         )
 
@@ -540,7 +532,7 @@ class _Route:
             records = records.rename_columns(self._names).append_column(SIDE, side)
         records, truncations = split_truncations(records)
         accepted, failed, reasons = self._decoder.select(records)
-        accepted = _with_truncations(accepted, truncations)
+        accepted = with_truncations(accepted, truncations)
         return accepted, (failed if self._names is None else self._with_own_names(failed.drop_columns(SIDE)), reasons)
 
     def _with_own_names(self, records: pa.Table) -> pa.Table:

@@ -273,9 +273,8 @@ class _Session:
                 f"max_slot_wal_keep_size, so changes are lost: {self._over}"
             )
             raise SourceError(msg)
-        noted = (
-            self._store.state() or state
-        )  # read after the slot: a run that is ending may have confirmed more meanwhile
+        # read after the slot: a run that is ending may have confirmed more meanwhile
+        noted = self._store.state() or state
         if noted.confirmed and slot.confirmed > noted.confirmed:
             msg = (
                 f"{self._store.name} is older than the slot {state.slot}, so changes are lost: restore its newest "

@@ -214,7 +214,7 @@ FROM pg_class WHERE oid = $1"""
 
 
 def make_publication(sql: Connection, name: str, tables: Sequence[TableFacts]) -> None:
-    """Create a publication for the tables if there is none of that name."""
+    """Create a publication for the tables unless one with that name exists."""
     if not _single_row(sql, "SELECT EXISTS (SELECT FROM pg_publication WHERE pubname = $1)", name)[0]:
         sql.execute(
             f"CREATE PUBLICATION {_quoted(name)} FOR TABLE {', '.join(table.quoted for table in tables)} "

@@ -31,7 +31,7 @@ class TableState:
 class SlotState(FollowState):
     """The slot, publication and tables that are followed, and the position of the log or topic.
 
-    `commit` and `number` are the place of the last change in it, both 0 if there is none after the copy. No LSN after
+    `commit` and `number` are the place of the last change in it, both 0 until a change follows the copy. No LSN after
     `confirmed` has been confirmed to the slot. It is 0 until the tables are copied. `is_recopied` is True while they
     are copied again.
     """
@@ -71,7 +71,7 @@ class SlotState(FollowState):
 
     @property
     def called(self) -> str:
-        """What messages call the tables."""
+        """The tables' name in messages."""
         return f"the table{'s' * (len(self.tables) > 1)} {', '.join(self.names)}"
 
     @property
