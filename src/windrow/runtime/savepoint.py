@@ -277,22 +277,31 @@ class OtherTable:
 def other_tables(kept: Meaning, graph: m.Graph) -> Iterator[OtherTable]:
     """Yield the sinks whose table was written by another stream, or by the same stream without a changelog.
 
-    A stored pipeline has one sink for each window, so other tables are not checked.
+    A stored pipeline has one sink for each result, the first one below it, so other tables are not checked.
     """
     streams: dict[str, Meaning] = kept.get("streams", {"": kept})
-    known = {_table(stream["sink"]): (name, stream["sink"]) for name, stream in streams.items() if "sink" in stream}
+    known: dict[str, dict[str, dict[str, Any]]] = {}
+    for name, stream in streams.items():
+        if "sink" in stream:
+            known.setdefault(_table(stream["sink"]), {})[name] = stream["sink"]
     # a short form is printed as such
     printed = to_dict(graph)["sinks"] if not graph.is_short else {"": to_dict(graph)}
     for node in graph.sinks:
         section = printed[node.name]["sink"]
-        if _table(section) not in known:
+        before = known.get(_table(section), {})
+        if not before:
             continue
-        stream, before = known[_table(section)]
+        stream, was = next(iter(before.items()))
         ((kind, settings),) = section.items()
-        if stream != node.input:
+        above = {
+            result.name
+            for result in graph.keyed
+            if isinstance(result, m.ResultNode) and graph.first_sink(result) == node
+        }
+        if node.input not in before and before.keys().isdisjoint(above):
             table = node.sink.table
             yield OtherTable(f"sinks.{node.name}", f"{table} of {stream}", f"{table} of {node.input}")
-        elif settings.get("changelog", True) and not before[kind].get("changelog", True):
+        elif settings.get("changelog", True) and not was[kind].get("changelog", True):
             path = f"sinks.{node.name}." if node.name else ""
             yield OtherTable(f"{path}sink.{kind}.changelog", there=False, here=True)
 
