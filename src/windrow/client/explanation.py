@@ -84,7 +84,7 @@ def _lines(found: Explanation, options: str) -> Iterator[str]:
     yield from _records(found, options)
     yield from _revisions(found)
     yield from _dead(found)
-    yield _conclusion(found)
+    yield from _conclusion(found)
     yield from (f"note: {note}" for note in found.notes)
 
 
@@ -195,19 +195,16 @@ def _dead(found: Explanation) -> Iterator[str]:
     yield ""
 
 
-def _conclusion(found: Explanation) -> str:
-    """Return a sentence on whether the records explain the row."""
+def _conclusion(found: Explanation) -> Iterator[str]:
+    """Yield whether the records explain the row."""
     if found.differences:
-        return "\n".join(
-            [
-                "The records of the log do not give this row:",
-                *(f"  {difference}" for difference in found.differences),
-                "Perhaps the log has lost records, or the row is from another log or version of the pipeline.",
-            ]
-        )
-    if found.row is None:
+        yield "The records of the log do not give this row:"
+        yield from (f"  {difference}" for difference in found.differences)
+        yield "Perhaps the log has lost records, or the row is from another log or version of the pipeline."
+    elif found.row is None:
         at = f"; the low watermark is at {_time(found.low_watermark)}" if found.low_watermark is not None else ""
-        return f"The records of the log give no such row either{at}."
-    if found.counted == 1:
-        return "The record that counts gives exactly this row."
-    return f"The {found.counted:,} records that count give exactly this row."
+        yield f"The records of the log give no such row either{at}."
+    elif found.counted == 1:
+        yield "The record that counts gives exactly this row."
+    else:
+        yield f"The {found.counted:,} records that count give exactly this row."

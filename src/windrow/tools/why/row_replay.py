@@ -33,6 +33,7 @@ from windrow.engine.messages import DeadLetters, EndOfInput, Message, Packet, Pa
 from windrow.engine.operators.base import GroupOutput, GroupStats, Judged, Mask
 from windrow.engine.probe import NodeStep, NoProbe
 from windrow.engine.schema import END, OFFSET, PARTITION, RAW, TIME, WATERMARK, WINDOW
+from windrow.engine.truncations import are_truncations
 from windrow.engine.windows import window_bounds
 from windrow.errors import StoppedError
 from windrow.runtime.batch.plan import BatchPlan, BatchSettings
@@ -54,8 +55,8 @@ APART, BEYOND = "__apart", "__beyond"
 _LOG_TIMES: Final = 100_000
 _LOG_TIMES_PER_RECORD: Final = 4
 """Log timestamps that are kept for records that are judged in a later step: a minimum, and for each listed record."""
-_IN_TIME: Final = ("on_time", "taken")
-VERDICTS: Final = ("on_time", "taken", "late", "expired", "duplicate", "outside")
+IN_TIME: Final = ("on_time", "taken", "truncation")
+VERDICTS: Final = ("on_time", "taken", "late", "expired", "duplicate", "outside", "truncation")
 """The verdicts on records, as `Explanation.counts` has them."""
 
 
@@ -68,10 +69,10 @@ class ExplainedRecord:
     a partition joins late or was idle, its watermark is raised to the low watermark. `window_end` is the end of the
     row's window, or None if another operator judged the record.
 
-    The verdict is `duplicate` for a record that a deduplication drops, and `taken` for a record in a table, which
-    judges none. A record is `outside` if a join found no partner for its key within the interval: `apart` is its
-    distance in event time from the record on the other side (negative if it is earlier), and `beyond` its distance from
-    the interval.
+    The verdict is `duplicate` for a record that a deduplication drops, `taken` for a record in a table, which judges
+    none, and `truncation` for a record that removes all rows of a table. A record is `outside` if a join found no
+    partner for its key within the interval: `apart` is its distance in event time from the record on the other side
+    (negative if it is earlier), and `beyond` its distance from the interval.
     """
 
     partition: PartitionName
@@ -81,7 +82,7 @@ class ExplainedRecord:
     watermark: int | None
     clock: int | None
     window_end: int | None
-    verdict: Verdict | Literal["duplicate", "taken", "outside"]
+    verdict: Verdict | Literal["duplicate", "taken", "outside", "truncation"]
     values: Mapping[str, Any]
     apart: int | None = None
     beyond: int | None = None
@@ -336,7 +337,9 @@ class RowHost(MemoryHost):
             for judged in seen.judged:
                 self._list_judged(judged)
             if isinstance(self._target.node, m.TableNode) and seen.given.num_rows:
-                self._add(seen.given, ["taken"] * seen.given.num_rows)
+                truncated = are_truncations(seen.given)
+                are = np.zeros(seen.given.num_rows) if truncated is None else truncated.to_numpy()
+                self._add(seen.given, np.where(are, "truncation", "taken").tolist())
         elif seen.node in self._target.above:
             for duplicates in seen.made.records[1:]:
                 self._list_dropped(duplicates, "duplicate")
@@ -391,7 +394,7 @@ class RowHost(MemoryHost):
         """
         window_end = self._row.window[1] if is_of_row and self._row.window is not None else None
         sources = source_numbers(self._graph, records.column(PARTITION)).tolist()
-        kinds = [(source, verdict in _IN_TIME) for source, verdict in zip(sources, verdicts, strict=True)]
+        kinds = [(source, verdict in IN_TIME) for source, verdict in zip(sources, verdicts, strict=True)]
         room = {kind: self._most - len(self._found[kind]) for kind in set(kinds)}
         chosen = []
         for row, kind in enumerate(kinds):

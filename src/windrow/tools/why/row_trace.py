@@ -33,10 +33,10 @@ import pyarrow.compute as pc
 from windrow import model as m
 from windrow.engine.changelog import source_places
 from windrow.engine.duckdb_sql import identifier, literal
-from windrow.engine.schema import DIFF, END, ID, OFFSET, PARTITION, SIDE, TIME, WATERMARK
+from windrow.engine.schema import DELETED, DIFF, END, ID, OFFSET, PARTITION, SIDE, TIME, WATERMARK
 from windrow.errors import RunError, StoppedError
 from windrow.expressions import duckdb_message
-from windrow.tools.why.row_replay import APART, BEYOND, LOG_TIME
+from windrow.tools.why.row_replay import APART, BEYOND, IN_TIME, LOG_TIME
 
 MEMORY: Final = "256MB"
 """Memory limit of the rows of a trace; DuckDB spills the rest to a temporary folder."""
@@ -143,7 +143,7 @@ class Trace:
 
     def keep_given(self, stage: Stage, rows: pa.Table, values: Sequence[str]) -> None:
         """Keep rows of an operator's input with their identities and, for records, the columns `values`."""
-        self._keep(f"given_{stage.number}", rows, [*stage.key, DIFF, SIDE, *values])
+        self._keep(f"given_{stage.number}", rows, [*stage.key, DIFF, SIDE, DELETED, *values])
 
     def keep_log_times(self, records: pa.Table, log_times: pa.Array) -> None:
         """Keep the log timestamps of those records that have one."""
@@ -207,8 +207,8 @@ class Trace:
         return Counter({(source, verdict): number for source, verdict, number in rows})
 
     def listed(self, most: int) -> Iterator[Found]:
-        """Yield the first records of each source: up to `most` that are `on_time` or `taken`, and as many others."""
-        kind = f"{self._source}, {_VERDICT} IN ('on_time', 'taken')"
+        """Yield the first records of each source: up to `most` that are in time, and as many others."""
+        kind = f"{self._source}, {_VERDICT} IN ({', '.join(map(literal, IN_TIME))})"
         ranks = f"row_number() OVER (PARTITION BY {kind} ORDER BY part, {_ROW})"
         self._table("listed", f"SELECT part, {_ROW}, {_VERDICT} FROM found QUALIFY {ranks} <= {most}")
         if "log_times" not in self._columns:
@@ -253,9 +253,11 @@ class Trace:
             return
         judged = f"judged_{n}" if f"judged_{n}" in self._columns else "judged"
         of_late, of_any = f"FROM judged WHERE {_VERDICT} = 'late'", f"FROM {judged} WHERE {_VERDICT} <> 'expired'"
+        is_table = isinstance(stage.node, m.TableNode) and DELETED in self._columns.get(f"given_{n}", ())
+        truncation = f"WHEN {DELETED} IS NULL THEN 'truncation'" if is_table else ""
         verdict = (
             f"CASE WHEN {ID} IN (SELECT {ID} {of_late}) THEN 'late' "
-            f"WHEN {ID} IN (SELECT {ID} {of_any}) THEN 'on_time' ELSE 'taken' END"
+            f"WHEN {ID} IN (SELECT {ID} {of_any}) THEN 'on_time' {truncation} ELSE 'taken' END"
         )
         self._find(f"given_{n}", stage, "given", verdict, is_of_row=is_first)
         if isinstance(stage.node, m.DeduplicateNode) and f"made_{n}_1" in self._columns:
@@ -288,7 +290,7 @@ class Trace:
         """Create the table `kind` with the rows of an operator, without values, that are behind its wanted rows."""
         table, is_judged = f"{kind}_{stage.number}", kind == "judged"
         known = self._columns.get(table, [])
-        names = [PARTITION, OFFSET, TIME, WATERMARK, ID, _ROW, *stage.key, DIFF, SIDE, END, _VERDICT]
+        names = [PARTITION, OFFSET, TIME, WATERMARK, ID, _ROW, *stage.key, DIFF, SIDE, END, DELETED, _VERDICT]
         names = [name for name in dict.fromkeys(names) if name in known]
         if not names:
             types = f"NULL::INTEGER AS {PARTITION}, 0 AS {OFFSET}, 0 AS {TIME}, '' AS {ID}, 0 AS {_ROW}"
@@ -354,8 +356,8 @@ class Trace:
 
 
 _NET: Final = f"""
-    WITH net AS (SELECT *, sum(coalesce({DIFF}, 1)) OVER (PARTITION BY {ID}) > 0 AS is_there FROM given)
-    SELECT * EXCLUDE (is_there) FROM net WHERE is_there OR NOT (SELECT bool_or(is_there) FROM net)
+    WITH net AS (SELECT *, sum(coalesce({DIFF}, 1)) OVER (PARTITION BY {ID}) > 0 AS __is_there FROM given)
+    SELECT * EXCLUDE (__is_there) FROM net WHERE __is_there OR NOT (SELECT bool_or(__is_there) FROM net)
 """
 """The rows of a changelog that were not retracted, or all rows if each was: the row was computed from them once.
 
@@ -391,27 +393,28 @@ def _behind(  # noqa: PLR0911 - a case for each kind of node
             # a time is in one of the windows that start up to it if it is before the last of their ends
             order = f"PARTITION BY {keys.removesuffix(', ')} ORDER BY" if keys else "ORDER BY"
             reach = (
-                f"(SELECT DISTINCT {keys}epoch_us(window_start) AS since, "
-                f"max(epoch_us(window_end)) OVER ({order} window_start) AS until FROM {wanted})"
+                f"(SELECT DISTINCT {keys}epoch_us(window_start) AS __since, "
+                f"max(epoch_us(window_end)) OVER ({order} window_start) AS __until FROM {wanted})"
             )
-            at = " AND ".join([*same, f"g.{TIME} >= w.since"])
-            within = f"SELECT g.{_ROW} FROM {table} g ASOF JOIN {reach} w ON {at} WHERE g.{TIME} < w.until"
+            at = " AND ".join([*same, f"g.{TIME} >= w.__since"])
+            within = f"SELECT g.{_ROW} FROM {table} g ASOF JOIN {reach} w ON {at} WHERE g.{TIME} < w.__until"
             if not is_judged or END not in known:
                 return within
             own = semi(
-                f"(SELECT DISTINCT {keys}epoch_us(window_start) AS since, epoch_us(window_end) AS until FROM {wanted})",
-                f"g.{END} = w.until",
-                f"g.{TIME} >= w.since",
-                f"g.{TIME} < w.until",
+                f"(SELECT DISTINCT {keys}epoch_us(window_start) AS __since, epoch_us(window_end) AS __until "
+                f"FROM {wanted})",
+                f"g.{END} = w.__until",
+                f"g.{TIME} >= w.__since",
+                f"g.{TIME} < w.__until",
             )
             # a record that expired before it reached a window has no end but its time
             return f"{own} UNION ALL {within} AND g.{END} = g.{TIME} + 1"
         case m.LookupNode(as_of="order") if not is_judged:
-            last = f"(SELECT {keys}max({WATERMARK}) AS last FROM {wanted} GROUP BY ALL)"
-            versions = semi(last, f"g.{WATERMARK} <= w.last", f"g.{SIDE} = 1")
+            last = f"(SELECT {keys}max({WATERMARK}) AS __last FROM {wanted} GROUP BY ALL)"
+            versions = semi(last, f"g.{WATERMARK} <= w.__last", f"g.{SIDE} = 1")
             return f"{semi(wanted, f'g.{ID} = w.{ID}', f'g.{SIDE} = 0')} UNION ALL {versions}"
         case m.JoinNode() | m.TableJoinNode() | m.LookupNode() if not is_judged:
-            return semi(_sides(wanted, keys), f"g.{SIDE} = w.side", f"g.{ID} = w.id")
+            return semi(_sides(wanted, keys), f"g.{SIDE} = w.{SIDE}", f"g.{ID} = w.{ID}")
         case _ if isinstance(node, m.FilterNode) and not is_judged:
             return f"SELECT g.{_ROW} FROM {table} g SEMI JOIN {wanted} w ON g.{ID} = w.{ID}"
         case _:
@@ -419,17 +422,17 @@ def _behind(  # noqa: PLR0911 - a case for each kind of node
 
 
 def _sides(wanted: str, keys: str) -> str:
-    """Return SQL for a table (key, side, id) of the rows from which the rows of a join can have been computed.
+    """Return SQL for a table (key, side, identity) of the rows from which the rows of a join can have been computed.
 
     The identity of a joined row is that of the left row, a plus sign, and that of the right row. Each of these can
     contain a plus sign itself. If an identity is split at every plus sign, both halves are identities of rows only at
     the join's own.
     """
     return f"""(
-        WITH texts AS (SELECT DISTINCT {keys}string_split({ID}, '+') AS parts FROM {wanted}),
-        places AS (SELECT {keys}parts, unnest(range(1, len(parts))) AS place FROM texts)
-        SELECT {keys}0 AS side, array_to_string(parts[:place], '+') AS id FROM places
-        UNION ALL SELECT {keys}1 AS side, array_to_string(parts[place + 1:], '+') AS id FROM places
+        WITH texts AS (SELECT DISTINCT {keys}string_split({ID}, '+') AS __parts FROM {wanted}),
+        places AS (SELECT {keys}__parts, unnest(range(1, len(__parts))) AS __place FROM texts)
+        SELECT {keys}0 AS {SIDE}, array_to_string(__parts[:__place], '+') AS {ID} FROM places
+        UNION ALL SELECT {keys}1 AS {SIDE}, array_to_string(__parts[__place + 1:], '+') AS {ID} FROM places
     )"""
 
 

@@ -16,6 +16,7 @@ from windrow.connectors.tables import Table, layout, plain_values, utc_text
 from windrow.engine import schema
 from windrow.engine.columns import to_micros
 from windrow.engine.operators.base import Mask
+from windrow.engine.truncations import are_truncations
 from windrow.errors import InputError
 from windrow.expressions import SinkSpec, sink_spec, spec_of, stream_of
 from windrow.expressions.inputs import arguments, computed_arguments
@@ -146,10 +147,13 @@ class TargetRow:
 
 
 def has_values(records: pa.Table, values: Mapping[str, pa.Scalar]) -> Mask:
-    """Return a mask of the records that have the given values."""
+    """Return a mask of the records that have the given values, and of truncations, which concern all values."""
     mask = np.ones(records.num_rows, dtype=np.bool_)
     for name, value in values.items():
         mask &= pc.equal(records.column(name), value).fill_null(False).to_numpy()  # noqa: FBT003 - Arrow's
+    truncated = are_truncations(records)
+    if truncated is not None:
+        mask |= truncated.to_numpy()
     return mask
 
 
