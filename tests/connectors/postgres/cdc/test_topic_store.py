@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -19,7 +21,7 @@ from windrow.connectors.kafka.source import preflight, topic_settings
 from windrow.connectors.open_sources import open_source
 from windrow.connectors.postgres.cdc import topic_store
 from windrow.connectors.postgres.cdc.follow import FollowedTables
-from windrow.connectors.postgres.cdc.records import ChangePlace, ChangeRecord
+from windrow.connectors.postgres.cdc.records import ChangePlace, ChangeRecord, RecordWriter
 from windrow.connectors.postgres.cdc.topic_store import TopicStore
 from windrow.connectors.postgres.client import Server
 from windrow.errors import InputError, SourceError, SourceUnavailableError, WindrowError
@@ -89,6 +91,30 @@ def test_a_commit_that_is_interrupted_loses_and_repeats_nothing(topic_shop: Topi
     shop.follow().update()
     assert shop.replica() == shop.table()
     assert shop.changes() == (shop.done if is_after else shop.done[-1:])
+
+
+@pytest.mark.parametrize("is_copied", [False, True])
+def test_a_copy_that_fails_midway_ends_the_run(
+    topic_shop: TopicShop, monkeypatch: pytest.MonkeyPatch, *, is_copied: bool
+) -> None:
+    shop = topic_shop
+    shop.change([("c", 1, 10), ("c", 2, 20)])
+    if is_copied:
+        shop.follow().update()
+        shop.change([("u", 1, 11), ("c", 3, 30)])
+    real = RecordWriter.snapshot_rows, RecordWriter.rows
+
+    def failing(writer: RecordWriter, rows: Iterator[Any], *args: Any) -> Iterator[Any]:  # noqa: ANN401 - any of both
+        yield next(real[is_copied](writer, iter([next(rows)]), *args))
+        msg = "it is gone"
+        raise SourceUnavailableError(msg)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RecordWriter, ("snapshot_rows", "rows")[is_copied], failing)
+        with pytest.raises(SourceUnavailableError, match="it is gone"):
+            shop.follow().recopy()
+    shop.follow().recopy()
+    assert shop.replica() == shop.table()
 
 
 def test_a_copy_that_is_committed_after_its_run_gave_up_is_not_made_twice(

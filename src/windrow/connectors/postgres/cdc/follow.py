@@ -14,7 +14,7 @@ import os
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
 from threading import Event
@@ -133,6 +133,7 @@ class _Session:
         self._place = place
         self._sql = sql
         self._store = store
+        self._copies = ExitStack()
 
     def stream(self, replication: Connection, *, is_recopy: bool) -> tuple[ChangeStream, SlotState]:
         """Return the changes after the end of the store, and its state.
@@ -146,14 +147,15 @@ class _Session:
             for table in tables
         }
         state = self._own_state(tables)
-        if not store.is_copied():
-            self._copy(replication, state, tables, writers)
-        elif is_recopy or state.is_recopied:
-            self._recopy(replication, tables, writers)
-        else:
-            self._refuse_others(state, tables)
-            self._require_slot(state)
-            self._refuse_altered(state, tables)
+        with self._copies:  # a copy that fails midway would keep the connection, which the store needs to close
+            if not store.is_copied():
+                self._copy(replication, state, tables, writers)
+            elif is_recopy or state.is_recopied:
+                self._recopy(replication, tables, writers)
+            else:
+                self._refuse_others(state, tables)
+                self._require_slot(state)
+                self._refuse_altered(state, tables)
         state = store.resume()
         if not all(table.relation for table in state.tables):
             state = replace(state, tables=self._table_states(state, tables))
@@ -303,7 +305,8 @@ class _Session:
         self._store.copy(copied, replace(state, confirmed=confirmed))
 
     def _rows(self, state: SlotState, table: _Table, snapshot: str) -> Iterator[tuple[str | None, ...]]:
-        return db.copy_rows(self._sql, snapshot, table.facts, self._published(state, table))
+        rows = db.copy_rows(self._sql, snapshot, table.facts, self._published(state, table))
+        return self._copies.enter_context(closing(rows))
 
     def _recopy(self, replication: Connection, tables: Sequence[_Table], writers: Mapping[int, RecordWriter]) -> None:
         """Replace the slot, and append the differences between the store and the tables as of the slot's creation."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -338,8 +338,8 @@ def create_slot(sql: Connection, replication: Connection, name: str, place: str)
 
 def copy_rows(
     sql: Connection, snapshot: str, table: TableFacts, published: Publication
-) -> Iterator[tuple[str | None, ...]]:
-    """Yield the rows of a table in an exported snapshot, with each value as text."""
+) -> Generator[tuple[str | None, ...]]:
+    """Yield the rows of a table in an exported snapshot, with each value as text; `sql` is busy until it is closed."""
     with sql.transaction():
         sql.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
         sql.execute(f"SET TRANSACTION SNAPSHOT '{snapshot}'")
