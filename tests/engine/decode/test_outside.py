@@ -86,6 +86,15 @@ def test_what_the_value_has_counts(count: int) -> None:
 
 
 @COPIES
+@pytest.mark.parametrize("inner", [{}, {"id": None}])
+def test_an_object_in_the_value_counts_as_a_whole(inner: dict[str, object], count: int) -> None:
+    field = Field("n", LongType(), path=("_key", "id"), optional=True)
+    given = raw((b'{"id":7}', {"event_time": T0, "_key": inner}), (b'{"id":7}', {"event_time": T0}), count=count)
+    decoded = Decoder(operator_spec(reading(WHERE[1], field))).decode(given)
+    assert decoded.good.column("n").to_pylist() == [None, 7] * count
+
+
+@COPIES
 @pytest.mark.parametrize(
     ("source", "value"),
     [

@@ -107,8 +107,13 @@ class OutsideFields:
             if not self.reads(path) or not absent.any():
                 continue
             outside = self._column(raw, rows, path, types[path])
+            trusted = outside.trusted
+            if len(path) > 1:
+                # the value may have an object of that name without the member, which counts
+                is_named = pc.match_substring(raw.column("value").take(pa.array(rows)), f'"{path[0]}"')
+                trusted = trusted & ~fc.holds_mask(is_named)
             values = pc.if_else(pa.array(absent), outside.values, column.values)
-            filled[path] = FieldColumn(values, column.trusted & (~absent | outside.trusted))
+            filled[path] = FieldColumn(values, column.trusted & (~absent | trusted))
         return filled
 
     def _column(self, raw: pa.RecordBatch, rows: Rows, path: Path, type_: m.DataType) -> FieldColumn:
