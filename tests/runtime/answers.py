@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from itertools import repeat
 from typing import Any
 
 import pyarrow as pa
@@ -26,13 +27,14 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 def expected_of(pipeline: Pipeline) -> Answer:
     """The oracle's answer for all that is in the pipeline's log now."""
-    source = open_source(pipeline.source)
+    source = open_source(pipeline.source).with_headers()
     log: dict[int, list[LogRecord]] = {partition: [] for partition in source.partitions()}
     for batch in source.read_all():
         times = batch["log_time"].cast(pa.int64())
         rows = zip(*(column.to_pylist() for column in (batch["partition"], batch["offset"], times)), strict=True)
-        for (partition, offset, time), value in zip(rows, batch["value"].to_pylist(), strict=True):
-            log[partition].append(LogRecord(offset, time, value))
+        headers = batch["headers"].to_pylist() if "headers" in batch.schema.names else repeat((), batch.num_rows)
+        for (partition, offset, time), value, found in zip(rows, batch["value"].to_pylist(), headers, strict=True):
+            log[partition].append(LogRecord(offset, time, value, headers=found))
     return run(windowed(pipeline), log)
 
 

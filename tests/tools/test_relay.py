@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import threading
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext, suppress
 from decimal import Decimal
@@ -24,7 +25,7 @@ from windrow.connectors.kafka.append import KafkaAppender
 from windrow.connectors.log.append import LogAppender
 from windrow.connectors.open_sources import open_source
 from windrow.connectors.postgres.outbox import Outbox, OutboxLag
-from windrow.connectors.postgres.sink import PostgresTables
+from windrow.connectors.postgres.sink import PostgresTables, create_statements
 from windrow.connectors.sink import Run
 from windrow.errors import InputError, SinkError, SourceError, SourceUnavailableError
 from windrow.model import KafkaSource, LogSource, PostgresSink
@@ -154,6 +155,30 @@ def test_a_run_can_begin_to_have_an_outbox(model: Pipeline, sink: PostgresSink, 
     fill(pipeline(PostgresSink(model.sink.url, "spend")), 3)
     fill(model, 2)
     assert empty(sink, log) == 2
+
+
+def test_a_role_that_may_not_create_tables_relays_with_those_of_the_ddl(database: str, log: LogSource) -> None:
+    role = f"relay_{uuid.uuid4().hex[:12]}"
+    model = pipeline(PostgresSink(database.replace("postgres@", f"{role}@"), "spend", outbox=True))
+    sink, lines = outbox_sink(as_graph(model), None), create_statements([sink_spec_of(model)])
+    with psycopg.connect(database, autocommit=True) as admin:
+        admin.execute(f"CREATE ROLE {role} LOGIN".encode())
+        try:
+            for line in lines:
+                admin.execute(line.encode())
+            fill(model, 3)
+            assert empty(sink, log) == 3
+            check(log, 3)
+            admin.execute(b"DROP TABLE windrow_relays")
+            with pytest.raises(
+                SinkError,
+                match=rf"table 'windrow_relays' does not exist, and user '{role}' may not create it: GRANT CREATE ON "
+                rf'SCHEMA "public" TO "{role}", or have the statements of `windrow explain --ddl` executed',
+            ):
+                empty(sink, log)
+        finally:
+            admin.execute(f"DROP OWNED BY {role}".encode())
+            admin.execute(f"DROP ROLE {role}".encode())
 
 
 class Died(BaseException):

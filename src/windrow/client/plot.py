@@ -22,7 +22,7 @@ from windrow.engine.decode.json_text import parse_object
 from windrow.engine.decode.values import convert
 from windrow.engine.messages import Records
 from windrow.engine.operators.ingest import Ingest
-from windrow.engine.schema import MICROS, OFFSET, PARTITION, TIME, WATERMARK
+from windrow.engine.schema import MICROS, OFFSET, PARTITION, TIME, WATERMARK, raw_table
 from windrow.errors import ArgumentError, InputError, needs_extra
 from windrow.runtime.memory import read_first
 from windrow.telemetry.numbers import short_duration
@@ -205,7 +205,8 @@ def _records(graph: m.Graph, most: int) -> pa.Table:
     # several operators may read a record
     selected = pa.concat_tables([records.select(columns) for records in found])
     good = selected.group_by(columns, use_threads=False).aggregate([])
-    raw = pa.Table.from_batches(batches).drop(["key"]).rename_columns([PARTITION, OFFSET, "log_time", "value"])
+    raw = raw_table(batches).select(["partition", "offset", "log_time", "value"])
+    raw = raw.rename_columns([PARTITION, OFFSET, "log_time", "value"])
     joined = good.join(raw, [PARTITION, OFFSET], join_type="inner", use_threads=False)
     joined = joined.sort_by([(PARTITION, "ascending"), (OFFSET, "ascending")])
     if joined.column("log_time").null_count == len(joined):

@@ -22,6 +22,12 @@ def open_source(source: m.Source) -> Source:
     return found
 
 
+def open_decoded(node: m.SourceNode) -> Source:
+    """Return the log of a source as its fields are decoded: with the headers of records if one of them needs these."""
+    log = open_source(node.source)
+    return log.with_headers() if node.reads_headers else log
+
+
 def open_appender(source: m.Source, identity: str, prefix: bytes) -> Appender:
     """Return the appender of records that start with `prefix`; raise InputError if the log has none."""
     connector = source_connector(source)
@@ -35,11 +41,11 @@ def open_sources(graph: m.Graph, read_as: Offset | None = None) -> Source:
     """Return a single log that combines all sources of a pipeline, as a run reads it whose position is `read_as`."""
     first, *others = graph.sources
     if not others:
-        found = open_source(first.source)
+        found = open_decoded(first)
     else:
         from windrow.connectors.several import SeveralLogs  # noqa: PLC0415 - Arrow only when a source is opened
 
-        found = SeveralLogs({other.name: open_source(other.source) for other in (first, *others)})
+        found = SeveralLogs({other.name: open_decoded(other) for other in (first, *others)})
     return found if read_as is None else found.read_as(read_as)
 
 

@@ -46,6 +46,10 @@ class Source(Protocol):
         """
         return self
 
+    def with_headers(self) -> Source:
+        """Return the log with the column `windrow.engine.schema.HEADERS`, if its records have headers."""
+        return self
+
     def ends(self) -> dict[int, tuple[int, int]]:
         """Return the first existing offset and the current end (the next offset) of each partition.
 
@@ -108,10 +112,11 @@ class Source(Protocol):
 
 @dataclass(frozen=True)
 class NewRecord:
-    """A record to append, with its key (None if it has none) and its value."""
+    """A record to append, with its key (None if it has none), its value and its headers, for logs that have some."""
 
     key: bytes | None
     value: bytes
+    headers: Sequence[tuple[str, bytes | None]] = ()
 
 
 class Appender(Protocol):

@@ -26,6 +26,19 @@ RAW = pa.schema(
 )
 """Raw records from a source, in offset order within a partition; `log_time` is null if the log has no timestamps."""
 
+HEADERS = pa.field("headers", pa.map_(pa.string(), pa.binary()))
+"""A further column of raw records, which they have only if fields are read from their headers.
+
+It has the headers in order, with repeated names, and is null if the name of a header is not UTF-8.
+"""
+
+
+def raw_table(batches: Iterable[pa.RecordBatch]) -> pa.Table:
+    """Return batches of raw records as one table, with null in `HEADERS` for those that do not have the column."""
+    tables = (pa.Table.from_batches([batch]) for batch in batches)
+    return pa.concat_tables([RAW.empty_table(), *tables], promote_options="default")
+
+
 DEAD = pa.schema(
     [
         pa.field("source", pa.string(), nullable=False),

@@ -54,6 +54,7 @@ from windrow.model.alerts import (
 )
 from windrow.model.connectors import (
     DELETED as DELETED,
+    HEADERS as HEADERS,
     HIVE_NULL as HIVE_NULL,
     KEY as KEY,
     OFFSET as OFFSET,

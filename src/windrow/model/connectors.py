@@ -26,7 +26,7 @@ from windrow.model.formats import (
 LOG_TIME, DELETED, MORE = "_log_time", "_deleted", "_more"
 """Fields of an embedded log's record: its log timestamp; for a row of a file also whether the row was deleted, and
 whether more records of the same reading follow."""
-KEY, PARTITION, OFFSET = "_key", "_partition", "_offset"
+KEY, PARTITION, OFFSET, HEADERS = "_key", "_partition", "_offset", "_headers"
 """Fields that a record has outside its value, unless the value has them; in an embedded log, its key and log timestamp
 are in its line."""
 VALUE = "_value"
@@ -66,7 +66,7 @@ class Source:
     @property
     def outside(self) -> frozenset[str]:
         """The names of fields that records have outside their values."""
-        more = {KEY, LOG_TIME} if isinstance(self.records, KafkaSource) else set()
+        more = {KEY, LOG_TIME, HEADERS} if isinstance(self.records, KafkaSource) else set()
         return frozenset({PARTITION, OFFSET, *more})
 
     @property

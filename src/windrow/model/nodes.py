@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from windrow.model.aggregates import Aggregate
-from windrow.model.connectors import LOG_TIME, FileSource, Sink, Source
+from windrow.model.connectors import HEADERS, LOG_TIME, FileSource, Sink, Source
 from windrow.model.process import Process
 from windrow.model.rules import RuleSet
 from windrow.model.time import Delay, DelayByPartition, EventTime
@@ -40,6 +40,12 @@ class SourceNode:
     def inputs(self) -> tuple[str, ...]:
         """No inputs, because a source reads no other node."""
         return ()
+
+    @property
+    def reads_headers(self) -> bool:
+        """Whether fields are read from the headers of records."""
+        names = {path[0] for field in self.decode.fields for path in field.paths}
+        return HEADERS in names & self.source.outside
 
     @property
     def is_by_reading(self) -> bool:

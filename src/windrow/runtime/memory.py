@@ -32,7 +32,7 @@ from windrow.engine.messages import EndOfInput, Message, Packet, PartitionIdle, 
 from windrow.engine.operators.base import GroupOutput
 from windrow.engine.operators.ingest import NO_OFFSETS, Ingest
 from windrow.engine.probe import NoProbe, OpenProbe
-from windrow.engine.schema import RAW, TIME
+from windrow.engine.schema import RAW, TIME, raw_table
 from windrow.engine.state.store import MemoryState
 from windrow.engine.tick import Crash, PlayStep, Tick, with_crashes
 from windrow.engine.watermarks.journal import NO_BOUNDS, IdleAtEnd, WatermarkBounds
@@ -268,13 +268,13 @@ def _tables(batches: Iterable[pa.RecordBatch], max_records: int, max_bytes: int)
         rest = batch
         while rest.num_rows:
             if held and (rows == max_records or size + rest.nbytes > max_bytes):
-                yield pa.Table.from_batches(held, schema=RAW)
+                yield raw_table(held)
                 held, rows, size = [], 0, 0
             part = rest.slice(0, max_records - rows)
             held.append(part)
             rows, size, rest = rows + part.num_rows, size + part.nbytes, rest.slice(part.num_rows)
     if held:
-        yield pa.Table.from_batches(held, schema=RAW)
+        yield raw_table(held)
 
 
 def play(
@@ -331,7 +331,7 @@ def _planned_steps(host: MemoryHost, source: Source, plan: BatchPlan, batch: Bat
     raw, at = _read(source, plan), plan.begin
     for number, upto in enumerate(plan.cut.upto):
         parts = [raw[partition].slice(*_range(raw[partition], at[partition], upto[partition])) for partition in at]
-        yield partial(after_since, partial(host.step, pa.concat_tables(parts)))
+        yield partial(after_since, partial(host.step, pa.concat_tables(parts, promote_options="default")))
         control = plan.cut.control.get(number, ())
         if any(isinstance(message, PartitionIdle) for message in control):
             yield partial(after_since, partial(host.rest, batch.idle_at_end))
@@ -348,7 +348,7 @@ def _read(source: Source, plan: BatchPlan) -> dict[int, pa.Table]:
         for number in numbers:
             if number in found:
                 found[number].append(batch if len(numbers) == 1 else _only(batch, number))
-    return {number: pa.Table.from_batches(batches, schema=RAW) for number, batches in found.items()}
+    return {number: raw_table(batches) for number, batches in found.items()}
 
 
 def _only(batch: pa.RecordBatch, partition: int) -> pa.RecordBatch:

@@ -32,6 +32,15 @@ def test_records_are_appended_with_their_keys_and_offsets(kafka: Kafka, topic: C
         assert values(source, 1) == [(0, None, b"3")]
 
 
+def test_records_are_appended_with_their_headers(kafka: Kafka, topic: Callable[[int], str]) -> None:
+    source = KafkaSource(kafka.servers, topic(1))
+    headers = [("a", b"1"), ("b", None), ("a", b"\xff")]
+    with KafkaAppender(source, f"append-{source.topic}") as appender:
+        appender.append({0: [NewRecord(None, b"1", headers), NewRecord(None, b"2")]})
+    [batch] = KafkaTopic(source).with_headers().read_all()
+    assert batch.column("headers").to_pylist() == [headers, []]
+
+
 def test_an_earlier_appender_is_fenced(kafka: Kafka, topic: Callable[[int], str]) -> None:
     source = KafkaSource(kafka.servers, topic(1))
     with KafkaAppender(source, f"append-{source.topic}") as first:

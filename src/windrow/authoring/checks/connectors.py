@@ -251,7 +251,7 @@ def _csv(node: m.SourceNode, given: m.CsvFormat, where: str) -> Iterator[Finding
     if len(given.delimiter) != 1 or given.delimiter in '"\r\n\0' or not given.delimiter.isascii():
         yield error(f"{where}.delimiter", f"{given.delimiter!r} must be one ASCII character, such as ';' or a tab")
     columns = given.columns
-    nested = [field for field in node.decode.fields if len(field.path) > 1]
+    nested = [field for field in node.decode.fields if len(field.path) > 1 and field.path[0] not in node.source.outside]
     for field in nested:
         message = (
             "leads into an object, but values in CSV are not objects; give the name of a column, or remove the path"

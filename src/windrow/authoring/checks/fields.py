@@ -110,8 +110,24 @@ def outside_fields(node: m.SourceNode) -> Iterator[Finding]:
             yield error(f"decode.{field.name}", f"a change of a row (`format: debezium`) has no {name!r}; remove it")
         elif name in {m.PARTITION, m.OFFSET} and not isinstance(field.type, numbers):
             yield error(f"decode.{field.name}", f"is a {field.type}, but {name!r} is a number; use long")
+        elif name == m.HEADERS:
+            yield from _headers(field)
         elif name == m.LOG_TIME and not isinstance(field.type, m.TimestampType | m.LongType):
             yield error(f"decode.{field.name}", f"is a {field.type}, but {name!r} is a time; use timestamp_millis")
+
+
+def _headers(field: m.Field) -> Iterator[Finding]:
+    """Check a field that is read from the headers of records."""
+    _, *names = field.paths[0]
+    if not names and not isinstance(field.type, m.StringType):
+        message = f"is a {field.type}, but {m.HEADERS!r} is a JSON object; use string, or path: {m.HEADERS}.NAME"
+        yield error(f"decode.{field.name}", message)
+    elif len(names) > 1:
+        message = (
+            f"leads into the header {names[0]!r}, but a header is text; decode {m.HEADERS} as a string, and derive "
+            f"{m.HEADERS}->>'{'.'.join(names)}'"
+        )
+        yield error(f"decode.{field.name}.path", message)
 
 
 def changes_of_rows(node: m.SourceNode) -> Iterator[Finding]:

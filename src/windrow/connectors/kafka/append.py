@@ -77,7 +77,12 @@ class KafkaAppender(Appender):
                 for number, record in enumerate(new):
                     note = partial(self._note, offsets[partition], number)
                     self._producer.send(
-                        self._topic.name, record.key, record.value, partition=partition, on_delivery=note
+                        self._topic.name,
+                        record.key,
+                        record.value,
+                        [*record.headers],
+                        partition=partition,
+                        on_delivery=note,
                     )
             self._commit()
         except SourceError:

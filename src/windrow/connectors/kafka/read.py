@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +21,7 @@ from confluent_kafka import (
 
 from windrow.connectors.kafka.client import PASSING, client_of, denied, unreachable
 from windrow.engine.columns import distinct
-from windrow.engine.schema import MICROS, RAW
+from windrow.engine.schema import HEADERS, MICROS, RAW
 from windrow.errors import RecordsLostError, SourceError, SourceUnavailableError
 
 _MESSAGES = 10_000
@@ -67,8 +68,9 @@ _GONE = (
 class Reader:
     """Reads ranges of a topic one after the other with a single client. `settings` are librdkafka settings."""
 
-    def __init__(self, topic: str, settings: Mapping[str, str]) -> None:
+    def __init__(self, topic: str, settings: Mapping[str, str], *, has_headers: bool = False) -> None:
         self._topic = topic
+        self._has_headers = has_headers
         self._servers = settings["bootstrap.servers"]
         self._said: list[KafkaError] = []
         options = {**_TUNING, **settings, **MEANING, "error_cb": self._said.append}
@@ -107,7 +109,7 @@ class Reader:
                 events = [message for message in messages if message.error()]
                 messages = [message for message in messages if not message.error()]
             if messages:
-                batch = _batch(messages)
+                batch = _batch(messages, has_headers=self._has_headers)
                 most = max(1, min(_MESSAGES, _BATCH_BYTES * len(messages) // max(1, batch.nbytes)))
                 yield _before(ends, _in_order(at, batch))
                 del batch, messages[:]
@@ -220,7 +222,10 @@ class Tail:
     It is a consumer in the group `group`; it reads the group's committed offset but does not write it.
     """
 
-    def __init__(self, topic: str, partition: int, settings: Mapping[str, str], group: str) -> None:
+    def __init__(
+        self, topic: str, partition: int, settings: Mapping[str, str], group: str, *, has_headers: bool = False
+    ) -> None:
+        self._has_headers = has_headers
         self._place = TopicPartition(topic, partition)
         self._servers = settings["bootstrap.servers"]
         self._group = group
@@ -259,7 +264,7 @@ class Tail:
         batch = None
         if messages:
             at = {self._place.partition: self.next}
-            batch = _in_order(at, _batch(messages))
+            batch = _in_order(at, _batch(messages, has_headers=self._has_headers))
             self.next = at[self._place.partition]
         # the end of the partition is after the records that came with it
         for message in events:
@@ -288,9 +293,9 @@ class Tail:
 
 
 @lru_cache(maxsize=4)
-def reader(topic: str, settings: tuple[tuple[str, str], ...]) -> Reader:
+def reader(topic: str, settings: tuple[tuple[str, str], ...], *, has_headers: bool) -> Reader:
     """Return a reader of a topic that is shared within this process, since a Spark worker reads many steps."""
-    return Reader(topic, dict(settings))
+    return Reader(topic, dict(settings), has_headers=has_headers)
 
 
 def _join_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -325,11 +330,11 @@ def _before(ends: Mapping[int, int], batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch if inside.all() else batch.filter(pa.array(inside))
 
 
-def _batch(messages: list[Message]) -> pa.RecordBatch:
+def _batch(messages: list[Message], *, has_headers: bool) -> pa.RecordBatch:
     # by `map`: no bytecode runs for each message
     stamps = np.fromiter(chain.from_iterable(map(Message.timestamp, messages)), np.int64, 2 * len(messages))
     micros = np.clip(stamps[1::2], 0, _LAST_MILLI) * 1000
-    return pa.RecordBatch.from_arrays(
+    batch = pa.RecordBatch.from_arrays(
         [
             pa.array(np.fromiter(map(Message.partition, messages), np.int32, len(messages))),
             pa.array(np.fromiter(map(Message.offset, messages), np.int64, len(messages))),
@@ -339,3 +344,18 @@ def _batch(messages: list[Message]) -> pa.RecordBatch:
         ],
         schema=RAW,
     )
+    return batch.append_column(HEADERS, pa.array(_headers(messages), HEADERS.type)) if has_headers else batch
+
+
+def _headers(messages: list[Message]) -> list[Any]:
+    """Return the headers of records, with None for a record with a header whose name is not UTF-8."""
+    found: list[Any] = []
+    # Each message is asked once, by `map`: for such a name, the client returns a list together with an error. A call in
+    # bytecode may miss the error, and the list that a second call returns is broken.
+    unread = map(Message.headers, messages)
+    while len(found) < len(messages):
+        try:
+            found.extend(headers or [] for headers in unread)
+        except (SystemError, UnicodeDecodeError):
+            found.append(None)
+    return found

@@ -67,8 +67,9 @@ def _ends(admin: Admin) -> dict[int, tuple[int, int]]:
 class KafkaTopic(Source):
     """The topic of a `KafkaSource`. Methods raise the errors of `preflight`."""
 
-    def __init__(self, source: m.KafkaSource) -> None:
+    def __init__(self, source: m.KafkaSource, *, has_headers: bool = False) -> None:
         self._source = source
+        self._has_headers = has_headers
         self._kept: Admin | None = None
         self._keeping = Lock()
 
@@ -92,9 +93,12 @@ class KafkaTopic(Source):
         """Read a range of offsets of each partition, one partition after the other, in RAW batches."""
         from windrow.connectors.kafka.read import Reader  # noqa: PLC0415 - as above
 
-        reader = Reader(self._source.topic, client_options(self._source))
+        reader = Reader(self._source.topic, client_options(self._source), has_headers=self._has_headers)
         for partition, span in sorted(ends.items()):
             yield from reader.read({partition: span})
+
+    def with_headers(self) -> KafkaTopic:
+        return KafkaTopic(self._source, has_headers=True)
 
     def ends(self) -> dict[int, tuple[int, int]]:
         return _ends(self._shared_admin)
@@ -120,7 +124,8 @@ class KafkaTopic(Source):
         if plan.cuts is not None:
             msg = "steps of a Kafka topic cannot be prescribed; copy the topic to an embedded log"
             raise InputError(msg)
-        return KafkaStreamReader(self._source.topic, client_options(self._source), plan)
+        settings = client_options(self._source)
+        return KafkaStreamReader(self._source.topic, settings, plan, has_headers=self._has_headers)
 
     def batch(self, spark: SparkSession, begin: Cut, end: Cut, stage: Stage, ddl: str) -> DataFrame:
         from windrow.connectors.kafka.stream import range_reader  # noqa: PLC0415 - as above
@@ -128,7 +133,7 @@ class KafkaTopic(Source):
 
         there = self.ends() if end.keys() - begin.keys() else {}
         ranges = [(number, begin[number] if number in begin else there[number][0], end[number]) for number in end]
-        read = range_reader(self._source.topic, client_options(self._source))
+        read = range_reader(self._source.topic, client_options(self._source), has_headers=self._has_headers)
         return frame_of(spark, [part for part in sorted(ranges) if part[1] < part[2]], read, stage, ddl)
 
     def identity(self, seconds: float = TIMEOUT) -> str | None:

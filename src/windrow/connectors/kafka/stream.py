@@ -27,9 +27,10 @@ class KafkaStreamReader(StreamReader[Range]):
     `settings` are librdkafka settings, including secrets.
     """
 
-    def __init__(self, topic: str, settings: Mapping[str, str], plan: StreamPlan) -> None:
+    def __init__(self, topic: str, settings: Mapping[str, str], plan: StreamPlan, *, has_headers: bool) -> None:
         super().__init__(plan)
         self._topic = topic
+        self._has_headers = has_headers
         self._settings = tuple(sorted(settings.items()))
 
     @cached_property
@@ -73,15 +74,17 @@ class KafkaStreamReader(StreamReader[Range]):
         return share_partitions(ranges, lambda pair: pair[1] - pair[0], self._tasks, WORTH_RECORDS)
 
     def read_parts(self, parts: Mapping[int, Range]) -> Iterable[pa.RecordBatch]:
-        return reader(self._topic, self._settings).read(parts)
+        return reader(self._topic, self._settings, has_headers=self._has_headers).read(parts)
 
 
-def range_reader(topic: str, settings: Mapping[str, str]) -> Callable[[int, int, int], Iterator[pa.RecordBatch]]:
+def range_reader(
+    topic: str, settings: Mapping[str, str], *, has_headers: bool
+) -> Callable[[int, int, int], Iterator[pa.RecordBatch]]:
     """Return a function (partition, offset, next offset) that reads a range in a worker."""
     pairs = tuple(sorted(settings.items()))
 
     def read(partition: int, begin: int, end: int) -> Iterator[pa.RecordBatch]:
-        return reader(topic, pairs).read({partition: (begin, end)})
+        return reader(topic, pairs, has_headers=has_headers).read({partition: (begin, end)})
 
     return read
 

@@ -398,6 +398,18 @@ def lock_table(connection: Connection, schema: str, table: str, seconds: float) 
     return True
 
 
+def require_creatable(connection: Connection, schema: str, table: str) -> None:
+    """Raise SinkError if this user may not create a table that is missing in a schema."""
+    if first_value(connection, "SELECT has_schema_privilege($1, 'CREATE')", schema):
+        return
+    user = first_value(connection, "SELECT current_user")
+    msg = (
+        f"table {table!r} does not exist, and user {user!r} may not create it: GRANT CREATE ON SCHEMA {quote(schema)} "
+        f"TO {quote(user)}, or have the statements of `windrow explain --ddl` executed"
+    )
+    raise SinkError(msg)
+
+
 def qualified(schema: str, table: str) -> str:
     """Return a table's name in SQL, qualified with its schema."""
     return f"{quote(schema)}.{quote(table)}"

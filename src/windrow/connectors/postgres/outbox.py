@@ -71,6 +71,7 @@ class Outbox:
 
     def __init__(self, connection: Connection, schema: str, table: str) -> None:
         self._connection = connection
+        self._schema = schema
         self._table = table
         self._name, self._relays = client.qualified(schema, table), client.qualified(schema, RELAYS.name)
 
@@ -80,10 +81,14 @@ class Outbox:
         return self._table
 
     def sending(self) -> Sending | None:
-        """Return the relay that was interrupted while sending, or None."""
+        """Return the relay that was interrupted while sending, or None.
+
+        Raise SinkError if the table of relays is missing and cannot be created.
+        """
         with self._connection.transaction():
             client.lock_shared_tables(self._connection)
             if client.first_value(self._connection, "SELECT to_regclass($1)", self._relays) is None:
+                client.require_creatable(self._connection, self._schema, RELAYS.name)
                 self._connection.execute(create_table(RELAYS, sql_types(RELAYS)))
         query = f"SELECT target, relay, begins FROM {self._relays} WHERE outbox = $1"
         row = self._connection.execute(query, (self._table,)).fetchone()

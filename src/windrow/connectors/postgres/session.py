@@ -17,10 +17,10 @@ from psycopg import errors
 
 from windrow.connectors import tables
 from windrow.connectors.kafka.rows import KafkaRecords
-from windrow.connectors.postgres.client import Connection, first_value, qualified
+from windrow.connectors.postgres.client import Connection, first_value, qualified, require_creatable
 from windrow.connectors.postgres.snapshot import PostgresSnapshot
 from windrow.connectors.sql.session import Column, Session
-from windrow.connectors.tables import EPOCHS, OPENERS, ORIGINS, OWNERS, SHARED, Layout, NetChanges, Table, quote
+from windrow.connectors.tables import EPOCHS, OPENERS, ORIGINS, OWNERS, RELAYS, SHARED, Layout, NetChanges, Table, quote
 from windrow.engine.columns import nullable
 from windrow.errors import PipelineError, SinkError
 
@@ -81,6 +81,8 @@ def grant_statements(layout: Layout, role: str) -> list[str]:
         needs = _privileges(table, is_result=table == layout.result)
         more = ("DELETE",) if table == EPOCHS or table.role == "outbox" else ()
         found.append(f"GRANT {', '.join((*needs, *more))} ON {quote(table.name)} TO {role}")
+    if layout.outbox is not None:
+        found.append(f"GRANT SELECT, INSERT, UPDATE, DELETE ON {quote(RELAYS.name)} TO {role}")
     return found
 
 
@@ -185,13 +187,8 @@ class PostgresSession(Session):
         for table in layout.all:
             if table not in missing:
                 self._check_privileges(table, is_result=table == layout.result)
-        if missing and not self._may("has_schema_privilege(current_schema(), 'CREATE')"):
-            msg = (
-                f"table {missing[0].name!r} does not exist, and user {self._user()!r} may not create it: "
-                f"GRANT CREATE ON SCHEMA {quote(self.schema)} TO {quote(self._user())}, or have the statements of "
-                f"`windrow explain --ddl` executed"
-            )
-            raise SinkError(msg)
+        if missing:
+            require_creatable(self.connection, self.schema, missing[0].name)
         if not self._may("has_database_privilege(current_database(), 'TEMPORARY')"):
             database = first_value(self.connection, "SELECT current_database()")
             msg = (

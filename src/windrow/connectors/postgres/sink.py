@@ -20,7 +20,7 @@ from windrow.connectors.postgres.session import (
 )
 from windrow.connectors.sql.session import SqlServer
 from windrow.connectors.sql.tables import SqlTables
-from windrow.connectors.tables import SHARED, Layout, create_table, layout, quote
+from windrow.connectors.tables import RELAYS, SHARED, Layout, create_table, layout, quote
 from windrow.errors import InputError, SinkUnavailableError
 from windrow.expressions import SinkSpec
 from windrow.model.references import mask_url
@@ -153,7 +153,7 @@ def create_statements(specs: Sequence[SinkSpec]) -> list[str]:
     user = _user_of(url)
     role = "..." if user is None else quote(user)
     made = [] if schema is None else [f"SET search_path = {quote(schema)}"]
-    for table in SHARED:
+    for table in (*SHARED, *([RELAYS] if any(each.outbox for each in layouts) else [])):
         statement = create_table(table, sql_types(table))
         made.append(statement.replace("CREATE TABLE", "CREATE TABLE IF NOT EXISTS", 1))
     for each in layouts:

@@ -24,7 +24,7 @@ from windrow.engine.decode.folders import FolderFields
 from windrow.engine.decode.json_schema import JsonSchemaReader
 from windrow.engine.decode.json_text import parse_object
 from windrow.engine.decode.needed import Needed, needed_of
-from windrow.engine.decode.outside import FIRST, OutsideFields, Place
+from windrow.engine.decode.outside import NO_METADATA, Metadata, OutsideFields
 from windrow.engine.decode.record_key import ANY_KEY, KeyReader, key_of_line
 from windrow.engine.decode.registry import Schemas
 from windrow.engine.decode.values import (
@@ -186,17 +186,17 @@ class ExactDecoder:
         log_time: int | None,
         key: bytes | None = None,
         folder: Mapping[str, object] | None = None,
-        place: Place = FIRST,
+        metadata: Metadata = NO_METADATA,
     ) -> Outcome:
         """Decode the value and key of a record; `log_time` is the log's own timestamp in microseconds, or None.
 
-        `folder` has the fields that the record has unless they are in its value. `place` is the record's place.
+        `folder` has the fields that the record has unless they are in its value.
         """
         try:
             if raw is None and key is not None and self.is_debezium:
                 return self._tombstone_of_row(key, log_time)
             if raw is None and key is not None and self.tombstones:
-                return self._tombstone(self.keys.read(key), log_time, place)
+                return self._tombstone(self.keys.read(key), log_time, metadata)
             if raw is None:
                 return Bad(_NO_VALUE, log_time)
             record = self.parse(raw)
@@ -208,9 +208,9 @@ class ExactDecoder:
                 return self._change(record, log_time, key)
             has_line = self.log_time_inside and self.reader is None
             if self.tombstones and has_line and record.get(m.VALUE, record) is None:
-                return self._tombstone(key_of_line(record.get(m.KEY)), log_time, place)
+                return self._tombstone(key_of_line(record.get(m.KEY)), log_time, metadata)
             if self.outside is not None:
-                record = self.outside.add(record, place, log_time, key)
+                record = self.outside.add(record, metadata, log_time, key)
             return self._data_or_mark(record, log_time)
         except (MalformedError, BadValueError) as exc:
             return Bad(str(exc), log_time)
@@ -329,7 +329,7 @@ class ExactDecoder:
         self._require_windows(time)
         return Good((*values, is_deleted) if self.has_deleted else values, time, mark)
 
-    def _tombstone(self, key: object, log_time: int | None, place: Place) -> Good:
+    def _tombstone(self, key: object, log_time: int | None, metadata: Metadata) -> Good:
         """Return the record of a tombstone: its key, the log timestamp for its times, and null for other fields.
 
         The key has a value for each of the fields `tombstones`, in an object unless it is the only one. Fields outside
@@ -345,7 +345,7 @@ class ExactDecoder:
             raise BadValueError(_NO_LOG_TIME)
         self._require_windows(log_time)
         if self.outside is not None and self.outside.names:
-            around = self.outside.around(place, log_time, key)
+            around = self.outside.around(self.outside.names, metadata, log_time, key)
             for read in self._reads:
                 if read.field.paths[0][0] in self.outside.names:
                     values.setdefault(read.field.name, self._value(read, around))
@@ -553,13 +553,11 @@ def decode_exactly(decoder: ExactDecoder, raw: pa.RecordBatch, rows: Rows) -> tu
     marks: list[tuple[int, PureMark]] = []
     dead: list[tuple[int, Bad]] = []
     of_folders = None if decoder.folders is None else decoder.folders.of_rows(given)
-    places: Iterable[Place] = repeat(FIRST, len(rows))
-    if decoder.outside is not None:
-        places = map(Place, given.column("partition").to_pylist(), given.column("offset").to_pylist())
-    for row, value, log_time, key, folder, place in zip(
-        rows.tolist(), values, log_times, keys, of_folders or repeat(None, len(rows)), places, strict=True
+    about = repeat(NO_METADATA, len(rows)) if decoder.outside is None else decoder.outside.metadata(given)
+    for row, value, log_time, key, folder, metadata in zip(
+        rows.tolist(), values, log_times, keys, of_folders or repeat(None, len(rows)), about, strict=True
     ):
-        outcome = decoder.decode(value, log_time, key, folder, place)
+        outcome = decoder.decode(value, log_time, key, folder, metadata)
         match outcome:
             case Good():
                 good.append((row, outcome))

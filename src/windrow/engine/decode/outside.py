@@ -1,4 +1,4 @@
-"""Fields that a record has outside its value: its partition, offset and log timestamp, its key and the key's columns.
+"""Fields that a record has outside its value: its place, log timestamp and headers, its key and the key's columns.
 
 A field is one of them if its path begins with one of the names below and the value has no such member, or null.
 A field that takes the key of tombstones is read from the key of other records, too, unless they have it in the value:
@@ -7,7 +7,8 @@ upsert topics often have the key in one place only.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import base64
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -16,24 +17,26 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow import model as m
+from windrow.engine import schema
 from windrow.engine.decode import field_columns as fc
 from windrow.engine.decode.field_columns import FieldColumn, Path, Rows
 from windrow.engine.decode.key_columns import KeyColumns
 from windrow.engine.decode.record_key import KeyReader, key_of_line
-from windrow.engine.decode.values import NumberText, TimeText
+from windrow.engine.decode.values import Headers, MalformedError, NumberText, PlainText, TimeText
 
 _NANOS_OF_MILLI: Final = 1_000_000
 
 
 @dataclass(frozen=True)
-class Place:
-    """The place of a record: its partition and offset."""
+class Metadata:
+    """The place of a record, and its headers in order, or None if the name of a header is not UTF-8."""
 
     partition: int
     offset: int
+    headers: Iterable[tuple[str, bytes | None]] | None = ()
 
 
-FIRST: Final = Place(0, 0)
+NO_METADATA: Final = Metadata(0, 0)
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,13 @@ class OutsideFields:
             return None
         return OutsideFields(names, of_key, keys, is_topic)
 
+    def metadata(self, raw: pa.RecordBatch) -> Iterable[Metadata]:
+        """Return the metadata of the records of a batch in `schema.RAW`, with headers only if they are read."""
+        places = (raw.column(name).to_pylist() for name in ("partition", "offset"))
+        if m.HEADERS not in self.names:
+            return map(Metadata, *places)
+        return map(Metadata, *places, _headers(raw).to_pylist())
+
     def reads(self, path: Path) -> bool:
         """Return True if the value at a path of records may be outside of them."""
         return path[0] in self.names or path in self._key_paths
@@ -67,13 +77,20 @@ class OutsideFields:
         return KeyColumns(self.keys)
 
     @cached_property
+    def _texts(self) -> fc.TextColumns:
+        return fc.TextColumns()
+
+    @cached_property
     def _key_paths(self) -> dict[Path, m.Field]:
         return {field.paths[0]: field for field in self.of_key}
 
     def add(
-        self, record: Mapping[str, object], place: Place, log_time: int | None, key: bytes | None
+        self, record: Mapping[str, object], metadata: Metadata, log_time: int | None, key: bytes | None
     ) -> Mapping[str, object]:
-        """Return a record with the members that it lacks; raise MalformedError if a key that it needs is malformed."""
+        """Return a record with the members that it lacks.
+
+        Raise MalformedError if the key or the headers are needed and malformed.
+        """
         missing = [name for name in self.names if record.get(name) is None]
         columns = [field for field in self.of_key if all(record.get(name) is None for name in field.names)]
         if not missing and not columns:
@@ -84,18 +101,27 @@ class OutsideFields:
         elif key is not None and (columns or m.KEY in missing):
             value = self.keys.read(key)
         found = {field.name: _column(field, value, is_single=len(self.of_key) == 1) for field in columns}
-        found |= {name: part for name, part in self.around(place, log_time, value).items() if name in missing}
+        found |= self.around(missing, metadata, log_time, value)
         return {**record, **{name: part for name, part in found.items() if part is not None}}
 
-    def around(self, place: Place, log_time: int | None, key: object) -> dict[str, object]:
-        """Return the members of a record that are outside its value, given the value of its key."""
+    @staticmethod
+    def around(names: Collection[str], metadata: Metadata, log_time: int | None, key: object) -> dict[str, object]:
+        """Return members of a record that are outside its value, given the value of its key.
+
+        Raise MalformedError if the headers are needed and malformed.
+        """
         found: dict[str, object] = {
-            m.PARTITION: NumberText(place.partition % m.MAX_PARTITIONS),
-            m.OFFSET: NumberText(place.offset),
+            m.PARTITION: NumberText(metadata.partition % m.MAX_PARTITIONS),
+            m.OFFSET: NumberText(metadata.offset),
             m.LOG_TIME: None if log_time is None else TimeText.of(log_time // 1000, _NANOS_OF_MILLI),
             m.KEY: key,
         }
-        return {name: found[name] for name in self.names}
+        if m.HEADERS in names:
+            if metadata.headers is None:
+                msg = "malformed: the name of a header is not UTF-8"
+                raise MalformedError(msg)
+            found[m.HEADERS] = _by_name(metadata.headers)
+        return {name: found[name] for name in names}
 
     def fill(
         self, raw: pa.RecordBatch, rows: Rows, columns: Mapping[Path, FieldColumn], types: Mapping[Path, m.DataType]
@@ -107,8 +133,13 @@ class OutsideFields:
             if not self.reads(path) or not absent.any():
                 continue
             outside = self._column(raw, rows, path, types[path])
+            trusted = outside.trusted
+            if len(path) > 1:
+                # the value may have an object of that name without the member, which counts
+                is_named = pc.match_substring(raw.column("value").take(pa.array(rows)), f'"{path[0]}"')
+                trusted = trusted & ~fc.holds_mask(is_named)
             values = pc.if_else(pa.array(absent), outside.values, column.values)
-            filled[path] = FieldColumn(values, column.trusted & (~absent | outside.trusted))
+            filled[path] = FieldColumn(values, column.trusted & (~absent | trusted))
         return filled
 
     def _column(self, raw: pa.RecordBatch, rows: Rows, path: Path, type_: m.DataType) -> FieldColumn:
@@ -124,6 +155,8 @@ class OutsideFields:
                     return fc.times_column(times, 1)
                 millis = pc.divide(times, 1000)
                 found = FieldColumn(millis, fc.valid_mask(millis)) if isinstance(type_, m.LongType) else None
+            case (m.HEADERS, *within) if path[0] in self.names:
+                return self._header_column(_headers(raw).take(at), within, type_)
             case (m.KEY, *within) if self.is_topic and path[0] in self.names:
                 keys = raw.column("key").take(at)
                 return self._columns.column(keys, tuple(within), type_, is_single=not within)
@@ -133,6 +166,38 @@ class OutsideFields:
             case _:
                 found = None
         return found or fc.nulls_column(type_, len(rows), trusted=False)
+
+    def _header_column(self, headers: pa.MapArray, within: Sequence[str], type_: m.DataType) -> FieldColumn:
+        """Return the values of a header, or without a name all headers as JSON objects."""
+        if not within:
+            texts = [None if pairs is None else _by_name(pairs).text() for pairs in headers.to_pylist()]
+            return self._texts.convert(type_, pa.array(texts, pa.string()))
+        name, *inner = within
+        if inner:
+            return fc.nulls_column(type_, len(headers), trusted=False)
+        values = pc.map_lookup(headers, pa.scalar(name), "last")
+        column = self._texts.convert(type_, fc.valid_text(values))
+        is_absent = pc.and_(headers.is_valid(), values.is_null())
+        return FieldColumn(pc.if_else(is_absent, None, column.values), column.trusted | fc.to_mask(is_absent))
+
+
+def _headers(raw: pa.RecordBatch) -> pa.MapArray:
+    """Return the headers of raw records; those of a batch without the column are empty."""
+    if schema.HEADERS.name in raw.schema.names:
+        return raw.column(schema.HEADERS.name)
+    return pa.array([()] * raw.num_rows, schema.HEADERS.type)
+
+
+def _by_name(headers: Iterable[tuple[str, bytes | None]]) -> Headers:
+    """Return headers by name, with the last value of a repeated name; bytes that are not UTF-8 become Base64."""
+    return Headers((name, None if value is None else PlainText(_text(value))) for name, value in headers)
+
+
+def _text(value: bytes) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return base64.b64encode(value).decode()
 
 
 def _column(field: m.Field, key: object, *, is_single: bool) -> object:

@@ -159,13 +159,11 @@ class RedrivenDecoder:
             columns["value"][row] = copy.value if is_own else None
             columns["key"][row] = columns["key"][row] if is_own else None
             times[row] = copy.log_time
-        arrays = [
-            raw.column("partition"),
-            raw.column("offset"),
-            pa.array(times, pa.int64()).cast(schema.MICROS),
-            *(pa.array(columns[name], pa.binary()) for name in ("key", "value")),
-        ]
-        return pa.RecordBatch.from_arrays(arrays, schema=schema.RAW)
+        arrays = {name: pa.array(columns[name], pa.binary()) for name in ("key", "value")}
+        arrays["log_time"] = pa.array(times, pa.int64()).cast(schema.MICROS)
+        for name, array in arrays.items():
+            raw = raw.set_column(raw.schema.get_field_index(name), name, array)
+        return raw
 
 
 def _drop_places(table: pa.Table, places: Collection[tuple[int, int]]) -> pa.Table:

@@ -69,6 +69,16 @@ class TimeText(NumberText):
         return text
 
 
+class Headers(dict[str, PlainText | None]):
+    """The values of a record's headers by name; as a string, they are a JSON object."""
+
+    __slots__ = ()
+
+    def text(self) -> str:
+        """Return the JSON object."""
+        return json.dumps(self, ensure_ascii=False, separators=(",", ":"))
+
+
 @dataclass(frozen=True, slots=True)
 class Number:
     """The number ``(-1)**negative * int(digits) * 10**exponent``; the digits neither begin nor end with a zero.
@@ -196,6 +206,8 @@ def value_at(record: Mapping[str, object], path: Sequence[str]) -> object:
 
 
 def _string(name: str, value: object) -> str:
+    if isinstance(value, Headers):
+        return value.text()
     if not isinstance(value, str) or isinstance(value, NumberText):
         raise _wrong(name, value, m.StringType())
     if "\0" in value:

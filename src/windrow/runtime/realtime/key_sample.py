@@ -50,7 +50,8 @@ def sample_keys(graph: m.Graph) -> KeySample:
 
     Keys that a stream derives are not counted, as the source does not have them.
     """
-    topic, names = KafkaTopic(source_of(graph)), list(graph.partition_key)
+    topic = KafkaTopic(source_of(graph), has_headers=graph.sources[0].reads_headers)
+    names = list(graph.partition_key)
     ends = {number: (max(first, end - _SAMPLE), end) for number, (first, end) in topic.ends().items()}
     found = []
     for packet in Ingest(replace(graph, key_groups=1)).run(topic.read_ranges(ends)):

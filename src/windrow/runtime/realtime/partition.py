@@ -151,7 +151,8 @@ class PartitionRun:
         self._delay = watermark.micros if isinstance(watermark, m.Delay) else None
         self._partitions: dict[str, int] = {}
         self._state_topic = state_topic(pipeline)
-        self._tail = Tail(job.source.topic, number, settings, group_of(pipeline))
+        has_headers = pipeline.sources[0].reads_headers
+        self._tail = Tail(job.source.topic, number, settings, group_of(pipeline), has_headers=has_headers)
         topic = KafkaTopic(job.source)
         self._meaning = {**meaning_of(pipeline), _TOPIC_ID: topic.identity()}
         self._journal = Journal(number)

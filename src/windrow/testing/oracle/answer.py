@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import NamedTuple, Self, SupportsFloat
@@ -70,7 +70,7 @@ class LogRecord:
 
     `log_time` is the broker's timestamp in microseconds. A log source has it in the JSON (``_log_time``) instead.
     `value` is None for a tombstone. A log source may also have a tombstone in the JSON (``_value``, with the key in
-    ``_key``). With `is_defect`, the engine fails for the record unexpectedly.
+    ``_key``). `headers` has the headers in order. With `is_defect`, the engine fails for the record unexpectedly.
     """
 
     offset: int
@@ -78,6 +78,7 @@ class LogRecord:
     value: bytes | None
     key: bytes | None = None
     is_defect: bool = False
+    headers: Sequence[tuple[str, bytes | None]] = ()
 
 
 @dataclass(frozen=True)

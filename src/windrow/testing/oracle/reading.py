@@ -47,7 +47,7 @@ def read(pipeline: WindowedSource, record: LogRecord) -> Reading:
     if envelope is not None:
         about, value = envelope
         if about["pipeline"] == pipeline.name:
-            read(pipeline, LogRecord(record.offset, about["log_time"], value, record.key))
+            read(pipeline, LogRecord(record.offset, about["log_time"], value, record.key, headers=record.headers))
         raise DeadLetterError(REDRIVEN)
     if pipeline.source.source.format == "debezium":
         return _change(pipeline, record)
@@ -80,6 +80,15 @@ class _FolderText(str):
     """A text without a type, as the name of a folder has it."""
 
     __slots__ = ()
+
+
+class _Headers(dict[str, _FolderText | None]):
+    """The headers of a record, which are one text if they are read as a whole."""
+
+    __slots__ = ()
+
+    def text(self) -> str:
+        return json.dumps(self, ensure_ascii=False, separators=(",", ":"))
 
 
 def _of_folders(pipeline: WindowedSource, record: LogRecord) -> dict[str, object]:
@@ -264,6 +273,8 @@ def _with_outside(
     found: dict[str, object] = {"_offset": Literal(record.offset)}
     if is_topic:
         found["_log_time"] = None if log_time is None else Literal(log_time // 1000)
+        headers = ((name, None if value is None else _FolderText(_header(value))) for name, value in record.headers)
+        found["_headers"] = _Headers(headers)
         if record.key is not None and (columns or ("_key" in read and content.get("_key") is None)):
             found["_key"] = _value_of_key(pipeline, _utf8(record.key))
     key = found.get("_key") if is_topic else _value_of_key(pipeline, content.get("_key"))
@@ -306,6 +317,14 @@ def _utf8(key: bytes | None) -> str:
         return (key or b"").decode("utf-8")
     except UnicodeDecodeError as exc:
         raise DeadLetterError(MALFORMED) from exc
+
+
+def _header(value: bytes) -> str:
+    """Return the value of a header as text; bytes that are not UTF-8 are in Base64."""
+    try:
+        return value.decode("utf-8")
+    except UnicodeDecodeError:
+        return base64.b64encode(value).decode("ascii")
 
 
 def _log_time(pipeline: WindowedSource, record: LogRecord, content: dict[str, object]) -> int | None:
@@ -369,7 +388,7 @@ def _values(pipeline: WindowedSource, content: dict[str, object], name: str) -> 
     """Return the values of a field at all of its paths, without nulls."""
     paths = next((field.paths for field in pipeline.source.decode.fields if field.name == name), ((name,),))
     found = [_at(content, path) for path in paths]
-    return [value for value in found if value is not None]
+    return [value.text() if isinstance(value, _Headers) else value for value in found if value is not None]
 
 
 def _at(content: dict[str, object], path: tuple[str, ...]) -> object:

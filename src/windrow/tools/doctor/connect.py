@@ -98,11 +98,11 @@ def _source(graph: m.Graph, node: m.SourceNode) -> Iterator[Finding]:
 
 def _newest(node: m.SourceNode, what: str) -> Iterator[Finding]:
     """Read and decode the newest record of each partition, which shows that the run is permitted to read records."""
-    from windrow.connectors.open_sources import open_source  # noqa: PLC0415 - the same
+    from windrow.connectors.open_sources import open_decoded  # noqa: PLC0415 - the same
     from windrow.engine.columns import to_micros  # noqa: PLC0415 - Arrow only where there is a log
     from windrow.engine.decode.decoder import Decoder  # noqa: PLC0415 - the same
 
-    source = open_source(node.source)
+    source = open_decoded(node)
     ends = source.ends()
     decoder = Decoder(node, truncations="applied" if len(ends) == 1 else "refused")
     times, logged, dead = list[int](), list[int](), list[str]()

@@ -33,7 +33,7 @@ from windrow.engine.columns import MIN_TIME, to_micros
 from windrow.engine.decode.decoder import Decoder
 from windrow.engine.decode.redriven import PREFIX, REDRIVEN, Redriven, copies
 from windrow.engine.operators.window.assigner import in_windows
-from windrow.engine.schema import END, MICROS, RAW, TIME
+from windrow.engine.schema import END, HEADERS, MICROS, RAW, TIME
 from windrow.engine.state.inspect import inspect_state
 from windrow.errors import CheckpointError, InputError
 from windrow.expressions import OperatorSpec, decoding_spec
@@ -177,7 +177,7 @@ def redrive(
         new = _make_copies(graph, letters, log)
         appended = appender.append(
             {
-                partition: [NewRecord(log.originals[partition, copy.offset].key, copy.encode()) for copy in copies_]
+                partition: [log.originals[partition, copy.offset].with_value(copy.encode()) for copy in copies_]
                 for partition, copies_ in new.items()
             }
         )
@@ -265,13 +265,21 @@ def _read_dead(graph: m.Graph, choice: Choice) -> Iterator[_Dead]:
 
 @dataclass(frozen=True)
 class _Original:
-    """A record as it was before it was first copied; `attempt` is the number of its redrives so far."""
+    """A record as it was before it was first copied; `attempt` is the number of its redrives so far.
+
+    The headers are None if they cannot be read.
+    """
 
     log_time: int | None
     key: bytes | None
     value: bytes | None
+    headers: Sequence[tuple[str, bytes | None]] | None
     attempt: int
     origin: int
+
+    def with_value(self, value: bytes) -> NewRecord:
+        """Return a record with the same key and headers."""
+        return NewRecord(self.key, value, self.headers or ())
 
 
 @dataclass(frozen=True)
@@ -297,7 +305,7 @@ class _Log:
 
 def _read_log(graph: m.Graph, chosen: Sequence[_Dead]) -> _Log:
     """Read each partition from its first selected record on."""
-    source = open_source(_source(graph))
+    source = open_source(_source(graph)).with_headers()
     wanted: dict[int, list[int]] = {}
     for letter in chosen:
         wanted.setdefault(letter.partition, []).append(letter.offset)
@@ -315,11 +323,11 @@ def _read_log(graph: m.Graph, chosen: Sequence[_Dead]) -> _Log:
 
 def _original(batch: pa.RecordBatch, row: int, copy: Redriven | None) -> _Original:
     log_time, key, value = (batch.column(name)[row] for name in ("log_time", "key", "value"))
+    headers = batch.column(HEADERS.name)[row].as_py() if HEADERS.name in batch.schema.names else ()
     if copy is not None:
-        return _Original(copy.log_time, key.as_py(), copy.value, copy.attempt, copy.origin)
-    return _Original(
-        log_time.cast(pa.int64()).as_py(), key.as_py(), value.as_py(), 0, batch.column("offset")[row].as_py()
-    )
+        return _Original(copy.log_time, key.as_py(), copy.value, headers, copy.attempt, copy.origin)
+    micros, offset = log_time.cast(pa.int64()).as_py(), batch.column("offset")[row].as_py()
+    return _Original(micros, key.as_py(), value.as_py(), headers, 0, offset)
 
 
 def _judge(graph: m.Graph, choice: Choice, chosen: Sequence[_Dead], log: _Log, limits: _Limits) -> list[Letter]:
@@ -337,7 +345,7 @@ def _judge(graph: m.Graph, choice: Choice, chosen: Sequence[_Dead], log: _Log, l
             pa.array([original.value for _, _, original in rows], pa.binary()),
         ],
         schema=RAW,
-    )
+    ).append_column(HEADERS, pa.array([original.headers for _, _, original in rows], HEADERS.type))
     spec = decoding_spec(graph)
     decoded = Decoder(spec).decode(raw)
     still = {(row["partition"], row["offset"]): row["reason"] for row in decoded.dead.to_pylist()}

@@ -32,7 +32,7 @@ from windrow.engine.decode.decoder import log_times_inside
 from windrow.engine.messages import DeadLetters, EndOfInput, Message, Packet, PartialPanes, PartitionIdle, Records
 from windrow.engine.operators.base import GroupOutput, GroupStats, Judged, Mask
 from windrow.engine.probe import NodeStep, NoProbe
-from windrow.engine.schema import END, OFFSET, PARTITION, RAW, TIME, WATERMARK, WINDOW
+from windrow.engine.schema import END, OFFSET, PARTITION, RAW, TIME, WATERMARK, WINDOW, raw_table
 from windrow.engine.truncations import are_truncations
 from windrow.engine.windows import window_bounds
 from windrow.errors import StoppedError
@@ -115,7 +115,7 @@ def _steps(source: Source, plan: BatchPlan) -> Iterator[pa.Table]:
                 if number < batch.num_rows:
                     rest[partition] = batch.slice(number)
                     break
-        yield pa.Table.from_batches(batches, schema=RAW)
+        yield raw_table(batches)
 
 
 class _StepProbe(NoProbe):

@@ -200,9 +200,18 @@ def test_a_table_is_added_and_one_is_left_out(shop: Shop) -> None:
     shop.source = replace(shop.source, tables=("lines",))
     with pytest.raises(SourceError, match="--recopy lines"):
         shop.follow().update()
+    alone = FollowedTables(replace(shop.source, tables=(), table="lines"))
+    for follow in (alone.update, alone.recopy):
+        with pytest.raises(InputError, match=r"has changes of other tables, .* write `tables: \[lines\]` and a stream"):
+            follow()
     shop.sql.execute("DELETE FROM lines WHERE nr = 1")
     shop.follow().recopy()
     assert shop.replica()["lines"] == shop.tables()["lines"]
+    shop.follow().update()
+    # the records of orders are still in the log
+    for follow in (alone.update, alone.recopy):
+        with pytest.raises(InputError, match="has changes of other tables"):
+            follow()
     shop.sql.execute("CREATE TABLE others (id int PRIMARY KEY)")
     shop.source = replace(shop.source, tables=("others",))
     with pytest.raises(InputError, match=r"belongs to the table public.lines"):

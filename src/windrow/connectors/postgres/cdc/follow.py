@@ -150,6 +150,13 @@ class _Session:
         with self._copies:  # a copy that fails midway would keep the connection, which the store needs to close
             if not store.is_copied():
                 self._copy(replication, state, tables, writers)
+            elif not self._source.tables and (state.has_others or len(state.tables) > 1):
+                msg = (
+                    f"{store.name} also has changes of other tables, and a source with `table` reads all records of "
+                    f"its log: write `tables: [{self._source.table}]` and a stream with `changes`, or choose another "
+                    "`log`"
+                )
+                raise InputError(msg)
             elif is_recopy or state.is_recopied:
                 self._recopy(replication, tables, writers)
             else:
@@ -336,7 +343,8 @@ class _Session:
         while chunk := list(islice(records, _CHUNK)):
             state = state.reached(chunk[-1].place, state.confirmed)
             store.append(chunk, state)
-        store.note(replace(state, tables=made, confirmed=confirmed, is_recopied=False))
+        has_others = state.has_others or not set(state.names) <= {table.table for table in made}
+        store.note(replace(state, tables=made, confirmed=confirmed, is_recopied=False, has_others=has_others))
 
     def _differences(
         self, state: SlotState, tables: Sequence[_Table], writers: Mapping[int, RecordWriter], snapshot: str

@@ -33,7 +33,7 @@ class SlotState(FollowState):
 
     `commit` and `number` are the place of the last change in it, both 0 until a change follows the copy. No LSN after
     `confirmed` has been confirmed to the slot. It is 0 until the tables are copied. `is_recopied` is True while they
-    are copied again.
+    are copied again, and `has_others` if the log also has changes of tables that are no longer followed.
     """
 
     slot: str
@@ -43,6 +43,7 @@ class SlotState(FollowState):
     number: int = 0
     confirmed: int = 0
     is_recopied: bool = False
+    has_others: bool = False
 
     @staticmethod
     def read(plain: dict[str, Any]) -> SlotState:
@@ -55,8 +56,9 @@ class SlotState(FollowState):
     def as_json(self) -> dict[str, Any]:
         """Return the state as an object of JSON; that of a single table has no `tables`."""
         plain = asdict(self)
-        if not self.is_recopied:
-            del plain["is_recopied"]
+        for name in ("is_recopied", "has_others"):
+            if not plain[name]:
+                del plain[name]
         if len(self.tables) > 1:
             return plain
         (table,) = plain.pop("tables") or ({"table": ""},)
