@@ -199,7 +199,7 @@ def connector_keys() -> dict[str, list[str]]:
     return own | {"registry": list(REGISTRY.document("registry"))}
 
 
-_OF_FORMAT = re.compile(r"- `(?:source\.\w+\.(?:key_)?format|format\.\w+\.registry)\.")
+_OF_FORMAT = re.compile(r"- `(?:source\.\w+\.(?:key_)?format|sink\.\w+\.encoding|format\.\w+\.registry)\.")
 
 
 def with_connector_keys(pages: Mapping[Path, str]) -> dict[Path, str]:

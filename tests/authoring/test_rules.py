@@ -95,3 +95,15 @@ def test_files_are_partitioned_by_columns_of_few_types(sink: dict[str, Any], exp
     text = yaml.safe_dump(BASE | {"aggregate": aggregate, "sink": sink}, sort_keys=False)
     found = graph_findings(read_document(text, "case.yaml").pipeline)
     assert [finding.text for finding in found if finding.level == "error"] == expected
+
+
+@pytest.mark.parametrize("kind", ["avro", "protobuf", "json_schema"])
+def test_a_schema_has_names_of_its_encoding(kind: str) -> None:
+    sink = {"kafka": {"servers": "h:9092", "topic": "t", "encoding": {kind: {"registry": "http://r:8081"}}}}
+    text = yaml.safe_dump(BASE | {"aggregate": {"größe": "count()", "_1": "count()"}, "sink": sink}, sort_keys=False)
+    found = [one for one in graph_findings(read_document(text, "case.yaml").pipeline) if one.level == "error"]
+    message = (
+        f"sink.kafka.encoding: 'größe' is not a valid name in {kind}; use letters from a to z, digits and '_', or use "
+        "json_schema"
+    )
+    assert [finding.text for finding in found] == ([] if kind == "json_schema" else [message])

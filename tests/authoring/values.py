@@ -62,6 +62,7 @@ from windrow.model import (
     Global,
     Hopping,
     JsonSchemaFormat,
+    KafkaSink,
     KafkaSource,
     LagLimit,
     Last,
@@ -335,6 +336,19 @@ SOURCES = st.one_of(
         key_format=st.none() | st.sampled_from(["text", "json", "binary"]) | _SCHEMAS,
     ),
 )
+_OTHER_SINKS: st.SearchStrategy[Sink] = st.one_of(
+    st.builds(JsonlSink, PATHS, PLAIN),
+    st.builds(
+        KafkaSink,
+        servers=st.just("a:1"),
+        topic=st.text(string.ascii_letters, min_size=1),
+        format=st.sampled_from(["json", "upsert"]),
+        options=st.sampled_from([(), (("security.protocol", "SSL"),)]),
+        encoding=st.sampled_from(
+            [None, *(make(Registry("http://a:8081")) for make in (AvroFormat, ProtobufFormat, JsonSchemaFormat))]
+        ),
+    ),
+)
 
 
 @st.composite
@@ -344,7 +358,7 @@ def sinks(draw: st.DrawFn, key: tuple[str, ...], emit: Emit) -> Sink:
         st.sampled_from([(), ("window_start", *key, *revision), (*key, *revision, "window_end", "window_start")])
     )
     changelog = draw(st.booleans())
-    match draw(st.sampled_from(["sqlite", "duckdb", "postgres", "delta", "parquet", "jsonl"])):
+    match draw(st.sampled_from(["sqlite", "duckdb", "postgres", "delta", "parquet", "others"])):
         case "sqlite":
             return SqliteSink(draw(PATHS), draw(PLAIN), chosen, draw(st.sampled_from(["numeric", "text"])), changelog)
         case "duckdb":
@@ -353,8 +367,8 @@ def sinks(draw: st.DrawFn, key: tuple[str, ...], emit: Emit) -> Sink:
             return DeltaSink(draw(PATHS), draw(PLAIN), chosen, changelog, draw(st.sampled_from([(), ("a", "b")])))
         case "parquet":
             return ParquetSink(draw(PATHS), draw(PLAIN), draw(st.sampled_from([(), ("a", "b")])))
-        case "jsonl":
-            return JsonlSink(draw(PATHS), draw(PLAIN))
+        case "others":
+            return draw(_OTHER_SINKS)
         case _:
             url = draw(st.sampled_from(["postgresql://", "postgres://me@h:1/db?sslmode=require", "postgresql:///x"]))
             schema = draw(st.none() | PLAIN)

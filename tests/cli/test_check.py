@@ -7,6 +7,7 @@ import socket
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from uuid import uuid4
 
 import psycopg
 import pytest
@@ -254,6 +255,23 @@ def test_a_registry_is_asked() -> None:
         registry.login = "me:secret"
         result, why = connect("--host", "memory")["registry"]
         assert (result, "refuses these options" in why) == ("failed", True)
+
+
+def test_a_registry_is_asked_for_the_schemas_of_a_sink(kafka: Kafka) -> None:
+    name = f"sums-{uuid4().hex[:8]}"
+    with SchemaRegistry(is_strict=True) as registry:
+        encoding = f'{{avro: {{registry: {{url: "{registry.url}", options: {{max.retries: "0"}}}}}}}}'
+        sink = f'{{kafka: {{servers: "{kafka.servers}", topic: {name}, encoding: {encoding}}}}}'
+        Path("good.yaml").write_text(GOOD.replace("{sqlite: {path: spend.db, table: user_spend_5m}}", sink))
+        result, said = connect("--host", "memory")["sink"]
+        assert (result, "can be written" in said, registry.versions(f"{name}-value")) == ("ok", True, [])
+        schema = {"type": "record", "name": "sums", "fields": [{"name": "user_id", "type": "long"}]}
+        registry.register(f"{name}-value", {"schema": json.dumps(schema)})
+        result, said = connect("--host", "memory")["sink"]
+        assert (result, f"refuses a schema for the subject {name}-value" in said) == ("failed", True)
+        registry.status = 500
+        result, said = connect("--host", "memory")["sink"]
+        assert (result, "the schema registry" in said, "cannot answer now" in said) == ("failed", True, True)
 
 
 def test_a_topic_and_a_database(kafka: Kafka, topic: Callable[..., str], postgres: Postgres, database: str) -> None:

@@ -174,7 +174,12 @@ streams:
 sinks:
   changes:
     from: totals
-    sink: {{kafka: {{servers: "127.0.0.1:1", topic: u, options: {{ssl.key.password: {secret}}}}}}}
+    sink:
+      kafka:
+        servers: "127.0.0.1:1"
+        topic: u
+        options: {{ssl.key.password: {secret}}}
+        encoding: {{avro: {{registry: {{url: {registry}, options: {{basic.auth.user.info: {secret}}}}}}}}}
 """
 IN_SQL = """\
 SET 'name' = 'spend';
@@ -193,7 +198,8 @@ FROM TUMBLE(TABLE spend, DESCRIPTOR(event_time), INTERVAL '5' MINUTES) GROUP BY 
 def test_no_print_out_of_a_graph_has_a_secret(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     text, options = WAYS[way], given_by(way, monkeypatch)
     url = json.dumps(f"postgresql://u:{text}@127.0.0.1:1/db")
-    Path("pipeline.yaml").write_text(OF_A_TABLE.format(url=url, secret=json.dumps(text)))
+    registry = json.dumps(f"http://u:{text}@127.0.0.1:1")
+    Path("pipeline.yaml").write_text(OF_A_TABLE.format(url=url, secret=json.dumps(text), registry=registry))
     said = [windrow(command, *options) for command in EXPLAIN]
     assert leaking(*said) == []
     assert all("127.0.0.1:1" in one for one in said), said[0]

@@ -69,6 +69,10 @@ OTHERS: list[dict[str, Any]] = [
     {"sink": {"parquet": {"path": "a", "table": "a"}}},
     {"sink": {"jsonl": {"path": "a", "table": "a"}}},
     {"mode": "realtime", "sink": {"kafka": {"servers": "a:1", "topic": "a"}}},
+    *(
+        {"sink": {"kafka": {"servers": "a:1", "topic": "a", "encoding": {kind: {"registry": {"url": "http://a:1"}}}}}}
+        for kind in ("avro", "protobuf", "json_schema")
+    ),
     {"time": {"field": "t", "punctuated": "w"}},
     {"time": {"field": "t", "delay": {"by_partition": {"default": "1m"}}}},
     {"time": {"field": "t", "delay": {"adaptive": {"target": 1, "min": "1m", "max": "1m"}}}},
@@ -124,6 +128,8 @@ def of_formats() -> Iterator[Item]:
             yield Item(f"source.kafka.{path}", item.takes)
             if path.startswith("format.csv"):
                 yield Item(f"source.files.{path}", item.takes)
+            if re.match(r"format\.(avro|protobuf|json_schema)(\.registry|$)", path):
+                yield Item(f"sink.kafka.{path.replace('format', 'encoding', 1)}", item.takes)
 
 
 OF_RULES = items(RULES, "a-zA-Z_.")

@@ -19,6 +19,7 @@ import windrow as wr
 from windrow.client.fluent.streams import Timed
 from windrow.connectors.kafka.rows import KafkaRecords
 from windrow.connectors.kafka.source import log_ends
+from windrow.connectors.kafka.subjects import register_schemas
 from windrow.connectors.open_sources import open_sources
 from windrow.engine.changelog import concat_by_sink, empty_by_sink
 from windrow.expressions import sink_specs
@@ -252,6 +253,6 @@ def expected(pipeline: Runnable) -> dict[str, Written]:
     rows = concat_by_sink(empty_by_sink(as_graph(pipeline)), (group.by_sink for group in output))
     found: defaultdict[str, defaultdict[bytes | None, list[bytes | None]]] = defaultdict(lambda: defaultdict(list))
     for name, spec in sink_specs(graph).items():
-        for record in KafkaRecords(spec).of(rows[name]):
+        for record in KafkaRecords(spec, encoders=register_schemas(spec)).of(rows[name]):
             found[record.topic][record.key].append(record.value)
     return {topic: dict(values) for topic, values in found.items()}

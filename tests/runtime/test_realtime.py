@@ -34,6 +34,7 @@ from tests.runtime.realtime_jobs import (
     window_pipeline,
     written,
 )
+from tests.servers.registry import SchemaRegistry
 from tests.waiting import join, wait_until
 
 import windrow as wr
@@ -44,14 +45,14 @@ from windrow.connectors.kafka.lists import ListWatch
 from windrow.connectors.kafka.read import Tail
 from windrow.connectors.open_sources import with_lists
 from windrow.engine.lists import lists_of
-from windrow.errors import InputError, RunError, SinkUnavailableError, SourceError
-from windrow.model import KafkaSource
+from windrow.errors import InputError, RunError, SinkUnavailableError, SourceError, SourceUnavailableError
+from windrow.model import AvroFormat, KafkaSink, KafkaSource, Registry
 from windrow.runtime.realtime import partition
 from windrow.runtime.realtime.journal import read_journal
 from windrow.runtime.realtime.partition import FencedError, Owner, Partition, PartitionRun
 from windrow.runtime.realtime.stamps import last_latencies
 from windrow.runtime.realtime.supervise import serve
-from windrow.runtime.realtime.topics import source_of, topic_lists
+from windrow.runtime.realtime.topics import missing_topics, prepare_topics, source_of, topic_lists
 from windrow.runtime.replay import ReplayOptions
 from windrow.testing.servers.kafka import Kafka
 from windrow.tools.backtest.compare import back_test
@@ -70,6 +71,28 @@ def test_it_writes_what_the_memory_host_gives(kafka: Kafka, topic: Callable[...,
         serve(jobs, until_read(jobs, ends_of(pipeline)))
     for name, values in expected(pipeline).items():
         assert written(kafka.servers, name) == values
+
+
+def test_it_writes_records_with_a_schema(kafka: Kafka, topic: Callable[..., str]) -> None:
+    source = topic(2)
+    pipeline = window_pipeline(kafka.servers, source, f"p-{uuid4().hex[:8]}")
+    assert isinstance(pipeline.sink, KafkaSink)
+    with SchemaRegistry(is_strict=True) as registry:
+        encoding = AvroFormat(Registry(registry.url, (("max.retries", "0"),)))
+        pipeline = replace(pipeline, sink=replace(pipeline.sink, format="upsert", encoding=encoding))
+        for first in (0, 400):
+            feed(kafka, source, first, 400, partitions=2)
+            jobs = open_jobs(pipeline)
+            serve(jobs, until_read(jobs, ends_of(pipeline)))
+        for name, values in expected(pipeline).items():
+            assert written(kafka.servers, name) == values
+        name = pipeline.sink.table
+        assert {value[:1] for values in written(kafka.servers, name).values() for value in values if value} == {b"\0"}
+        assert [len(registry.versions(f"{name}-{part}")) for part in ("key", "value")] == [1, 1]
+        registry.status = 503
+        for attempt in (lambda: prepare_topics(as_graph(pipeline)), lambda: missing_topics(as_graph(pipeline))):
+            with pytest.raises(SourceUnavailableError, match="cannot answer now"):
+                attempt()
 
 
 def turns(jobs: list[Partition], count: int) -> list[PartitionRun]:

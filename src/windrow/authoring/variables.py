@@ -44,6 +44,7 @@ _SECRETS: Final[Mapping[tuple[str, str], Callable[[str], str]]] = {
     ("registry", "url"): str,
     ("avro", "registry"): str,
     ("protobuf", "registry"): str,
+    ("json_schema", "registry"): str,
     ("kafka", "options"): str,
     ("postgres_cdc", "options"): str,
     ("registry", "options"): str,

@@ -123,6 +123,12 @@ def broker_findings(servers: str) -> Iterator[Finding]:
         yield error("servers", f"{servers!r} must be HOST:PORT, or several separated by commas, such as localhost:9092")
 
 
+def registry_findings(where: str, given: m.Registry) -> Iterator[Finding]:
+    """Yield problems with the URL of a schema registry. It is not quoted, because it may contain a password."""
+    if not is_reference(given.url) and not fill_placeholders(given.url).startswith(("http://", "https://")):
+        yield error(where, "must be a URL such as http://localhost:8081")
+
+
 def topic_findings(topic: str, longest: int) -> Iterator[Finding]:
     """Yield problems with the name of a topic."""
     if not _TOPIC.fullmatch(topic) or topic in {".", ".."} or len(topic) > longest:

@@ -1,4 +1,4 @@
-"""The key `format` of a source, which declares how its records are encoded."""
+"""The keys `format` of a source and `encoding` of a sink, which declare how records are encoded."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ REGISTRY = Section(
             OPTIONS,
             "options of confluent-kafka's registry client, such as `basic.auth.user.info: ${REGISTRY_LOGIN}` "
             "(`USER:PASSWORD`) or `ssl.ca.location`. [Secrets](../guides/security.md) and files must exist on each "
-            "machine that decodes records.",
+            "machine that decodes records. A sink also has `auto.register.schemas`.",
             default=(),
             mask=mask_options,
         ),
@@ -191,6 +191,15 @@ KEY_FORMAT: OneOf[m.KeyFormat] = OneOf(
     Kind(
         (str,), choice("text", "json", "binary"), lambda value: "numbers in binary" if value == "binary" else value, ""
     ),
+)
+_REGISTERED = replace(_REGISTRY, doc="the registry.", required=True, field="schema")
+ENCODING: OneOf[m.SchemaFormat] = OneOf(
+    "encoding",
+    {
+        "avro": replace(_SCHEMA_KINDS["avro"], spec=Section("wr.avro", m.AvroFormat, (_REGISTERED,))),
+        "protobuf": replace(_SCHEMA_KINDS["protobuf"], spec=Section("wr.protobuf", m.ProtobufFormat, (_REGISTERED,))),
+        "json_schema": replace(_SCHEMA_KINDS["json_schema"], spec=_JSON_SCHEMA),
+    },
 )
 FILES_FORMAT: OneOf[m.FilesFormat] = OneOf("format", {"csv": _LINES}, _TEXT)
 

@@ -81,6 +81,7 @@ from windrow.model.connectors import (
 )
 from windrow.model.formats import (
     AvroFormat as AvroFormat,
+    AUTO_REGISTER as AUTO_REGISTER,
     ChangeFormat as ChangeFormat,
     CsvFormat as CsvFormat,
     FilesFormat as FilesFormat,

@@ -11,12 +11,9 @@ from urllib.parse import unquote
 
 from windrow.errors import PipelineError
 from windrow.model.formats import (
-    AvroFormat,
     ChangeFormat,
     FilesFormat,
-    JsonSchemaFormat,
     KeyFormat,
-    ProtobufFormat,
     RecordFormat,
     Registry,
     SchemaFormat,
@@ -105,6 +102,15 @@ class LogSource(Source):
         return PurePath(self.path).name
 
 
+def _registries(**formats: object) -> dict[str, Registry]:
+    """Return the schema registries of some settings of a topic."""
+    return {
+        f"{setting}.{given.section}.registry": given.schema
+        for setting, given in formats.items()
+        if isinstance(given, SchemaFormat) and isinstance(given.schema, Registry)
+    }
+
+
 @dataclass(frozen=True)
 class KafkaSource(Source):
     """A Kafka topic; `options` are passed to the consumer unchanged (``security.protocol`` ...).
@@ -125,13 +131,7 @@ class KafkaSource(Source):
     @property
     def registries(self) -> dict[str, Registry]:
         """The schema registries, by the setting that has them."""
-        kinds = {AvroFormat: "avro", ProtobufFormat: "protobuf", JsonSchemaFormat: "json_schema"}
-        formats = {"format": self.format, "key_format": self.key_format}
-        return {
-            f"{setting}.{kinds[type(given)]}.registry": given.schema
-            for setting, given in formats.items()
-            if isinstance(given, SchemaFormat) and isinstance(given.schema, Registry)
-        }
+        return _registries(format=self.format, key_format=self.key_format)
 
     @property
     def place(self) -> str:
@@ -456,9 +456,10 @@ class PostgresSink(TableSink):
 class KafkaSink(Sink):
     """A Kafka topic of changes, keyed by the key of the row.
 
-    `format` is the row with its operation, Debezium's envelope, or an upsert. The realtime host commits a transaction
-    at least every `commit` microseconds, and other hosts one per step. `options` are passed to the producer unchanged;
-    the realtime host uses the options of its source instead.
+    `format` is the row with its operation, Debezium's envelope, or an upsert. Values, and the keys of upserts, are JSON
+    unless there is an `encoding`, whose schemas are derived from the columns and registered. The realtime host commits
+    a transaction at least every `commit` microseconds, and other hosts one per step. `options` are passed to the
+    producer unchanged; the realtime host uses the options of its source instead.
     """
 
     servers: str
@@ -466,6 +467,7 @@ class KafkaSink(Sink):
     commit: int = 10_000
     format: ChangeFormat = "json"
     options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    encoding: SchemaFormat | None = None
     key: ClassVar[tuple[str, ...]] = ()
     changelog: ClassVar[bool] = True
     section: ClassVar[str] = "kafka"
@@ -484,7 +486,12 @@ class KafkaSink(Sink):
     @property
     def database(self) -> Sink:
         """The brokers, with the options of the producer."""
-        return replace(self, topic="", commit=0, format="json")
+        return replace(self, topic="", commit=0, format="json", encoding=None)
+
+    @property
+    def registries(self) -> dict[str, Registry]:
+        """The schema registry, by the setting that has it."""
+        return _registries(encoding=self.encoding)
 
     def into(self, table: str) -> Self:
         """Return a sink for another topic."""

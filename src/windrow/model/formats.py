@@ -6,10 +6,14 @@ The text of a schema is part of the pipeline, so no machine needs the file from 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Final, Literal
 
 TextFormat = Literal["json", "debezium"]
 """A JSON object with the fields, or a change event of Debezium, whose row has the fields."""
+
+
+AUTO_REGISTER: Final = "auto.register.schemas"
+"""The option of a registry, true or false, whether a sink registers the schemas of its records."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,7 @@ class AvroFormat:
 
     schema: str | Registry
     reader: str | None = None
+    section: ClassVar[str] = "avro"
 
 
 @dataclass(frozen=True)
@@ -57,6 +62,7 @@ class ProtobufFormat:
     """Protobuf's binary encoding, with one message type, or with the schemas in a registry."""
 
     schema: ProtobufMessage | Registry
+    section: ClassVar[str] = "protobuf"
 
 
 @dataclass(frozen=True)
@@ -64,6 +70,7 @@ class JsonSchemaFormat:
     """JSON objects that begin with the id of their JSON Schema in a registry."""
 
     schema: Registry
+    section: ClassVar[str] = "json_schema"
 
 
 SchemaFormat = AvroFormat | ProtobufFormat | JsonSchemaFormat

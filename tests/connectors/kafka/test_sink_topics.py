@@ -14,6 +14,8 @@ from contextlib import closing
 from dataclasses import replace
 from decimal import Decimal
 from hashlib import sha256
+from itertools import pairwise
+from operator import itemgetter
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -24,6 +26,7 @@ from tests.contracts.child import Halting
 from tests.contracts.steps import DAY, RUN, change, pipeline, step
 from tests.contracts.test_sink_follows import CLOCK_ROWS, JOURNAL, NEXT
 from tests.graphs import sink_spec_of
+from tests.servers.registry import SchemaRegistry
 from tests.short_forms import Pipeline
 from tests.waiting import join, wait_until
 
@@ -36,7 +39,7 @@ from windrow.connectors.sink import Follows, Run
 from windrow.engine.changelog import StepOutput
 from windrow.engine.schema import CLOCKS
 from windrow.errors import SinkError, SinkUnavailableError
-from windrow.model import KafkaSink, KafkaSource
+from windrow.model import AvroFormat, JsonSchemaFormat, KafkaSink, KafkaSource, ProtobufFormat, Registry
 from windrow.runtime.launch import launch
 from windrow.runtime.run import RunSettings
 from windrow.testing.servers.kafka import Kafka
@@ -443,6 +446,36 @@ streams:
 sinks:
   out: {from: latest, sink: {sqlite: {path: FOLDER/second.db, table: second}}}
 """
+
+
+@pytest.mark.parametrize("kind", [AvroFormat, ProtobufFormat, JsonSchemaFormat])
+def test_with_a_schema_the_bytes_do_not_depend_on_steps_and_crashes(
+    model: Pipeline, kind: type[AvroFormat | ProtobufFormat | JsonSchemaFormat]
+) -> None:
+    random, changes, there = Random(3), list[list[Any]](), set[tuple[int, str]]()
+    for number in range(200):
+        at = random.randrange(0, 45, 5), random.choice("abc")
+        op = random.choice(["update_after", "delete"]) if at in there else "insert"
+        there ^= {at} if op in {"insert", "delete"} else set()
+        changes.append(change(op, *at, Decimal(random.randrange(10**6)) / 100, number, revision=number))
+    assert isinstance(model.sink, KafkaSink)
+    found = []
+    with SchemaRegistry(is_strict=True) as registry:
+        given = replace(model, sink=replace(model.sink, format="upsert", encoding=kind(Registry(registry.url))))
+        for ends in ([200], [1, 2, 90, 200]):
+            with closing(KafkaTopics(sink_spec_of(given))) as sink:
+                sink.clear()
+                sink.open(RUN)
+                for epoch, (begin, end) in enumerate(pairwise([0, *ends])):
+                    output = step(given, changes[begin:end])
+                    with pytest.raises(ZeroDivisionError):
+                        sink.commit(epoch, Broken(*vars(output).values()))
+                    sink.open(RUN)
+                    sink.commit(epoch, output)
+            found.append(sorted(records(given), key=itemgetter(0)))
+        assert [len(registry.versions(f"{given.sink.table}-{part}")) for part in ("key", "value")] == [1, 1]
+    assert found[0] == found[1]
+    assert (len(found[0]), {(key or b"")[:1] for key, _ in found[0]}) == (200, {b"\0"})
 
 
 def test_another_pipeline_reads_the_envelope_as_a_table(kafka: Kafka, model: Pipeline, tmp_path: Path) -> None:

@@ -29,7 +29,8 @@ from windrow.engine.decode.cursors import Cursors
 from windrow.engine.decode.decoder import SMALL_BATCH, Decoder
 from windrow.engine.decode.exact import ExactDecoder, Good
 from windrow.engine.decode.field_columns import TextColumns
-from windrow.engine.decode.protobuf import descriptor_of
+from windrow.engine.decode.protobuf import descriptor_of, registered_file
+from windrow.engine.decode.registry import RegisteredSchema
 from windrow.errors import InputError
 from windrow.model import (
     ArrayType,
@@ -269,6 +270,14 @@ def test_messages_are_found_by_the_indexes_behind_the_id() -> None:
             "malformed: not Protobuf at byte 6: no index of a message",
         ]
         assert any("format=serialized" in path for path in registry.asked)
+
+
+def test_an_optional_field_needs_no_oneof_in_a_registry() -> None:
+    file = descriptor_pb2.FileDescriptorProto(name="a.proto", syntax="proto3")
+    file.message_type.add(name="A").field.add(name="n", number=1, type=3, label=1, proto3_optional=True)
+    schema = RegisteredSchema(base64.b64encode(file.SerializeToString()).decode(), (), "the schema")
+    (field,) = registered_file(schema).message_types_by_name["A"].fields
+    assert (field.has_presence, field.containing_oneof.name) == (True, "_n")
 
 
 def test_a_descriptor_that_does_not_fit_is_refused() -> None:

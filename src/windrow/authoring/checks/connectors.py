@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, assert_never
@@ -14,7 +15,6 @@ from windrow.declare.findings import Finding, error, warning
 from windrow.errors import InputError
 from windrow.expressions import SinkSpec, WindowSpec
 from windrow.model.avro_schema import AvroMap, AvroRecord, AvroType, AvroUnion, parse_schema
-from windrow.model.references import fill_placeholders, is_reference
 
 
 def source_settings(node: m.SourceNode) -> Iterator[Finding]:
@@ -100,6 +100,23 @@ def partition_columns(spec: SinkSpec) -> Iterator[Finding]:
             yield error(f"{where}.{index}", f"{what}; files can be partitioned by {', '.join(possible) or 'no column'}")
 
 
+def registered_names(spec: SinkSpec, encoding: m.SchemaFormat) -> Iterator[Finding]:
+    """Check that the columns of a sink, and the fields in its lists, have names that a schema can have."""
+    if isinstance(encoding, m.JsonSchemaFormat):
+        return
+    fields = (*spec.rows.key, *spec.rows.values)
+    elements = [field.type.element for field in fields if isinstance(field.type, m.ArrayType)]
+    within = [field for element in elements if isinstance(element, m.StructType) for field in element.fields]
+    for name in dict.fromkeys(field.name for field in (*fields, *within)):
+        if not _SCHEMA_NAME.fullmatch(name):
+            message = (
+                f"{name!r} is not a valid name in {encoding.section}; use letters from a to z, digits and '_', or use "
+                "json_schema"
+            )
+            yield error(f"{sink_path(spec.sink)}.encoding", message)
+
+
+_SCHEMA_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PARTITION_TYPES = (m.StringType, m.LongType, m.BooleanType)
 _SQLITE_DIGITS = 15
 
@@ -130,6 +147,8 @@ def _digits_needed(spec: WindowSpec, function: m.Function) -> tuple[m.DataType |
 
 def record_format(node: m.SourceNode) -> Iterator[Finding]:
     """Check that decoded fields exist in the schema or the CSV columns, and that a registry has a URL."""
+    from windrow.connectors.settings import registry_findings  # noqa: PLC0415 - it loads YAML
+
     where = f"source.{node.source.section}.format"
     match node.source.format:
         case "json" | "debezium":
@@ -138,28 +157,22 @@ def record_format(node: m.SourceNode) -> Iterator[Finding]:
             if reader is not None:
                 yield from _reader(reader, f"{where}.avro.reader")
             yield from (
-                _registry(f"{where}.avro", schema)
+                registry_findings(f"{where}.avro.registry", schema)
                 if isinstance(schema, m.Registry)
                 else _avro(node, schema, f"{where}.avro.schema")
             )
         case m.ProtobufFormat(schema):
             yield from (
-                _registry(f"{where}.protobuf", schema)
+                registry_findings(f"{where}.protobuf.registry", schema)
                 if isinstance(schema, m.Registry)
                 else _protobuf(node, schema, f"{where}.protobuf")
             )
         case m.JsonSchemaFormat(schema):
-            yield from _registry(f"{where}.json_schema", schema)
+            yield from registry_findings(f"{where}.json_schema.registry", schema)
         case m.CsvFormat() as given:
             yield from _csv(node, given, f"{where}.csv")
         case _:
             assert_never(node.source.format)
-
-
-def _registry(where: str, given: m.Registry) -> Iterator[Finding]:
-    # the URL is not quoted: it may hold a password
-    if not is_reference(given.url) and not fill_placeholders(given.url).startswith(("http://", "https://")):
-        yield error(f"{where}.registry", "must be a URL such as http://localhost:8081")
 
 
 def _reader(schema: str, where: str) -> Iterator[Finding]:

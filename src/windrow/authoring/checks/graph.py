@@ -83,6 +83,9 @@ def _sink(graph: m.Graph, node: m.SinkNode) -> Iterator[Finding]:
     if node.sink.partition_by:
         with suppress(PipelineError):
             findings += connectors.partition_columns(sink_spec(graph, node))
+    if isinstance(node.sink, m.KafkaSink) and node.sink.encoding is not None:
+        with suppress(PipelineError):
+            findings += connectors.registered_names(sink_spec(graph, node), node.sink.encoding)
     yield from (replace(finding, where=place(graph, node, finding.where)) for finding in findings)
 
 

@@ -12,7 +12,7 @@ from windrow.connectors.base import Connector, SinkConnector, SourceConnector
 from windrow.connectors.kafka.options import OURS
 from windrow.declare.arguments import Duration, duration_micros
 from windrow.declare.findings import Finding, error
-from windrow.declare.formats import FORMAT, KEY_FORMAT
+from windrow.declare.formats import ENCODING, FORMAT, KEY_FORMAT
 from windrow.declare.options import OPTIONS, mask_options
 from windrow.declare.spec import DURATION, TEXT, Key, Section, choice
 
@@ -40,8 +40,9 @@ def _source_words(source: m.KafkaSource) -> str:
 
 def _sink_words(sink: m.KafkaSink) -> str:
     envelope = {"json": "", "debezium": ", in Debezium's envelope", "upsert": ", as upserts by key"}[sink.format]
+    encoding = "" if sink.encoding is None else f", {ENCODING.words(sink.encoding)}"
     options = "".join(f", {name}={value}" for name, value in sink.options)
-    return f"the Kafka topic {sink.topic} at {sink.servers}{envelope}{options}"
+    return f"the Kafka topic {sink.topic} at {sink.servers}{envelope}{encoding}{options}"
 
 
 _WRITER_OPTIONS = {
@@ -71,16 +72,18 @@ def kafka_sink(
     commit: Duration = "10ms",
     format: m.ChangeFormat = "json",  # noqa: A002 - the setting's name
     options: Mapping[str, str] | None = None,
+    encoding: m.SchemaFormat | None = None,
 ) -> m.KafkaSink:
     """Write changes to a Kafka topic, in one transaction per step, or per `commit` with ``mode="realtime"``.
 
     The topics TOPIC, ``TOPIC.late``, ``TOPIC.dead`` and ``TOPIC.clocks`` are created if they do not exist. A change is
     a JSON object, with ``format="debezium"`` a change event in Debezium's envelope, or with ``format="upsert"`` the row
-    as a JSON object, or no value if it was deleted. `options` are passed to the producer unchanged; with
-    ``mode="realtime"``, those of the source apply instead.
+    as a JSON object, or no value if it was deleted. With an `encoding` (`avro`, `protobuf` or `json_schema`, with a
+    registry), values and the keys of upserts have a registered schema. `options` are passed to the producer unchanged;
+    with ``mode="realtime"``, those of the source apply instead.
     """
     micros = duration_micros(commit, "sink.kafka.commit")
-    return m.KafkaSink(servers, topic, micros, format, tuple((options or {}).items()))
+    return m.KafkaSink(servers, topic, micros, format, tuple((options or {}).items()), encoding)
 
 
 def _source_findings(source: m.KafkaSource) -> Iterator[Finding]:
@@ -100,6 +103,18 @@ def _sink_findings(sink: m.KafkaSink) -> Iterator[Finding]:
     yield from settings.broker_findings(sink.servers)
     yield from settings.option_findings(sink.options, _WRITER_OPTIONS)
     yield from settings.topic_findings(sink.topic, settings.LONGEST_TOPIC - len(".clocks"))
+    if sink.encoding is None:
+        return
+    if not sink.registries:
+        yield error("encoding", "needs a registry, where the schema of the rows is registered")
+    if isinstance(sink.encoding, m.AvroFormat) and sink.encoding.reader is not None:
+        yield error("encoding.avro", "has a `reader`, which sources use; remove it")
+    if sink.format == "debezium":
+        yield error("encoding", "applies to the formats json and upsert; Debezium's envelope is always JSON")
+    for setting, registry in sink.registries.items():
+        yield from settings.registry_findings(setting, registry)
+        if dict(registry.options).get(m.AUTO_REGISTER, "true") not in {"true", "false"}:
+            yield error(f"{setting}.options.{m.AUTO_REGISTER}", "must be true or false")
 
 
 KAFKA = Connector(
@@ -182,6 +197,12 @@ KAFKA = Connector(
                     "the format of a change: the row and its operation as a JSON object, a change event in [Debezium's "
                     "envelope](#debeziums-envelope), or an [upsert](#upserts).",
                     default=m.KafkaSink.format,
+                ),
+                Key(
+                    "encoding",
+                    ENCODING,
+                    "`avro`, `protobuf` or `json_schema`, with the `registry` in which the schema of the records is "
+                    "[registered](#registered-schemas); JSON without a schema by default.",
                 ),
                 replace(
                     OPTIONS_KEY,

@@ -10,6 +10,9 @@ do not depend on the wall clock: reading the log again gives the same bytes.
 With `format: upsert`, the value is the row without `op`, and null if the row was deleted. A key of plain text that
 begins as JSON does is a JSON object too, so that readers can tell the two apart by their first byte.
 
+With an `encoding`, values and the keys of upserts have a registered schema instead
+(`windrow.connectors.kafka.encoding`).
+
 With `format: debezium`, a value is a change in Debezium's envelope. Its `after` (for a deletion, its `before`) is the
 row without `op`, and each deletion is followed by a tombstone with the same key.
 
@@ -21,7 +24,7 @@ a note in it says so.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import repeat
 from typing import Any, NamedTuple
@@ -51,6 +54,46 @@ class KafkaRecord(NamedTuple):
     is_stamped: bool = False
 
 
+class RecordColumns(NamedTuple):
+    """The columns of the values and of the keys in a topic of changes.
+
+    Other columns than those of the key and of the change itself are nullable, unless deletions have no value: a
+    deletion may lack them (`windrow.connectors.unfit`).
+    """
+
+    value: list[pa.Field]
+    key: list[pa.Field]
+
+    @staticmethod
+    def of(spec: SinkSpec) -> RecordColumns:
+        """Return the columns of a sink's records."""
+        format_: m.ChangeFormat = spec.sink.format if isinstance(spec.sink, m.KafkaSink) else "json"
+        # the bounds of the global window mean nothing
+        hidden = {"window_start", "window_end"} if spec.rows.kind in {"global", "process"} else set()
+        hidden |= set() if format_ == "json" else {"op"}
+        # each change of a stream of records is final
+        hidden |= set() if spec.rows.has_panes else {"pane"}
+        changes = schema.changes(spec.rows)
+        key = [field for field in schema.row_key(spec.rows) if field.name not in hidden]
+        key += [changes.field("revision")] if spec.discards else []
+        value = [field for field in changes if field.name not in hidden]
+        if format_ != "upsert":
+            results = {field.name for field in schema.value_fields(spec.rows)} - {field.name for field in key}
+            value = [field.with_nullable(field.nullable or field.name in results) for field in value]
+        return RecordColumns(value, key)
+
+
+Encode = Callable[[pa.RecordBatch], list[bytes]]
+"""Returns the bytes of each row."""
+
+
+class Encoders(NamedTuple):
+    """The encoders of values and, unless keys are text or JSON, of keys."""
+
+    value: Encode
+    key: Encode | None
+
+
 NO_LIMITS: Mapping[str, int] = {}
 _OVERHEAD = 256
 """Upper bound for the bytes of a record and its batch in addition to key, value and headers."""
@@ -63,26 +106,22 @@ _NO_HEADERS: Headers = []
 class KafkaRecords:
     """Converts the output of steps to records for one sink."""
 
-    def __init__(self, spec: SinkSpec, limits: Mapping[str, int] = NO_LIMITS) -> None:
-        """Create the converter; `limits` has the maximum bytes of a record for each topic whose records are limited."""
+    def __init__(self, spec: SinkSpec, limits: Mapping[str, int] = NO_LIMITS, encoders: Encoders | None = None) -> None:
+        """Create the converter; `limits` has the maximum bytes of a record for each topic whose records are limited.
+
+        Without `encoders`, values are JSON.
+        """
         self._topic = spec.sink.table
         self._limits = limits
         self._result, self._stream = layout(spec).result, Origin.of(spec).stream
         self._late, self._dead = spec.sink.companion("late"), spec.sink.companion("dead")
         self._format: m.ChangeFormat = spec.sink.format if isinstance(spec.sink, m.KafkaSink) else "json"
+        self._encoders = encoders or Encoders(lambda rows: _utf8(json_objects(rows)), None)
         origin = {"connector": "windrow", "name": spec.pipeline, "table": self._topic}
         self._source = json.dumps(origin, ensure_ascii=False, separators=(",", ":"))
-        # the bounds of the global window mean nothing
-        hidden = {"window_start", "window_end"} if spec.rows.kind in {"global", "process"} else set()
-        names = [name for name in schema.changes(spec.rows).names if name not in hidden]
-        # each change of a stream of records is final
-        self._names = names if spec.rows.has_panes else [name for name in names if name != "pane"]
-        key = [field for field in schema.row_key(spec.rows) if field.name not in hidden]
-        self._is_text = len(key) == 1 and pa.types.is_string(key[0].type)
-        self._key = [field.name for field in key]
-        if spec.discards:
-            self._key.append("revision")
-            self._is_text = False
+        columns = RecordColumns.of(spec)
+        self._names, self._key = ([field.name for field in part] for part in columns)
+        self._is_text = len(columns.key) == 1 and pa.types.is_string(columns.key[0].type)
 
     def of(self, output: StepOutput, refused: list[pa.Table] | None = None) -> Iterator[KafkaRecord]:
         """Yield the records of a step. Changes, late output and dead letters each keep the order of their rows.
@@ -139,7 +178,7 @@ class KafkaRecords:
         written = changes.filter(pc.not_equal(changes["op"], "update_before"))
         records: list[KafkaRecord] = []
         for batch in written.to_batches():
-            records += self._changes(batch, _utf8(self._keys(batch)))
+            records += self._changes(batch, self._keys(batch))
         if records and self._topic in self._limits:
             largest = max(len(key or b"") + len(value or b"") for _, key, value, *_ in records)
             size, most = largest + _OVERHEAD, self._limits[self._topic]
@@ -178,28 +217,31 @@ class KafkaRecords:
         left, letters = without_refused(self._result, output, reasons, self._stream)
         return writable(self._written, left), letters
 
-    def _keys(self, batch: pa.RecordBatch) -> pa.Array:
-        """Return the keys of the rows as text."""
+    def _keys(self, batch: pa.RecordBatch) -> list[bytes]:
+        """Return the keys of the rows."""
+        if self._encoders.key is not None:
+            return self._encoders.key(batch.select(self._key))
         if not self._is_text:
-            return json_objects(batch.select(self._key))
+            return _utf8(json_objects(batch.select(self._key)))
         texts = batch.column(self._key[0])
         if self._format != "upsert" or not pc.any(opens := pc.match_substring_regex(texts, _OPENS_JSON)).as_py():
-            return texts
-        return pc.if_else(opens, json_objects(batch.select(self._key)).cast(texts.type), texts)
+            return _utf8(texts)
+        return _utf8(pc.if_else(opens, json_objects(batch.select(self._key)).cast(texts.type), texts))
 
     def _changes(self, batch: pa.RecordBatch, keys: list[bytes]) -> Iterator[KafkaRecord]:
-        topic, headers = repeat(self._topic), repeat(_NO_HEADERS)
-        if self._format == "json":
-            values = _utf8(json_objects(batch.select(self._names)))
-            yield from map(KafkaRecord, topic, keys, values, headers, repeat(object=True))
+        rows = batch.select(self._names)
+        if self._format == "debezium":
+            yield from self._envelopes(batch.column("op").to_pylist(), json_objects(rows).to_pylist(), keys)
             return
-        texts = json_objects(batch.select([name for name in self._names if name != "op"]))
-        if self._format == "upsert":
-            is_deleted = pc.equal(batch.column("op"), "delete")
-            values = _utf8(pc.if_else(is_deleted, pa.scalar(None, texts.type), texts))
-            yield from map(KafkaRecord, topic, keys, values, headers, repeat(object=True))
-            return
-        ops, rows = batch.column("op").to_pylist(), texts.to_pylist()
+        values: Iterable[bytes | None]
+        if self._format == "upsert" and pc.any(is_deleted := pc.equal(batch.column("op"), "delete")).as_py():
+            left = iter(self._encoders.value(rows.filter(pc.invert(is_deleted))))
+            values = (None if deleted else next(left) for deleted in is_deleted.to_pylist())
+        else:
+            values = self._encoders.value(rows)
+        yield from map(KafkaRecord, repeat(self._topic), keys, values, repeat(_NO_HEADERS), repeat(object=True))
+
+    def _envelopes(self, ops: list[str], rows: list[str], keys: list[bytes]) -> Iterator[KafkaRecord]:
         for key, op, row in zip(keys, ops, rows, strict=True):
             images = f'"before":{row},"after":null' if op == "delete" else f'"before":null,"after":{row}'
             value = f'{{{images},"source":{self._source},"op":"{_DEBEZIUM[op]}"}}'

@@ -22,6 +22,7 @@ from windrow.connectors.kafka.options import TIMEOUT, client_options
 from windrow.connectors.kafka.producer import TransactionalProducer
 from windrow.connectors.kafka.read import Reader
 from windrow.connectors.kafka.rows import KafkaRecords
+from windrow.connectors.kafka.subjects import check_schemas, register_schemas
 from windrow.connectors.kafka.topics import COMPACTED, settings_of
 from windrow.connectors.ownership import FoundTables, Origin, authorize, is_new, may_clear, still_opened, still_owned
 from windrow.connectors.sink import Follows, Run, Sink
@@ -99,10 +100,11 @@ class KafkaTopics(Sink):
         with _of_topics(self._first):
             # checked before another process is fenced
             self._authorize(run, follows)
+            encoders = list(map(register_schemas, self._specs))
             for sink in self._sinks:
                 self._create(sink)
             limits = [limits_of(spec.sink) for spec in self._specs]
-            self._records = [KafkaRecords(spec, limit) for spec, limit in zip(self._specs, limits, strict=True)]
+            self._records = list(map(KafkaRecords, self._specs, limits, encoders))
             producer = self._take_over(self._fence, limits)
             self._producer = producer
             # the ids under which the topics were opened last
@@ -189,6 +191,8 @@ class KafkaTopics(Sink):
         """Raise the errors of `open`, except those for missing permissions to create or write topics."""
         with _of_topics(self._first):
             self._authorize(run, follows)
+            for spec in self._specs:
+                check_schemas(spec)
 
     def journal(self) -> pa.Table:
         with _of_topics(self._first):

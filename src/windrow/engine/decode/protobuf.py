@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from google.protobuf import descriptor_pool, message_factory
 from google.protobuf.descriptor import Descriptor, FieldDescriptor, FileDescriptor
-from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
+from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto, FileDescriptorSet
 from google.protobuf.message import DecodeError, Message
 
 from windrow import model as m
@@ -139,11 +139,22 @@ def registered_file(schema: RegisteredSchema) -> Any:  # noqa: ANN401 - a FileDe
         for name, text in (*schema.references, ("", schema.text)):
             file = FileDescriptorProto.FromString(base64.b64decode(text, validate=True))
             file.name = name or file.name or "schema.proto"
+            _add_oneofs(file.message_type)
             files.append(file)
     except (DecodeError, binascii.Error) as exc:
         msg = f"{schema.called} is not a Protobuf descriptor: {exc}"
         raise InputError(msg) from exc
     return _pool(files, schema.called).FindFileByName(files[-1].name)
+
+
+def _add_oneofs(messages: Iterable[DescriptorProto]) -> None:
+    """Add the oneofs that the compiler makes of optional fields, which Karapace leaves out."""
+    for message in messages:
+        for field in message.field:
+            if field.proto3_optional and not field.HasField("oneof_index"):
+                field.oneof_index = len(message.oneof_decl)
+                message.oneof_decl.add(name=f"_{field.name}")
+        _add_oneofs(message.nested_type)
 
 
 def _pool(files: Iterable[FileDescriptorProto], called: str) -> descriptor_pool.DescriptorPool:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
 T = TypeVar("T")
+A = TypeVar("A")
 
 MAGIC: Final = 0
 PREFIX: Final = 5
@@ -36,8 +37,7 @@ PREFIX: Final = 5
 _NUMBERS: Final = ("timeout", "max.retries", "retries.wait.ms", "retries.max.wait.ms", "cache.capacity")
 _DEFAULTS: Final = {"timeout": "10", "max.retries": "2", "retries.wait.ms": "200"}
 _REQUESTS: Final[TimeLimit[Any]] = TimeLimit(unfinished=8)
-_NOT_FOUND, _TOO_MANY, _SERVER = 404, 429, 500
-_DENIED: Final = (401, 403)
+_UNAUTHORIZED, FORBIDDEN, NOT_FOUND, _TOO_MANY, _SERVER = 401, 403, 404, 429, 500
 
 
 class UnknownSchemaError(SourceError):
@@ -54,6 +54,56 @@ class UnknownSchemaError(SourceError):
         at = pc.index(pc.or_(*own), pa.scalar(value=True)).as_py()
         return SourceError(
             f"{source}, partition {raw.column('partition')[at]}, offset {raw.column('offset')[at]}: {self}"
+        )
+
+
+class RefusedRequestError(SourceError):
+    """The registry answers a request with an error; `status` is the HTTP status, `code` the registry's own."""
+
+    def __init__(self, message: str, status: int, code: int) -> None:
+        super().__init__(message)
+        self.status, self.code = status, code
+
+
+class RegistryClient:
+    """Asks a registry, whose URL is `url` in messages; `given` are its settings."""
+
+    def __init__(self, given: m.Registry) -> None:
+        self._given = given
+        self._client: SchemaRegistryClient | None = None
+        self._seconds = 0.0
+        self.url = mask_url(given.url)
+
+    def ask(self, request: Callable[[SchemaRegistryClient], T]) -> T:
+        """Return the answer to a request.
+
+        Raise SourceUnavailableError if the registry does not answer now, SourceError if it refuses the options, and
+        RefusedRequestError for any other error.
+        """
+        if self._client is None:
+            self._client, self._seconds = _client_of(self._given)
+        client = self._client
+        from confluent_kafka.schema_registry.error import SchemaRegistryError  # noqa: PLC0415 - an extra
+
+        try:
+            return _REQUESTS.call(self._seconds, lambda: request(client))  # type: ignore[no-any-return]
+        except SchemaRegistryError as exc:
+            status = exc.http_status_code
+            if status == _UNAUTHORIZED:
+                raise self.denied(exc) from exc
+            if status == _TOO_MANY or status >= _SERVER:
+                msg = f"the schema registry {self.url} cannot answer now: {exc}"
+                raise SourceUnavailableError(msg) from exc
+            raise RefusedRequestError(str(exc), status, exc.error_code) from exc
+        except Exception as exc:
+            # even an answer that the client cannot read says nothing about the record
+            msg = f"the schema registry {self.url} cannot be reached: {exc}; is it running, and are the options right?"
+            raise SourceUnavailableError(msg) from exc
+
+    def denied(self, exc: Exception) -> SourceError:
+        """Return the error for options with which the registry refuses a request."""
+        return SourceError(
+            f"the schema registry {self.url} refuses these options: {exc}; correct `options` of the registry"
         )
 
 
@@ -75,12 +125,10 @@ class Schemas(Generic[T]):
     def __init__(
         self, registry: m.Registry, kind: str, parse: Callable[[RegisteredSchema], T], form: str | None = None
     ) -> None:
-        self._registry = registry
+        self._registry = RegistryClient(registry)
         self._kind = kind
         self._parse = parse
         self._form = form
-        self._client: SchemaRegistryClient | None = None
-        self._seconds = 0.0
         self._known: dict[int, T | MalformedError] = {
             id_: MalformedError(f"no schema: the pipeline says that the registry has none with the id {id_}")
             for id_ in registry.missing
@@ -112,7 +160,7 @@ class Schemas(Generic[T]):
     def reach(self) -> None:
         """Check the connection; raise SourceError if the registry cannot be reached or refuses the request."""
         with suppress(UnknownSchemaError):
-            self._answer(lambda client: client.get_latest_version("windrow"), mask_url(self._registry.url), 0)
+            self._answer(lambda client: client.get_latest_version("windrow"), 0)
 
     def _with_id(self, id_: int) -> T | MalformedError:
         if id_ not in self._known:
@@ -120,51 +168,37 @@ class Schemas(Generic[T]):
         return self._known[id_]
 
     def _ask(self, id_: int) -> T | MalformedError:
-        at = mask_url(self._registry.url)
-        schema: Schema = self._answer(lambda client: client.get_schema(id_, fmt=self._form), at, id_)
+        schema = self._answer(lambda client: client.get_schema(id_, fmt=self._form), id_)
         kind = schema.schema_type or "AVRO"
         if kind != self._kind:
             return MalformedError(f"malformed: the schema {id_} is {kind}, and the source reads {self._kind}")
-        called = f"the schema {id_} of {at}"
-        return self._parse(RegisteredSchema(schema.schema_str or "", tuple(self._references(schema, at, id_)), called))
+        called = f"the schema {id_} of {self._registry.url}"
+        return self._parse(RegisteredSchema(schema.schema_str or "", tuple(self._references(schema, id_)), called))
 
-    def _references(self, schema: Schema, at: str, id_: int) -> Iterator[tuple[str, str]]:
+    def _references(self, schema: Schema, id_: int) -> Iterator[tuple[str, str]]:
         """Yield (name, text) for each schema that a schema refers to, after the schema's own references."""
         for reference in schema.references or ():
-            subject, version = reference.subject, reference.version
+            subject, version = reference.subject or "", reference.version or 0
             # a schema refers to a fixed version of a subject
-            found = self._answer(lambda client: client.get_version(subject, version, True, self._form), at, id_)  # noqa: B023, FBT003 - called at once; deleted ones too
-            yield from self._references(found.schema, at, id_)
+            found = self._answer(lambda client: client.get_version(subject, version, True, self._form), id_)  # noqa: B023, FBT003 - called at once; deleted ones too
+            yield from self._references(found.schema, id_)
             yield reference.name or "", found.schema.schema_str or ""
 
-    def _answer(self, ask: Any, at: str, id_: int) -> Any:  # noqa: ANN401 - any result of the client
-        if self._client is None:
-            self._client, self._seconds = _client_of(self._registry)
-        client = self._client
-        from confluent_kafka.schema_registry.error import SchemaRegistryError  # noqa: PLC0415 - an extra
-
+    def _answer(self, request: Callable[[SchemaRegistryClient], A], id_: int) -> A:
         try:
-            return _REQUESTS.call(self._seconds, lambda: ask(client))
-        except SchemaRegistryError as exc:
-            status = exc.http_status_code
-            if status == _NOT_FOUND:
+            return self._registry.ask(request)
+        except RefusedRequestError as exc:
+            at = self._registry.url
+            if exc.status == NOT_FOUND:
                 msg = (
                     f"the schema registry {at} has no schema with the id {id_}; register it, or list the id under "
                     "`missing` to make its records dead letters"
                 )
                 raise UnknownSchemaError(msg, id_) from exc
-            if status in _DENIED:
-                msg = f"the schema registry {at} refuses these options: {exc}; correct `options` of the registry"
-                raise SourceError(msg) from exc
-            if status == _TOO_MANY or status >= _SERVER:
-                msg = f"the schema registry {at} cannot answer now: {exc}"
-                raise SourceUnavailableError(msg) from exc
+            if exc.status == FORBIDDEN:
+                raise self._registry.denied(exc) from exc
             msg = f"the schema registry {at} refuses to return the schema {id_}: {exc}"
             raise SourceError(msg) from exc
-        except Exception as exc:
-            # even an answer that the client cannot read says nothing about the record
-            msg = f"the schema registry {at} cannot be reached: {exc}; is it running, and are the options right?"
-            raise SourceUnavailableError(msg) from exc
 
 
 def _client_of(registry: m.Registry) -> tuple[SchemaRegistryClient, float]:

@@ -38,6 +38,7 @@ from windrow.connectors.kafka.read import Reader, Tail
 from windrow.connectors.kafka.rows import KafkaRecords
 from windrow.connectors.kafka.sink import batches_within, limits_of
 from windrow.connectors.kafka.source import KafkaTopic
+from windrow.connectors.kafka.subjects import register_schemas
 from windrow.connectors.source import Loss, listed
 from windrow.engine.columns import MIN_TIME, to_micros
 from windrow.engine.lists import read_entries
@@ -146,7 +147,7 @@ class PartitionRun:
         settings, specs = client_options(job.source), sink_specs(pipeline)
         self._place = TopicPartition(job.source.topic, number)
         limits = {name: limits_of(spec.sink) for name, spec in specs.items()}
-        self._records = {name: KafkaRecords(spec, limits[name]) for name, spec in specs.items()}
+        self._records = {name: KafkaRecords(spec, limits[name], register_schemas(spec)) for name, spec in specs.items()}
         watermark = pipeline.watermark_of(number)
         self._delay = watermark.micros if isinstance(watermark, m.Delay) else None
         self._partitions: dict[str, int] = {}

@@ -14,9 +14,11 @@ from windrow.connectors.kafka.client import Admin, client_of, unreachable
 from windrow.connectors.kafka.options import TIMEOUT, client_options
 from windrow.connectors.kafka.read import CommittedOffsets
 from windrow.connectors.kafka.source import preflight
+from windrow.connectors.kafka.subjects import check_schemas, register_schemas
 from windrow.connectors.kafka.topics import COMPACTED, create_topics, require_compaction, settings_of
 from windrow.engine.lists import lists_of
 from windrow.errors import InputError, SourceError, SourceUnavailableError
+from windrow.expressions import sink_specs
 
 
 def source_of(graph: m.Graph) -> m.KafkaSource:
@@ -67,14 +69,17 @@ def moved_keys(source: m.KafkaSource, partitions: int, known: int, when: str) ->
 
 
 def prepare_topics(graph: m.Graph) -> list[int]:
-    """Create missing topics, and return the partitions of the source.
+    """Register the schemas of records, create missing topics, and return the partitions of the source.
 
-    Raise SourceError if a broker cannot be reached, a list has no topic or a consumer group is not permitted. Raise
-    InputError if a topic may not be created, or if the state topic has a retention or a different number of partitions.
+    Raise SourceError if a broker or a registry cannot be reached, a schema is refused, a list has no topic or a
+    consumer group is not permitted. Raise InputError if a topic may not be created, or if the state topic has a
+    retention or a different number of partitions.
     """
     source = source_of(graph)
     partitions = sorted(preflight(source))
     settings = client_options(source)
+    for spec in sink_specs(graph).values():
+        register_schemas(spec)
     with _admin(graph) as admin:
         known = admin.list_topics(timeout=TIMEOUT).topics
         wanted = _topics(graph).items()
@@ -114,7 +119,12 @@ def _topics(graph: m.Graph) -> dict[str, dict[str, str]]:
 
 
 def missing_topics(graph: m.Graph) -> list[str]:
-    """Return the topics that a run would create; raise SourceError if the brokers cannot be reached."""
+    """Return the topics that a run would create.
+
+    Raise SourceError if the brokers or a registry cannot be reached, or if the registry would refuse a schema.
+    """
+    for spec in sink_specs(graph).values():
+        check_schemas(spec)
     with _admin(graph) as admin:
         known = admin.list_topics(timeout=TIMEOUT).topics
     return [name for name in _topics(graph) if name not in known]

@@ -322,20 +322,25 @@ def secret_settings(graph: m.Graph) -> Iterator[SecretSetting]:
             yield SecretSetting(f"{where}.url", "url", source.url)
         if isinstance(log, m.KafkaSource):
             yield from (SecretSetting(f"{where}.options.{name}", name, text) for name, text in log.options)
-            for setting, registry in log.registries.items():
-                at = f"{where}.{setting}"
-                yield SecretSetting(f"{at}.url", "url", registry.url)
-                yield from (SecretSetting(f"{at}.options.{name}", name, text) for name, text in registry.options)
+            yield from _of_registries(where, log.registries)
     for sink in graph.sinks:
         where = f"{'' if graph.is_short else f'sinks.{sink.name}.'}sink.{sink.sink.section}"
         if isinstance(sink.sink, m.PostgresSink):
             yield SecretSetting(f"{where}.url", "url", sink.sink.url)
         if isinstance(sink.sink, m.KafkaSink):
             yield from (SecretSetting(f"{where}.options.{name}", name, text) for name, text in sink.sink.options)
+            yield from _of_registries(where, sink.sink.registries)
     if graph.alerts.webhook is not None:
         yield SecretSetting("alerts.webhook", "webhook", graph.alerts.webhook)
     for number, argument in enumerate(graph.alerts.command):
         yield SecretSetting(f"alerts.command.{number}", "command", argument)
+
+
+def _of_registries(where: str, registries: Mapping[str, m.Registry]) -> Iterator[SecretSetting]:
+    for setting, registry in registries.items():
+        at = f"{where}.{setting}"
+        yield SecretSetting(f"{at}.url", "url", registry.url)
+        yield from (SecretSetting(f"{at}.options.{name}", name, text) for name, text in registry.options)
 
 
 MICROS: Final = 1_000_000
