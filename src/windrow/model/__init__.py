@@ -196,6 +196,7 @@ from windrow.model.types import (
     Derive as Derive,
     DoubleType as DoubleType,
     Field as Field,
+    JsonListType as JsonListType,
     LongType as LongType,
     SimpleType as SimpleType,
     StringType as StringType,
