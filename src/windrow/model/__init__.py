@@ -69,6 +69,7 @@ from windrow.model.connectors import (
     FollowedSource as FollowedSource,
     KafkaSink as KafkaSink,
     KafkaSource as KafkaSource,
+    ListForm as ListForm,
     LogSource as LogSource,
     PostgresCdcSource as PostgresCdcSource,
     PostgresSink as PostgresSink,
