@@ -784,10 +784,6 @@ def test_elements_read_back_and_say_what_they_are(tmp_path: Path) -> None:
             "18: streams.plain.where: 'items IS NULL': 'items' is an arr",
         ),
         (
-            ("select: [id, user]}", "select: [id, items]}"),
-            "23: sinks.to_plain.from: 'items' is an array, which tables cannot store",
-        ),
-        (
             ("select: [id, user]}", "deduplicate: {by: tags, within: 1m}}"),
             "18: streams.plain.deduplicate.by.0: 'tags' is",
         ),

@@ -81,17 +81,18 @@ def test_each_rule_has_its_cases() -> None:
     [
         ({"delta": {"path": "lake", "table": "t", "partition_by": ["user_id", "events"]}}, []),
         (
-            {"parquet": {"path": "lake", "table": "t", "partition_by": ["total", "user_id", "user_id", "nope"]}},
+            {"parquet": {"path": "lake", "table": "t", "partition_by": ["total", "user_id", "user_id", "nope", "all"]}},
             [
                 "sink.parquet.partition_by.0: 'total' is a decimal(38,2); files can be partitioned by user_id, events",
                 "sink.parquet.partition_by.2: 'user_id' is given twice; keep one of them",
                 "sink.parquet.partition_by.3: there is no column 'nope'; files can be partitioned by user_id, events",
+                "sink.parquet.partition_by.4: 'all' is a list; files can be partitioned by user_id, events",
             ],
         ),
     ],
 )
 def test_files_are_partitioned_by_columns_of_few_types(sink: dict[str, Any], expected: list[str]) -> None:
-    aggregate = {"total": "sum(amount)", "events": "count()"}
+    aggregate = {"total": "sum(amount)", "events": "count()", "all": "collect_list(amount, 9)"}
     text = yaml.safe_dump(BASE | {"aggregate": aggregate, "sink": sink}, sort_keys=False)
     found = graph_findings(read_document(text, "case.yaml").pipeline)
     assert [finding.text for finding in found if finding.level == "error"] == expected

@@ -68,6 +68,7 @@ from windrow.model import (
     Last,
     Late,
     LatencyLimit,
+    ListForm,
     LogSource,
     LongType,
     Max,
@@ -357,22 +358,23 @@ def sinks(draw: st.DrawFn, key: tuple[str, ...], emit: Emit) -> Sink:
     chosen = draw(
         st.sampled_from([(), ("window_start", *key, *revision), (*key, *revision, "window_end", "window_start")])
     )
-    changelog = draw(st.booleans())
+    changelog, partitions = draw(st.booleans()), draw(st.sampled_from([(), ("a", "b")]))
+    lists: ListForm = draw(st.sampled_from(["json", "array"]))
     match draw(st.sampled_from(["sqlite", "duckdb", "postgres", "delta", "parquet", "others"])):
         case "sqlite":
             return SqliteSink(draw(PATHS), draw(PLAIN), chosen, draw(st.sampled_from(["numeric", "text"])), changelog)
         case "duckdb":
-            return DuckDBSink(draw(PATHS), draw(PLAIN), chosen, changelog)
+            return DuckDBSink(draw(PATHS), draw(PLAIN), chosen, changelog, lists)
         case "delta":
-            return DeltaSink(draw(PATHS), draw(PLAIN), chosen, changelog, draw(st.sampled_from([(), ("a", "b")])))
+            return DeltaSink(draw(PATHS), draw(PLAIN), chosen, changelog, partitions, lists)
         case "parquet":
-            return ParquetSink(draw(PATHS), draw(PLAIN), draw(st.sampled_from([(), ("a", "b")])))
+            return ParquetSink(draw(PATHS), draw(PLAIN), partitions, lists)
         case "others":
             return draw(_OTHER_SINKS)
         case _:
             url = draw(st.sampled_from(["postgresql://", "postgres://me@h:1/db?sslmode=require", "postgresql:///x"]))
             schema = draw(st.none() | PLAIN)
-            return PostgresSink(url, draw(PLAIN), chosen, changelog, draw(st.booleans()), schema)
+            return PostgresSink(url, draw(PLAIN), chosen, changelog, draw(st.booleans()), schema, lists)
 
 
 @st.composite

@@ -33,6 +33,7 @@ from windrow.connectors.sink import Follows, Run
 from windrow.connectors.tables import Table
 from windrow.engine.changelog import StepOutput
 from windrow.errors import InputError, SinkAddressError, SinkError
+from windrow.model import Aggregate, CollectList
 
 EVENTS = {"open", "os.mkdir", "os.rename", "os.remove", "os.rmdir"}
 
@@ -584,6 +585,37 @@ def test_spark_reads_a_folder_with_partitions(spark: SparkSession, tmp_path: Pat
     finally:
         spark.conf.unset(setting)
     assert rows == sorted((row["op"], row["user"], row["total"], row["seq"]) for row in store.changes(model))
+
+
+LISTS = (Aggregate("amounts", CollectList("amount", 9)), Aggregate("times", CollectList("t", 9)))
+
+
+def with_lists(store: DeltaStore | ParquetStore) -> Pipeline:
+    return store.model(sink=replace(store.settings(), lists="array"), aggregates=LISTS)
+
+
+def test_spark_reads_lists_as_arrays(spark: SparkSession, tmp_path: Path) -> None:
+    store = ParquetStore(tmp_path)
+    rows = [change("insert", 0, "A", '["1.50","-0.01"]', '["2026-01-01T00:00:00.000001Z"]')]
+    committed(store, with_lists(store), step(with_lists(store), rows))
+    found = spark.read.parquet(str(store.path / "spend"))
+    types = {name: type_ for name, type_ in found.dtypes if name in {"amounts", "times"}}
+    assert types == {"amounts": "array<decimal(12,2)>", "times": "array<timestamp>"}
+    sql = "aggregate(amounts, cast(0 as decimal(20,2)), (a, b) -> cast(a + b as decimal(20,2)))"
+    assert found.selectExpr(sql, "unix_micros(times[0])").collect() == [(Decimal("1.49"), 1767225600000001)]
+
+
+def test_rows_with_lists_are_merged_beside_a_users_column(tmp_path: Path) -> None:
+    store = DeltaStore(tmp_path)
+    model = with_lists(store)
+    first = [change("insert", minute, "A", '["1.50"]', "[]") for minute in (0, 5)]
+    committed(store, model, step(model, first))
+    store.add_column("spend", "note")
+    store.note("mine", "A")
+    committed(store, model, step(model, [change("update_after", 5, "A", '["1.50","2.00"]', "[]", revision=1)]))
+    found = DeltaTable(store.path / "spend").to_pyarrow_table().sort_by("window_start").to_pylist()
+    amounts = [[Decimal("1.50")], [Decimal("1.50"), Decimal("2.00")]]
+    assert [(row["amounts"], row["times"], row["note"]) for row in found] == [(each, [], "mine") for each in amounts]
 
 
 def test_what_was_replayed_into_a_delta_table_is_noted(tmp_path: Path) -> None:

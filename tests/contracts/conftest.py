@@ -17,7 +17,7 @@ from tests.contracts.stores import (
 )
 
 OUTBOX = "postgres with outbox"
-ALIKE = {f"test_{one}" for one in ("answers", "sink_follows", "sink_group", "sink_memory", "sink_types")}
+ALIKE = {f"test_{one}" for one in ("answers", "sink_follows", "sink_group", "sink_lists", "sink_memory", "sink_types")}
 """Modules in which an outbox changes little; only `make test-long` runs them with one."""
 
 DATABASES = ["sqlite", "duckdb", "postgres", OUTBOX]

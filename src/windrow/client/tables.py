@@ -405,4 +405,9 @@ def _require_column(table: Table, column: str, option: str) -> str:
         known, near = ", ".join(table.columns), did_you_mean(column, table.columns)
         msg = f"{option}: table {table.name!r} has no column {column!r}; it has {known}{near}"
         raise InputError(msg)
+    if column in table.lists.names:
+        msg = (
+            f"{option}: column {column!r} of table {table.name!r} has arrays, by which rows are not selected or sorted"
+        )
+        raise InputError(msg)
     return column

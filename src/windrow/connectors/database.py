@@ -309,4 +309,5 @@ def present(snapshot: Snapshot, database: Database, table: Table) -> Table:
 
 def only_columns(table: Table, columns: Sequence[str]) -> Table:
     """Restrict a table to some of its columns."""
-    return Table(table.name, pa.schema([table.schema.field(name) for name in columns]), table.key)
+    schema = pa.schema([table.schema.field(name) for name in columns])
+    return Table(table.name, schema, table.key, lists=table.lists)

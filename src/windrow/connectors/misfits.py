@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from windrow.connectors.list_columns import is_array, list_texts
 from windrow.connectors.tables import Table
 from windrow.errors import SinkError
 
@@ -95,9 +96,11 @@ def exact_decimals(values: Sequence[Decimal | None], type_: pa.DataType) -> pa.A
 
 
 def exact_cast(column: pa.Array, type_: pa.DataType) -> Fitted:
-    """Cast a column read from a database. A value that the cast would change is a misfit."""
+    """Cast a column read from a database. Arrays become JSON text; a value that the cast would change is a misfit."""
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
+    if is_array(column.type) and pa.types.is_string(type_):
+        column = list_texts(column)
     try:
         return Fitted(_cast(column, type_), {})
     except _ERRORS:

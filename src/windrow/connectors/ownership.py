@@ -267,6 +267,7 @@ class SchemaMismatch(NamedTuple):
 
     what: str
     statements: str = ""
+    advice: str = "alter it"
 
 
 def schema_mismatches(table: Table, expected: Mapping[str, str], existing: Existing) -> Iterator[SchemaMismatch]:
@@ -281,10 +282,12 @@ def schema_mismatches(table: Table, expected: Mapping[str, str], existing: Exist
             statement = f"ALTER TABLE {named} ADD COLUMN {quote(name)} {type_}".rstrip()
             yield SchemaMismatch(f"table {table.name!r} has no column {name!r} ({type_ or 'untyped'})", statement)
         elif actual[name] != type_ and not _is_kept(actual[name], type_):
-            how = existing.alter(table, name, type_) if _is_wider(type_, actual[name]) else ""
-            yield SchemaMismatch(
-                f"column {name!r} of table {table.name!r} is {actual[name] or 'untyped'}, not {type_ or 'untyped'}", how
-            )
+            what = f"column {name!r} of table {table.name!r} is {actual[name] or 'untyped'}, not {type_ or 'untyped'}"
+            if _is_array(actual[name]) != _is_array(type_):
+                form = "array" if _is_array(actual[name]) else "json"
+                yield SchemaMismatch(what, advice=f"set `lists: {form}` in the sink")
+                continue
+            yield SchemaMismatch(what, existing.alter(table, name, type_) if _is_wider(type_, actual[name]) else "")
         elif name in existing.required and table.schema.field(name).nullable:
             what = f"column {name!r} of table {table.name!r} is NOT NULL, but the pipeline can write null there"
             yield SchemaMismatch(what, existing.alter(table, name, type_))
@@ -310,7 +313,16 @@ def relaxable(table: Table, required: Collection[str]) -> list[str]:
 
 def _is_kept(actual: str, type_: str) -> bool:
     """Whether a column keeps the type that an earlier version gave it."""
+    if _is_array(actual) and _is_array(type_):
+        return _is_kept(actual.removesuffix(_ARRAY), type_.removesuffix(_ARRAY))
     return (actual, type_) in _KEPT or (actual == "numeric" and type_.startswith("numeric("))
+
+
+_ARRAY = "[]"
+
+
+def _is_array(type_: str) -> bool:
+    return type_.endswith(_ARRAY)
 
 
 def _is_wider(type_: str, than: str) -> bool:
@@ -319,6 +331,8 @@ def _is_wider(type_: str, than: str) -> bool:
     Of decimals with the most digits, those with more digits after the point have fewer before it. A database that
     alters the column refuses values that would not fit.
     """
+    if _is_array(type_) and _is_array(than):
+        return _is_wider(type_.removesuffix(_ARRAY), than.removesuffix(_ARRAY))
     digits = [(19, 0) if name.upper() == "BIGINT" else _digits(name) for name in (type_, than)]
     if (than, type_) in _WIDER or None in digits:
         return (than, type_) in _WIDER
@@ -339,7 +353,7 @@ def refuse(found: Sequence[SchemaMismatch]) -> None:
     more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
     statements = [mismatch.statements for mismatch in found]
     how = f" ({'; '.join(statements)})" if all(statements) else ""
-    msg = f"{found[0].what}{more}: alter it, choose another table, or start over with --fresh{how}"
+    msg = f"{found[0].what}{more}: {found[0].advice}, choose another table, or start over with --fresh{how}"
     raise SinkError(msg)
 
 

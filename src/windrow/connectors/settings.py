@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from windrow import model as m
 from windrow.declare.findings import Finding, error
 from windrow.declare.formats import FORMAT
-from windrow.declare.spec import FLAG, NAMES, TEXT, Key
+from windrow.declare.spec import FLAG, NAMES, TEXT, Key, choice
 from windrow.model.references import fill_placeholders, is_reference
 
 FORMAT_DOC: Final = (
@@ -19,6 +19,13 @@ FORMAT_DOC: Final = (
     "row](../guides/change-data-capture.md) in Debezium's envelope"
 )
 AS_FOR_SQLITE: Final = "as for [SQLite](../connectors/sqlite.md)."
+LISTS: Final = Key(
+    "lists",
+    choice("json", "array"),
+    "the form of [lists](../concepts/aggregates.md#lists): JSON text, or arrays of the elements' type. A table keeps "
+    "its form.",
+    default="json",
+)
 CHANGELOG: Final = Key("changelog", FLAG, AS_FOR_SQLITE, default=True)
 
 
@@ -58,6 +65,11 @@ def key_words(sink: m.TableSink) -> str:
 def partition_words(sink: m.Sink) -> str:
     """Describe the partitions of files in words; empty if the settings do not define any."""
     return f", partitioned by {', '.join(sink.partition_by)}" if sink.partition_by else ""
+
+
+def list_words(sink: m.Sink) -> str:
+    """Describe the form of lists in words; empty for the default."""
+    return ", lists as arrays" if sink.lists == "array" else ""
 
 
 def format_words(source: m.Source) -> str:

@@ -26,6 +26,7 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from windrow import model as m
+from windrow.connectors.list_columns import with_arrays
 from windrow.connectors.log.segments import replace_durably, sync_path
 from windrow.connectors.ownership import FoundTables, Origin, authorize, is_new, may_clear, still_opened, still_owned
 from windrow.connectors.sink import Follows, Run, Sink
@@ -44,12 +45,13 @@ _NAMES = 2
 
 
 class _Owner(NamedTuple):
-    """The owner of a folder and the origin of its tables, or None, the names of its files, and its partitions."""
+    """The owner of a folder and the origin of its tables, or None, and the names, partitions and lists of its files."""
 
     run: Run | None
     origin: Origin | None
     names: int
     partition_by: tuple[str, ...]
+    lists: m.ListForm
 
 
 class StepFolder(Sink, ABC):
@@ -72,6 +74,7 @@ class StepFolder(Sink, ABC):
         self._folder = self._path / self._name
         self._pipeline = spec.pipeline
         self._origin = Origin.of(spec)
+        self._lists = spec.sink.lists
         self._id = str(uuid.uuid4())
         self._run: Run | None = None
         self._last: int | None = None
@@ -113,7 +116,7 @@ class StepFolder(Sink, ABC):
             owner = self._staging / _OWNER
             with self._fenced():
                 self._names = self._read_owner().names
-                about = {"names": self._names, "partition_by": self._layout.changes.partition_by}
+                about = {"names": self._names, "partition_by": self._layout.changes.partition_by, "lists": self._lists}
                 found = {"pipeline": run.pipeline, "run": run.id, "origin": self._origin.text(), **about}
                 replace_durably(owner, found)
                 owner.rename(self._folder / _OWNER)
@@ -130,7 +133,14 @@ class StepFolder(Sink, ABC):
         refuse_unwritable(self._folder if self._folder.exists() else self._path)
 
     def _authorize(self, run: Run, follows: Follows | None) -> None:
-        before, now = self._read_owner().partition_by, self._layout.changes.partition_by
+        owner = self._read_owner()
+        if owner.lists != self._lists and self._steps():
+            msg = (
+                f"the files of {self._name!r} have their lists as {_LISTS[owner.lists]}, not as {_LISTS[self._lists]}: "
+                f"set `lists: {owner.lists}`, choose another table, or start over with --fresh"
+            )
+            raise SinkError(msg)
+        before, now = owner.partition_by, self._layout.changes.partition_by
         if before != now and self._steps():
             msg = (
                 f"the files of {self._name!r} are partitioned by {', '.join(before) or 'nothing'}, not "
@@ -147,9 +157,10 @@ class StepFolder(Sink, ABC):
         try:
             found = json.loads((self._folder / _OWNER).read_text(encoding="utf-8"))
             run, origin = Run(found["pipeline"], found["run"]), Origin.read(found.get("origin"))
-            return _Owner(run, origin, int(found.get("names", 1)), tuple(found.get("partition_by", ())))
+            about = tuple(found.get("partition_by", ())), found.get("lists", "json")
+            return _Owner(run, origin, int(found.get("names", 1)), *about)
         except FileNotFoundError:
-            return _Owner(None, None, _NAMES, self._layout.changes.partition_by)
+            return _Owner(None, None, _NAMES, self._layout.changes.partition_by, self._lists)
         except (ValueError, LookupError, TypeError) as exc:
             msg = (
                 f"{self._folder / _OWNER} is damaged ({exc!r}): restore it, or move {self._folder} away and start over "
@@ -321,21 +332,29 @@ def _partition_text(value: str | int | bool) -> str:  # noqa: FBT001 - a value o
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def write_parquet(path: Path, rows: pa.Table) -> None:
-    """Durably write rows to a new Parquet file, with only a piece of them in memory at a time."""
+_LISTS: Mapping[m.ListForm, str] = {"json": "JSON text", "array": "arrays"}
+_NO_LISTS = pa.schema([])
+
+
+def write_parquet(path: Path, rows: pa.Table, lists: pa.Schema = _NO_LISTS) -> None:
+    """Durably write rows to a new Parquet file, with only a piece of them in memory at a time.
+
+    Columns in `lists` are written as arrays of these types.
+    """
     with path.open("xb") as file:
-        encode_parquet(file, rows)
+        encode_parquet(file, rows, lists)
         file.flush()
         os.fsync(file.fileno())
 
 
-def encode_parquet(file: IO[bytes] | pa.NativeFile, rows: pa.Table) -> None:
-    """Write rows to an open Parquet file."""
-    with parquet.ParquetWriter(file, rows.schema, compression="zstd") as writer:
+def encode_parquet(file: IO[bytes] | pa.NativeFile, rows: pa.Table, lists: pa.Schema = _NO_LISTS) -> None:
+    """Write rows to an open Parquet file, as `write_parquet` does."""
+    schema = with_arrays(rows.schema.empty_table(), lists).schema
+    with parquet.ParquetWriter(file, schema, compression="zstd") as writer:
         for _, piece in pieces(rows):
-            writer.write_table(piece)
+            writer.write_table(with_arrays(piece, lists))
 
 
-def try_parquet(rows: pa.Table) -> None:
-    """Raise the error with which rows cannot be written to a Parquet file."""
-    encode_parquet(pa.MockOutputStream(), rows)
+def try_parquet(rows: pa.Table, lists: pa.Schema) -> None:
+    """Raise the error with which rows cannot be written to a Parquet file, as `write_parquet` does."""
+    encode_parquet(pa.MockOutputStream(), rows, lists)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -28,7 +28,8 @@ MILLI = 1_000
 class Table:
     """A table: its name, its columns as an Arrow schema, its primary key, which may be empty, and its role.
 
-    In a store of files, rows are divided by the columns `partition_by`.
+    In a store of files, rows are divided by the columns `partition_by`. The columns in `lists`, which are JSON text in
+    rows, are stored as arrays of these types.
     """
 
     name: str
@@ -36,6 +37,17 @@ class Table:
     key: tuple[str, ...] = ()
     role: Literal["changelog", "outbox"] | None = None
     partition_by: tuple[str, ...] = ()
+    lists: pa.Schema = field(default_factory=lambda: pa.schema([]))
+
+    @property
+    def stored(self) -> pa.Schema:
+        """The schema of the table in the store."""
+        return pa.schema(
+            [
+                column.with_type(self.lists.field(column.name).type) if column.name in self.lists.names else column
+                for column in self.schema
+            ]
+        )
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -186,19 +198,35 @@ def layout(spec: SinkSpec) -> Layout:
             msg = f"the sink's key contains {column!r}, which is not one of {', '.join(natural)}"
             raise PipelineError(msg)
     key = (*(sink.key or natural), *(["revision"] if spec.discards else []))
+    lists = _lists(spec)
     panes = ("pane", "revision") if rows.has_panes else ()
     order = (*natural, *(field.name for field in schema.value_fields(rows)), *panes)
     late, dead, clocks = beside(name)
     return Layout(
-        result=Table(name, pa.schema([by_name[column] for column in order]), key, partition_by=sink.partition_by),
+        result=Table(
+            name, pa.schema([by_name[column] for column in order]), key, partition_by=sink.partition_by, lists=lists
+        ),
         changes=Table(
-            table_names(name)[1], pa.schema([EPOCH, SEQ, *changes]), ("epoch", "seq"), "changelog", sink.partition_by
+            table_names(name)[1],
+            pa.schema([EPOCH, SEQ, *changes]),
+            ("epoch", "seq"),
+            "changelog",
+            sink.partition_by,
+            lists,
         ),
         late=late,
         dead=dead,
         clocks=clocks,
         outbox=outbox(name) if isinstance(sink, m.PostgresSink) and sink.outbox else None,
     )
+
+
+def _lists(spec: SinkSpec) -> pa.Schema:
+    """Return the columns that a sink stores as arrays."""
+    if spec.sink.lists == "json":
+        return pa.schema([])
+    fields = [(value.name, value.type.element) for value in spec.rows.values if isinstance(value.type, m.JsonListType)]
+    return pa.schema([(name, pa.list_(schema.arrow_type(element))) for name, element in fields])
 
 
 def outbox(table: str) -> Table:

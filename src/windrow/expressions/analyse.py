@@ -70,6 +70,8 @@ def analyse(
     if type_ is None:
         msg = f"{text!r} has the SQL type {given}, which no field can have; {remedy(given)}"
         raise PipelineError(msg)
+    if tree["class"] == "COLUMN_REF" and isinstance(by_name[names[0]].type, m.JsonListType):
+        type_ = by_name[names[0]].type
     return Expression(
         text=text,
         sql=f"CAST(({text if computed is tree else syntax.unparse(computed)}\n) AS {sql_type(type_)})",

@@ -98,8 +98,14 @@ def _unary_type(function: m.UnaryFunction, given: Argument) -> m.DataType:
             return _sum_type(given.type, extra=0)
         case "mean":
             return _sum_type(given.type, extra=MEAN_DIGITS)
+        case "list":
+            return _list_type(given.type)
         case fixed:
             return _FIXED_TYPES[fixed]
+
+
+def _list_type(type_: m.DataType) -> m.DataType:
+    return m.StringType() if isinstance(type_, m.ArrayType) else m.JsonListType(type_)
 
 
 def _sum_type(type_: m.DataType, *, extra: int) -> m.DataType:

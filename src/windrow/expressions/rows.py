@@ -77,7 +77,15 @@ def emitted_rows(spec: AnySpec) -> Rows:
     nullable = nullable_fields(spec)
     fields = {field.name: replace(field, optional=field.name in nullable) for field in record_fields(spec)}
     row_key = tuple(fields.pop(name) for name in spec.row_key)
-    return Rows("table" if row_key else "records", row_key, tuple(fields.values()), spec.has_id)
+    columns = tuple(replace(field, type=_type_in_row(field.type)) for field in fields.values())
+    return Rows("table" if row_key else "records", row_key, columns, spec.has_id)
+
+
+def _type_in_row(type_: m.DataType) -> m.DataType:
+    """Return the type that a field of a record has in a table, where an array is JSON text."""
+    if not isinstance(type_, m.ArrayType):
+        return type_
+    return m.StringType() if isinstance(type_.element, m.StructType) else m.JsonListType(type_.element)
 
 
 def rows_of(graph: m.Graph, sink: m.SinkNode) -> Rows:

@@ -149,7 +149,9 @@ def united(graph: m.Graph, node: m.SelectNode) -> Stream:
     lacking = tuple(dict.fromkeys(name for stream in streams for name in stream.lacking or ()))
     return replace(
         first,
-        fields=tuple(replace(field, optional=field.name in optional) for field in first.fields),
+        fields=tuple(
+            replace(field, type=_common_list(field, streams), optional=field.name in optional) for field in first.fields
+        ),
         sources=_sources(*streams),
         hold=max(stream.hold for stream in streams),
         bound=_greatest(*(stream.bound for stream in streams)),
@@ -157,6 +159,12 @@ def united(graph: m.Graph, node: m.SelectNode) -> Stream:
         key=() if others else first.key,
         lacking=None if first.lacking is None else lacking,
     )
+
+
+def _common_list(field: m.Field, streams: tuple[Stream, ...]) -> m.DataType:
+    """Return the type of a field in a union, in which a list stays one only if it has the same elements everywhere."""
+    types = {other.type for stream in streams for other in stream.fields if other.name == field.name}
+    return m.StringType() if isinstance(field.type, m.JsonListType) and len(types) > 1 else field.type
 
 
 def _sources(*streams: Stream) -> tuple[m.SourceNode, ...]:
@@ -185,7 +193,7 @@ def _types(stream: Stream) -> dict[str, m.DataType]:
 
 
 def is_same_type(left: m.DataType, right: m.DataType) -> bool:
-    """Return True if two types have the same values, regardless of the form of timestamps in JSON."""
+    """Return True if two types have the same values, regardless of the form of timestamps and lists in JSON."""
     return _type(left) == _type(right)
 
 
@@ -193,6 +201,8 @@ def _type(type_: m.DataType) -> m.DataType:
     match type_:
         case m.TimestampType():
             return m.TimestampType("micros")
+        case m.JsonListType():
+            return m.StringType()
         case m.ArrayType(m.StructType(fields), optional):
             return m.ArrayType(
                 m.StructType(tuple(replace(field, type=_type(field.type)) for field in fields)), optional

@@ -254,7 +254,7 @@ class FunctionSpec:
 
     - `accepts`: values of any type, numbers, numbers that are summed (decimals of limited width), or booleans.
     - `result`: a count (a long, never null), a value of the argument's type, an exact sum or mean, a double, JSON
-      text, or a boolean.
+      text, a list of values of the argument's type as JSON text, or a boolean.
     - `extra`: further arguments of the call, in order: a fraction from 0 to 1, a measure (a second argument over
       fields), or a limit (a positive whole number).
     - `by_log`: whether records are ordered by partition and offset instead of event time.
@@ -262,7 +262,7 @@ class FunctionSpec:
 
     kind: type[Count | UnaryFunction]
     accepts: Literal["any", "number", "summable", "boolean"]
-    result: Literal["count", "argument", "sum", "mean", "double", "text", "boolean"]
+    result: Literal["count", "argument", "sum", "mean", "double", "text", "list", "boolean"]
     extra: tuple[Literal["fraction", "limit", "measure"], ...] = ()
     by_log: bool = False
 
@@ -290,9 +290,9 @@ AGGREGATE_FUNCTIONS: Mapping[str, FunctionSpec] = {
     "top_k": FunctionSpec(TopK, "any", "text", extra=("limit",)),
     "top_k_by": FunctionSpec(TopKBy, "any", "text", extra=("measure", "limit")),
     "bottom_k_by": FunctionSpec(BottomKBy, "any", "text", extra=("measure", "limit")),
-    "collect_list": FunctionSpec(CollectList, "any", "text", extra=("limit",)),
-    "collect_list_in_log": FunctionSpec(CollectList, "any", "text", extra=("limit",), by_log=True),
-    "collect_set": FunctionSpec(CollectSet, "any", "text", extra=("limit",)),
+    "collect_list": FunctionSpec(CollectList, "any", "list", extra=("limit",)),
+    "collect_list_in_log": FunctionSpec(CollectList, "any", "list", extra=("limit",), by_log=True),
+    "collect_set": FunctionSpec(CollectSet, "any", "list", extra=("limit",)),
 }
 """The catalogue of aggregate functions by name; a call of a function that is not in it is a formula."""
 

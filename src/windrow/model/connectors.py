@@ -312,6 +312,8 @@ def table_name(text: str) -> tuple[str | None, str]:
 
 OWN_GROUPS = "windrow-"
 """The prefix of the consumer groups that windrow itself uses, and resumes from."""
+ListForm = Literal["json", "array"]
+"""The forms of lists in tables: JSON text, or arrays of the elements' type."""
 Companion = Literal["late", "dead", "clocks"]
 """The tables or topics that accompany the table or topic of a sink."""
 
@@ -350,6 +352,11 @@ class Sink:
     def partition_by(self) -> tuple[str, ...]:
         """The columns by whose values a sink of files divides the rows."""
         return ()
+
+    @property
+    def lists(self) -> ListForm:
+        """The form of columns of lists."""
+        return "json"
 
     @property
     def database(self) -> Sink:
@@ -425,7 +432,7 @@ class PostgresSink(TableSink):
     """Tables in a PostgreSQL database; settings that `url` leaves out come from libpq's environment (PGPASSWORD ...).
 
     With `outbox`, each change is also a row of the outbox table, until a relay has sent it. Without a `schema`, the
-    tables are in the first schema of the user's search_path.
+    tables are in the first schema of the user's search_path. `lists` is the form of columns of lists.
     """
 
     url: str = field(repr=False)
@@ -434,6 +441,7 @@ class PostgresSink(TableSink):
     changelog: bool = True
     outbox: bool = False
     schema: str | None = None
+    lists: ListForm = "json"
     section: ClassVar[str] = "postgres"
     system: ClassVar[str] = "postgresql"
 

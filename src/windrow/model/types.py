@@ -72,6 +72,16 @@ SimpleType = StringType | BooleanType | LongType | DoubleType | DecimalType | Ti
 
 
 @dataclass(frozen=True)
+class JsonListType(StringType):
+    """Text that is a JSON array, as `collect_list` returns it; some sinks can write it as an array of `element`.
+
+    Elements can be null. Decimals are text with all digits, and times are in ISO 8601.
+    """
+
+    element: SimpleType
+
+
+@dataclass(frozen=True)
 class StructType:
     """A JSON object that is an element of an array; its fields have names and types, but no aliases or paths."""
 

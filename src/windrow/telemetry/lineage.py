@@ -262,11 +262,11 @@ def output_tables(graph: m.Graph, node: m.SinkNode) -> Iterator[tuple[str, pa.Sc
         return
     tables = layout(spec)
     if not isinstance(sink, m.TableSink):
-        yield sink.table, tables.changes.schema, ("inserts", "revisions")
+        yield sink.table, tables.changes.stored, ("inserts", "revisions")
         return
-    yield tables.result.name, tables.result.schema, ("inserts", "revisions")
+    yield tables.result.name, tables.result.stored, ("inserts", "revisions")
     if sink.changelog:
-        yield tables.changes.name, tables.changes.schema, ()
+        yield tables.changes.name, tables.changes.stored, ()
     yield tables.late.name, tables.late.schema, ("expired",)
     yield tables.dead.name, tables.dead.schema, ("dead", "rejected")
     yield tables.clocks.name, tables.clocks.schema, ()

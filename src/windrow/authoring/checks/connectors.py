@@ -91,12 +91,18 @@ def partition_columns(spec: SinkSpec) -> Iterator[Finding]:
     """Check that the files of a sink are partitioned by columns with few values that folders can be named by."""
     where = f"{sink_path(spec.sink)}.partition_by"
     columns = {field.name: field for field in (*spec.rows.key, *spec.rows.values)}
-    possible = [name for name, field in columns.items() if isinstance(field.type, _PARTITION_TYPES)]
+    possible = [
+        name
+        for name, field in columns.items()
+        if isinstance(field.type, _PARTITION_TYPES) and not isinstance(field.type, m.JsonListType)
+    ]
     for index, name in enumerate(spec.sink.partition_by):
         if name in spec.sink.partition_by[:index]:
             yield error(f"{where}.{index}", f"{name!r} is given twice; keep one of them")
         elif name not in possible:
-            what = f"{name!r} is a {columns[name].type}" if name in columns else f"there is no column {name!r}"
+            type_ = columns[name].type if name in columns else None
+            kind = "list" if isinstance(type_, m.JsonListType) else type_
+            what = f"{name!r} is a {kind}" if type_ is not None else f"there is no column {name!r}"
             yield error(f"{where}.{index}", f"{what}; files can be partitioned by {', '.join(possible) or 'no column'}")
 
 

@@ -277,11 +277,6 @@ def _record_sink(spec: OperatorSpec[m.SinkNode], sink: m.Sink) -> Iterator[Findi
     for name in [*(field.name for field in spec.decode.fields), *(derived.name for derived in spec.derive)]:
         if name.lower() in taken:
             yield error("from", f"the field {name!r} is a column of every table of records; select other fields")
-    for field in spec.decode.fields:
-        if isinstance(field.type, m.ArrayType):
-            yield error(
-                "from", f"{field.name!r} is an array, which tables cannot store: use flat_map, or select other fields"
-            )
 
 
 def _waiting(graph: m.Graph) -> Iterator[Finding]:

@@ -65,7 +65,11 @@ def file_words(graph: m.Graph) -> list[str]:
     return found
 
 
-_WIDTHS: dict[type[m.DataType], int] = {m.BooleanType: 1, m.StringType: 16, m.DecimalType: 16}
+_WIDTHS: dict[type[m.DataType], int] = {
+    m.BooleanType: 1,
+    m.DecimalType: 16,
+    **dict.fromkeys((m.StringType, m.JsonListType), 16),
+}
 """Bytes of a value in the state, 8 for other types; a string is assumed to have some twelve letters."""
 _PLACE_BYTES = 24
 """Bytes of a record's partition, offset and watermark."""

@@ -23,6 +23,7 @@ class DeltaSink(m.TableSink):
     key: tuple[str, ...] = ()
     changelog: bool = True
     partition_by: tuple[str, ...] = ()
+    lists: m.ListForm = "json"
     section: ClassVar[str] = "delta"
     system: ClassVar[str] = "delta"
     is_one_transaction: ClassVar[bool] = False
@@ -45,12 +46,14 @@ def delta(
     key: Sequence[str] = (),
     changelog: bool = True,
     partition_by: Sequence[str] = (),
+    lists: m.ListForm = "json",
 ) -> DeltaSink:
     """Write to Delta tables in a folder, merging rows by `key`; for the other arguments, see `sqlite`.
 
-    The table and its changelog are partitioned by the columns `partition_by`. Needs ``pip install 'windrow[delta]'``.
+    The table and its changelog are partitioned by the columns `partition_by`. With ``lists="array"``, columns of lists
+    are arrays instead of JSON text. Needs ``pip install 'windrow[delta]'``.
     """
-    return DeltaSink(fspath(path), table, field_names(key), changelog, field_names(partition_by))
+    return DeltaSink(fspath(path), table, field_names(key), changelog, field_names(partition_by), lists)
 
 
 DELTA = Connector(
@@ -69,10 +72,12 @@ DELTA = Connector(
                 ),
                 settings.CHANGELOG,
                 settings.partition_key("the result table and `T_changes` are partitioned."),
+                settings.LISTS,
             ),
         ),
         lambda sink: (
             f"the Delta table {sink.table} in {sink.path}{settings.key_words(sink)}{settings.partition_words(sink)}"
+            f"{settings.list_words(sink)}"
         ),
         "[Delta tables](../connectors/delta.md) in a folder.",
         dataset=settings.folder_dataset,

@@ -18,7 +18,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import deltalake
 import pyarrow as pa
@@ -151,9 +153,9 @@ class DeltaFolder:
         schema = self._found.schema()
         required = self._required - set(self._relaxable)
         there = Existing(_types(schema), key, required, (), lambda *_: "")
-        expected = Table(self.table.name, self.table.schema, tuple(self._key))
+        expected = replace(self.table, key=tuple(self._key))
         for schema_mismatch in schema_mismatches(
-            expected, _types(deltalake.Schema.from_arrow(self.table.schema)), there
+            expected, _types(deltalake.Schema.from_arrow(self.table.stored)), there
         ):
             yield schema_mismatch._replace(statements="")
 
@@ -185,7 +187,7 @@ class DeltaFolder:
             if self._found is None:
                 self._found = deltalake.DeltaTable.create(
                     self.uri,
-                    self.table.schema,
+                    self.table.stored,
                     partition_by=list(self.table.partition_by),
                     configuration=configuration,
                     commit_properties=properties,
@@ -213,7 +215,7 @@ class DeltaFolder:
             )
             deltalake.write_deltalake(
                 self.delta,
-                self.table.schema.empty_table(),
+                self.table.stored.empty_table(),
                 mode="overwrite",
                 schema_mode="overwrite",
                 partition_by=list(self.table.partition_by),
@@ -282,12 +284,19 @@ def application(run: Run) -> str:
 
 
 def _types(schema: deltalake.Schema) -> dict[str, str]:
-    """Map each column to its type as Delta's protocol spells it."""
+    """Map each column to its type as Delta's protocol spells it, and an array to that of its elements with brackets."""
     fields = json.loads(schema.to_json())["fields"]
-    return {
-        field["name"]: field["type"] if isinstance(field["type"], str) else json.dumps(field["type"])
-        for field in fields
-    }
+    return {field["name"]: _type(field["type"]) for field in fields}
+
+
+def _type(given: str | dict[str, Any]) -> str:
+    match given:
+        case str():
+            return given
+        case {"type": "array", "elementType": element}:
+            return f"{_type(element)}[]"
+        case _:
+            return json.dumps(given)
 
 
 @contextmanager

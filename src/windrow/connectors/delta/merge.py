@@ -27,6 +27,7 @@ import pyarrow.compute as pc
 from deltalake.transaction import AddAction, RemoveAction
 
 from windrow.connectors.delta.folder import DeltaFolder, Write, commit_files
+from windrow.connectors.list_columns import stored_sql
 from windrow.connectors.step_folder import by_partition, write_parquet
 from windrow.connectors.tables import EPOCH, Table, quote_all
 from windrow.engine.duckdb_sql import QUERIES, Connection, literal, query
@@ -97,9 +98,9 @@ def _merge_files(
     has added to the Delta table keep their values.
     """
     others = _others(folder, table) if files.num_rows else pa.schema([])
-    schema = pa.schema([*table.schema, *others])
+    schema = pa.schema([*table.stored, *others])
     columns, key = quote_all(list(schema.names)), quote_all(list(table.key))
-    sql = f"SELECT {quote_all(list(table.columns))} FROM changes SEMI JOIN places USING (__place) WHERE op <> 'delete'"
+    sql = f"SELECT {stored_sql(table)} FROM changes SEMI JOIN places USING (__place) WHERE op <> 'delete'"
     partitions = _partitions(folder, table, files)
     if files.num_rows:
         # characters of patterns are escaped
@@ -195,7 +196,7 @@ def _files(folder: DeltaFolder, rows: pa.Table, column: str) -> Iterator[AddActi
 def _file(folder: DeltaFolder, rows: pa.Table, column: str, values: dict[str, str | None]) -> AddAction:
     """Write rows to a new file of a partition, recording the minimum and maximum of `column` in its statistics."""
     path = folder.path / f"part-{uuid.uuid4()}.parquet"
-    write_parquet(path, rows)
+    write_parquet(path, rows, folder.table.lists)
     found = path.stat()
     return AddAction(
         path=path.name,

@@ -214,7 +214,7 @@ class DeltaResult:
 
     def _try_write(self, changes: pa.Table) -> None:
         """Raise the error with which changes cannot be written."""
-        try_parquet(changes)
+        try_parquet(changes, self.result.table.lists)
         deque(by_partition(changes, self.sink.partition_by), maxlen=0)
 
     def _stored(self, where: Sequence[Condition]) -> pa.Table:

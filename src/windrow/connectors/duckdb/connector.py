@@ -23,6 +23,7 @@ class DuckDBSink(m.TableSink):
     table: str
     key: tuple[str, ...] = ()
     changelog: bool = True
+    lists: m.ListForm = "json"
     section: ClassVar[str] = "duckdb"
     system: ClassVar[str] = "duckdb"
 
@@ -31,10 +32,25 @@ class DuckDBSink(m.TableSink):
         """The path of the file."""
         return self.path
 
+    @property
+    def database(self) -> DuckDBSink:
+        """The file, without the settings of a single table."""
+        return DuckDBSink(self.path, "")
 
-def duckdb(path: str | PathLike[str], *, table: str, key: Sequence[str] = (), changelog: bool = True) -> DuckDBSink:
-    """Write to tables of a DuckDB file, in which `key` identifies a row; for the arguments, see `sqlite`."""
-    return DuckDBSink(fspath(path), table, field_names(key), changelog)
+
+def duckdb(
+    path: str | PathLike[str],
+    *,
+    table: str,
+    key: Sequence[str] = (),
+    changelog: bool = True,
+    lists: m.ListForm = "json",
+) -> DuckDBSink:
+    """Write to tables of a DuckDB file, in which `key` identifies a row; for the other arguments, see `sqlite`.
+
+    With ``lists="array"``, columns of lists are of type LIST instead of JSON text.
+    """
+    return DuckDBSink(fspath(path), table, field_names(key), changelog, lists)
 
 
 def _findings(sink: DuckDBSink) -> Iterator[Finding]:
@@ -55,9 +71,12 @@ DUCKDB = Connector(
                     "the columns by which rows are replaced; otherwise as for [SQLite](../connectors/sqlite.md)."
                 ),
                 settings.CHANGELOG,
+                settings.LISTS,
             ),
         ),
-        lambda sink: f"table {sink.table} in the DuckDB file {sink.path}{settings.key_words(sink)}",
+        lambda sink: (
+            f"table {sink.table} in the DuckDB file {sink.path}{settings.key_words(sink)}{settings.list_words(sink)}"
+        ),
         "[tables in a DuckDB file](../connectors/duckdb.md).",
         dataset=settings.file_dataset,
         tables="windrow.connectors.duckdb.tables:DuckDBTables",

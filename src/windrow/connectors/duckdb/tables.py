@@ -35,6 +35,7 @@ import pyarrow as pa
 from windrow.connectors import tables
 from windrow.connectors.database import Condition, Snapshot, Value
 from windrow.connectors.duckdb.connector import DuckDBSink
+from windrow.connectors.list_columns import stored_sql
 from windrow.connectors.misfits import Fitted, fit_batch
 from windrow.connectors.sql.session import Column, Dependent, EmbeddedFile, EmbeddedSession
 from windrow.connectors.sql.tables import SqlDatabase, SqlTables
@@ -282,8 +283,8 @@ class DuckDBSession(EmbeddedSession):
     def insert(self, table: Table, rows: pa.Table, else_: str = "") -> None:
         """Insert rows, which DuckDB reads directly from Arrow."""
         if rows.num_rows:
-            columns = tables.quote_all(table.columns)
-            sql = f"INSERT INTO {quote(table.name)} ({columns}) SELECT {columns} FROM {_rows_for(table)} {else_}"
+            columns, values = tables.quote_all(table.columns), stored_sql(table)
+            sql = f"INSERT INTO {quote(table.name)} ({columns}) SELECT {values} FROM {_rows_for(table)} {else_}"
             self._over(table, rows.select(list(table.columns)), sql)
 
     def write_changes(self, layout: Layout, epoch: int, first: int, changes: pa.Table, *, changelog: bool) -> None:
@@ -359,10 +360,12 @@ def _rows_for(table: Table) -> str:
 
 def sql_types(table: Table) -> dict[str, str]:
     """Map each column to its DuckDB type, as DuckDB spells it."""
-    return {field.name: _sql_type(field.type) for field in table.schema}
+    return {field.name: _sql_type(field.type) for field in table.stored}
 
 
 def _sql_type(type_: pa.DataType) -> str:
+    if pa.types.is_list(type_):
+        return f"{_sql_type(type_.value_type)}[]"
     if pa.types.is_decimal(type_):
         return f"DECIMAL({type_.precision},{type_.scale})"
     if pa.types.is_timestamp(type_):

@@ -40,7 +40,7 @@ class ParquetFolder(StepFolder):
             if is_partitioned and table.num_rows:
                 self._write_partitions(step, table)
             else:
-                write_parquet(step / f"{hidden}{name}.parquet", table)
+                write_parquet(step / f"{hidden}{name}.parquet", table, self._layout.changes.lists)
         sync_path(step)
         return [step]
 
@@ -53,12 +53,12 @@ class ParquetFolder(StepFolder):
             folders = _below(step, values)
             for folder in folders:
                 folder.mkdir(exist_ok=True)
-            write_parquet(folders[-1] / "changes.parquet", rows)
+            write_parquet(folders[-1] / "changes.parquet", rows, self._layout.changes.lists)
             for folder in folders:
                 sync_path(folder)
 
     def _encode(self, rows: pa.Table) -> None:
-        try_parquet(rows)
+        try_parquet(rows, self._layout.changes.lists)
         for values, _ in by_partition(rows, self._partition_by):
             _below(self._folder, values)
 

@@ -21,13 +21,15 @@ def postgres(
     key: Sequence[str] = (),
     changelog: bool = True,
     outbox: bool = False,
+    lists: m.ListForm = "json",
 ) -> m.PostgresSink:
     """Write to tables of a PostgreSQL database, in a schema or, by default, the first one of the search_path.
 
     What `url` lacks comes from libpq's environment (PGPASSWORD ...). `key` and `changelog` are as for `sqlite`. With
     ``outbox=True`` each change is also written to the table ``T_outbox``, from which ``windrow relay`` sends it on.
+    With ``lists="array"``, columns of lists are arrays, such as ``text[]``, instead of JSON text.
     """
-    return m.PostgresSink(url, table, field_names(key), changelog, outbox, schema)
+    return m.PostgresSink(url, table, field_names(key), changelog, outbox, schema, lists)
 
 
 def _findings(sink: m.PostgresSink) -> Iterator[Finding]:
@@ -90,9 +92,12 @@ POSTGRES = Connector(
                     "setting can change between runs.",
                     default=m.PostgresSink.outbox,
                 ),
+                settings.LISTS,
             ),
         ),
-        lambda sink: f"table {_qualified(sink)} in PostgreSQL {sink.url}{settings.key_words(sink)}",
+        lambda sink: (
+            f"table {_qualified(sink)} in PostgreSQL {sink.url}{settings.key_words(sink)}{settings.list_words(sink)}"
+        ),
         "[tables in a PostgreSQL database](../connectors/postgres.md).",
         dataset=_dataset,
         tables="windrow.connectors.postgres.sink:PostgresTables",

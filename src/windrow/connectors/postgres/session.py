@@ -17,6 +17,7 @@ from psycopg import errors
 
 from windrow.connectors import tables
 from windrow.connectors.kafka.rows import KafkaRecords
+from windrow.connectors.list_columns import stored_rows
 from windrow.connectors.postgres.client import Connection, first_value, qualified, require_creatable
 from windrow.connectors.postgres.snapshot import PostgresSnapshot
 from windrow.connectors.sql.session import Column, Session
@@ -34,10 +35,12 @@ NAME_BYTES = 63
 
 def sql_types(table: Table) -> dict[str, str]:
     """Map each column to its PostgreSQL type, as format_type() spells it."""
-    return {field.name: _sql_type(field.type) for field in table.schema}
+    return {field.name: _sql_type(field.type) for field in table.stored}
 
 
 def _sql_type(type_: pa.DataType) -> str:
+    if pa.types.is_list(type_):
+        return f"{_sql_type(type_.value_type)}[]"
     if pa.types.is_decimal(type_):
         return f"numeric({type_.precision},{type_.scale})"
     if pa.types.is_timestamp(type_):
@@ -200,7 +203,7 @@ class PostgresSession(Session):
     def insert(self, table: Table, rows: pa.Table, else_: str = "") -> None:
         """Insert rows with COPY or, if there is a clause `else_` (which COPY does not support), with INSERT."""
         if not else_:
-            self._copy(self.name(table.name), rows.select(list(table.columns)))
+            self._copy(self.name(table.name), stored_rows(table, rows))
             return
         marks = ", ".join(f"${number}" for number in range(1, len(table.columns) + 1))
         columns = tables.quote_all(table.columns)
@@ -252,7 +255,7 @@ class PostgresSession(Session):
                 f"CREATE TEMPORARY TABLE {aside} (LIKE {self.name(table.name)} INCLUDING CONSTRAINTS "
                 "INCLUDING DEFAULTS INCLUDING GENERATED INCLUDING IDENTITY) ON COMMIT DROP"
             )
-            self._copy(f"pg_temp.{aside}", others.select(list(table.columns)))
+            self._copy(f"pg_temp.{aside}", stored_rows(table, others))
             self.connection.execute(f"DROP TABLE pg_temp.{aside}")
 
     def _write_net(self, table: Table, rows: NetChanges) -> None:
@@ -300,12 +303,33 @@ class PostgresSession(Session):
             f"CREATE TEMPORARY TABLE IF NOT EXISTS {aside} ON COMMIT DELETE ROWS "
             f"AS SELECT {tables.quote_all(table.columns)} FROM {self.name(table.name)} WITH NO DATA"
         )
-        self._copy(f"pg_temp.{aside}", rows.select(list(table.columns)))
+        self._copy(f"pg_temp.{aside}", stored_rows(table, rows))
         return f"pg_temp.{aside}"
 
     def _copy(self, target: str, rows: pa.Table) -> None:
         if not rows.num_rows:
             return
+        if any(pa.types.is_list(type_) and pa.types.is_timestamp(type_.value_type) for type_ in rows.schema.types):
+            self._copy_times(target, rows)
+        else:
+            self._copy_binary(target, rows)
+
+    def _copy_times(self, target: str, rows: pa.Table) -> None:
+        """Copy rows with arrays of times, which pgpq writes without a time zone, through a temporary table."""
+        names = {field.name: quote(field.name) for field in rows.schema}
+        for field in rows.schema:
+            if pa.types.is_list(field.type) and pa.types.is_timestamp(field.type.value_type):
+                names[field.name] = f"{quote(field.name)}::timestamp[] AS {quote(field.name)}"
+        columns = tables.quote_all(rows.column_names)
+        self.connection.execute(
+            f"CREATE TEMPORARY TABLE windrow_times ON COMMIT DROP AS SELECT {', '.join(names.values())} FROM {target} "
+            "WITH NO DATA"
+        )
+        self._copy_binary("pg_temp.windrow_times", rows)
+        self.connection.execute(f"INSERT INTO {target} ({columns}) SELECT {columns} FROM pg_temp.windrow_times")
+        self.connection.execute("DROP TABLE pg_temp.windrow_times")
+
+    def _copy_binary(self, target: str, rows: pa.Table) -> None:
         # a column that was added to the table later can be null, even if its field is not nullable
         schema = nullable(rows.schema)
         encoder = ArrowToPostgresBinaryEncoder(schema)

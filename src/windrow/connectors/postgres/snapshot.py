@@ -8,8 +8,11 @@ from itertools import count
 from typing import Any
 
 import pyarrow as pa
+from psycopg.abc import Buffer
+from psycopg.adapt import Loader
 
 from windrow.connectors.database import Condition, Snapshot
+from windrow.connectors.list_columns import list_texts
 from windrow.connectors.misfits import Fitted, exact_array, exact_decimals, fit_rows
 from windrow.connectors.postgres.client import Connection, first_value, qualified
 from windrow.connectors.tables import Table, quote
@@ -42,7 +45,9 @@ class PostgresSnapshot(Snapshot):
         # all rows are wanted, however soon the first come
         self._connection.execute("SET LOCAL cursor_tuple_fraction = 1")
         self._connection.execute(f"DECLARE {cursor} NO SCROLL CURSOR FOR {sql}", values)
-        while rows := self._connection.execute(f"FETCH {_ROWS} FROM {cursor}").fetchall():
+        fetching = self._connection.cursor()
+        fetching.adapters.register_loader("timestamptz", _TimeLoader)
+        while rows := fetching.execute(f"FETCH {_ROWS} FROM {cursor}").fetchall():
             yield fit_rows(rows, table.schema, _read_column)
 
     def fetch_number(self, table: Table, sql: str, values: Sequence[object]) -> int:  # noqa: ARG002 - the contract's
@@ -77,6 +82,8 @@ def _read_column(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
     """Convert the values of a column to an array; raise an error if one does not have the column's type."""
     if pa.types.is_timestamp(type_):
         return pa.array(values, pa.int64()).cast(MICROS)
+    if pa.types.is_string(type_) and any(isinstance(value, list) for value in values):
+        return _list_texts(values)
     if not pa.types.is_decimal(type_):
         return exact_array(values, type_)
     text = pa.array(values, pa.string())
@@ -84,3 +91,29 @@ def _read_column(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
         return text.cast(pa.decimal128(38, type_.scale))
     except pa.ArrowInvalid:  # more digits than the type declares
         return exact_decimals([None if value is None else Decimal(value) for value in values], type_)
+
+
+class _TimeText(str):
+    """A time in an array as text, because Python has no times before the year 1 or after 9999."""
+
+    __slots__ = ()
+
+
+_BC = " BC"
+
+
+class _TimeLoader(Loader):
+    def load(self, data: Buffer) -> _TimeText:
+        text = bytes(data).decode()
+        if text.endswith(_BC):
+            year, _, rest = text.removesuffix(_BC).partition("-")
+            text = f"{1 - int(year):04}-{rest}"
+        return _TimeText(text)
+
+
+def _list_texts(values: Sequence[Any]) -> pa.Array:
+    """Convert arrays to JSON text."""
+    element = next((item for value in values for item in value or () if item is not None), None)
+    if isinstance(element, _TimeText):
+        return list_texts(pa.array(values, pa.list_(pa.string())), times=True)
+    return list_texts(pa.array(values, None if element is not None else pa.list_(pa.string())))

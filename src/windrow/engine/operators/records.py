@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from windrow import model as m
 from windrow.engine import duckdb_sql, schema
+from windrow.engine.changelog import json_value
 from windrow.engine.columns import MAX_TIME, to_micros
 from windrow.engine.duckdb_sql import identifier
 from windrow.engine.merged_order import ID_ORDER, in_merged_order, runs_of_equals, tied_rows
@@ -110,7 +111,8 @@ def build_rows(graph: m.Graph, node: m.SinkNode) -> Operator:
 class RowsOperator:
     """Writes each record of a stream as a row of a table; a changelog also deletes rows. It has no state.
 
-    If a row is deleted and a row with the same key is inserted at the same position, this is an update.
+    Arrays become JSON text. If a row is deleted and a row with the same key is inserted at the same position, this is
+    an update.
     """
 
     state: Final[Mapping[str, StoreKind]] = {}
@@ -132,11 +134,16 @@ class RowsOperator:
         own = [column for name in key if isinstance(column := self._columns[name], str)]
         by = ", ".join(sql for name in own for sql in (ID_ORDER if name == ID else [identifier(name)]))
         self._ranks = f"SELECT {_NUMBER}, dense_rank() OVER (ORDER BY {by}) AS __rank FROM changes"
+        self._texts = {
+            field.name: _array_text(identifier(field.name), field.type)
+            for field in spec.decode.fields
+            if isinstance(field.type, m.ArrayType) and field.name in self._changes.names
+        }
 
     def process(self, step: OperatorStep, state: OperatorState) -> OperatorOutput:
         """Run one step of one key group."""
         state.summary = {}
-        records, columns = step.records, self._columns
+        records, columns = self._with_texts(step.records), self._columns
         if DIFF in records.column_names:
             records, columns = self._with_operations(records), columns | {"op": _OPERATION}
         arrays = [
@@ -149,6 +156,18 @@ class RowsOperator:
     def migrate(self, change: StateChange, low: int, states: Sequence[StoredState]) -> list[StoredState]:  # noqa: ARG002 - there is none
         """Return an empty state for each key group."""
         return [({}, MemoryState()) for _ in range(self._key_groups)]
+
+    def _with_texts(self, records: pa.Table) -> pa.Table:
+        """Replace the arrays of records by JSON text."""
+        if not self._texts:
+            return records
+        names = list(self._texts)
+        sql = f"SELECT {', '.join(f'{text} AS {identifier(name)}' for name, text in self._texts.items())} FROM records"
+        texts = duckdb_sql.query(self._duck, sql, records=records.select(names))
+        for name in names:
+            at = records.schema.get_field_index(name)
+            records = records.set_column(at, name, texts.column(name))
+        return records
 
     def _with_operations(self, changes: pa.Table) -> pa.Table:
         """Sort changes by position and add the operation of each; changes at the same position are sorted by key."""
@@ -166,3 +185,8 @@ class RowsOperator:
         names = 2 * is_update[runs] + is_added
         operations = pa.array(["delete", "insert", "update_before", "update_after"]).take(pa.array(names))
         return changes.take(pa.array(order)).append_column(_OPERATION, operations)
+
+
+def _array_text(value: str, type_: m.DataType) -> str:
+    """Return the SQL of an array as JSON text."""
+    return f"CASE WHEN {value} IS NOT NULL THEN to_json({json_value(value, type_)})::VARCHAR END"

@@ -229,7 +229,11 @@ def _result_type(pipeline: Tabled, aggregate: m.Aggregate) -> m.DataType | None:
         case m.Count():
             return m.LongType()
         case function:
-            types: dict[str, m.DataType] = {"count": m.LongType(), "text": m.StringType(), "boolean": m.BooleanType()}
+            types: dict[str, m.DataType] = {
+                "count": m.LongType(),
+                **dict.fromkeys(("text", "list"), m.StringType()),
+                "boolean": m.BooleanType(),
+            }
             result = m.function_spec(function).result
             return type_of(pipeline, function.of) if result == "argument" else types.get(result, m.DoubleType())
 
