@@ -281,9 +281,9 @@ def other_tables(kept: Meaning, graph: m.Graph) -> Iterator[OtherTable]:
     """
     streams: dict[str, Meaning] = kept.get("streams", {"": kept})
     known: dict[str, dict[str, dict[str, Any]]] = {}
-    for name, stream in streams.items():
-        if "sink" in stream:
-            known.setdefault(_table(stream["sink"]), {})[name] = stream["sink"]
+    for name, section in streams.items():
+        if "sink" in section:
+            known.setdefault(_table(section["sink"]), {})[name] = section["sink"]
     # a short form is printed as such
     printed = to_dict(graph)["sinks"] if not graph.is_short else {"": to_dict(graph)}
     for node in graph.sinks:
