@@ -115,7 +115,7 @@ OF_A_TOOL = {
     # runs a pipeline in this process and observes its operators
     "why": {
         *("engine.changelog", "engine.level", "engine.messages", "engine.operators.base", "engine.probe"),
-        *("engine.windows", "runtime.batch.plan", "runtime.memory"),
+        *("engine.truncations", "engine.windows", "runtime.batch.plan", "runtime.memory"),
     },
 }
 """What a single tool imports beside, and for which purpose."""
