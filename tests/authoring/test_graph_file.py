@@ -344,6 +344,12 @@ sinks:
 """
 
 
+KEYED = '  keyed: {from: unique, where: amount > 1, derive: {cents: "CAST(amount * 100 AS BIGINT)"}}\n'
+RENAMED = "  named: {from: unique, select: [id, kind, t, amount]}\n  keyed: {from: named, derive: {user: id}}\n"
+OTHER = "  other: {from: unique, key: id, window: {tumbling: 1h}, aggregate: {n: count()}, emit: {lateness: 2h}}\n"
+OTHER_SINK = "{from: other, sink: {sqlite: {path: shop.db, table: other}}}"
+
+
 def chain_problems(*changes: tuple[str, str]) -> list[str]:
     """The errors of the chain after some replacements."""
     text = CHAIN
@@ -374,6 +380,32 @@ def test_a_chain_of_streams_is_put_in_order_and_reads_back() -> None:
     assert "  keeps      rows of a window until the watermark is 1h past its end" in lines
     assert "  level      3 of 3" in lines
     assert '  n3 -- "bought" --> n4' in to_mermaid(graph).splitlines()
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_shared"),
+    [
+        ([], True),
+        ([("by: [user, id]", "by: id")], False),
+        ([("    window: {tumbling: 5m}", "    salt: 2\n    window: {tumbling: 5m}")], False),
+        ([("{from: unique, split", "{from: keyed, split"), ("streams:\n", f"streams:\n{KEYED}")], True),
+        ([("{from: unique, split", "{from: keyed, split"), ("streams:\n", f"streams:\n{RENAMED}")], False),
+        ([("large: {from: unique", "large: {from: unique.duplicates")], True),
+        ([("[kinds.bought, kinds.others]", "[kinds.bought, purchases]")], False),
+        ([("  to_large:", f"  to_other: {OTHER_SINK}\n  to_large:"), ("streams:\n", f"streams:\n{OTHER}")], False),
+    ],
+)
+def test_readers_of_a_deduplication_are_at_its_level_if_it_has_their_key(
+    changes: list[tuple[str, str]], *, is_shared: bool
+) -> None:
+    text = CHAIN.replace("by: id", "by: [user, id]")
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    graph = read(text)
+    (node,) = (node for node in graph.streams if node.name == "unique")
+    assert graph.partition_key_of(node) == (("user",) if is_shared else ())
+    assert len({graph.level_of(node), graph.level_of(graph.producer("minutes"))}) == 1 + (not is_shared)
 
 
 @pytest.mark.parametrize(

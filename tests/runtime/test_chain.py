@@ -171,6 +171,21 @@ def test_a_stream_that_is_stopped_before_it_notes_a_step(
 
 
 @pytest.mark.usefixtures("spark")
+def test_a_checkpoint_that_divides_a_deduplication_by_its_own_key_resumes(
+    runner: Runner, tmp_path: Path, expected: dict[str, list[Any]]
+) -> None:
+    """Older versions had a level of its own for it."""
+    (tmp_path / "half").mkdir()
+    half = Files(tmp_path / "half" / "spend", 3)
+    half.append(EVENTS[:800])
+    runner.bounded(replace(held(chain(half, tmp_path)), copartitions=False), 400)
+    assert len(runner.reports[-1].state_by_node) == len(chain(half, tmp_path).levels) + 1
+    half.append(EVENTS[800:])
+    runner.bounded(chain(half, tmp_path), 700)
+    assert tables(tmp_path) == expected
+
+
+@pytest.mark.usefixtures("spark")
 def test_state_and_hot_keys_are_reported_by_node(files: Files, runner: Runner, tmp_path: Path) -> None:
     files.append([*EVENTS, *((0, event(minute, "hot")) for minute in range(1_500))])
     memory: list[StepReport] = []
@@ -180,7 +195,7 @@ def test_state_and_hot_keys_are_reported_by_node(files: Files, runner: Runner, t
     launch(held(chain(files, tmp_path / "memory")), options, memory.append, lambda _: None)
     runner.bounded(held(chain(files, tmp_path / "stream")), 10_000)
     last = runner.reports[-1]
-    assert [name.partition(",")[0] for name in last.state_by_node] == ["unique", "minutes", "hours", "halves"]
+    assert [name.partition(", to")[0] for name in last.state_by_node] == ["unique, minutes", "hours", "halves"]
     # Spark has a row for the summary of each key group too
     rows = {name: rows - 2 for name, (rows, _) in last.state_by_node.items()}
     assert rows == {name: rows for name, (rows, _) in memory[-1].state_by_node.items()}
@@ -190,14 +205,15 @@ def test_state_and_hot_keys_are_reported_by_node(files: Files, runner: Runner, t
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("copartitions", [True, False])
 @pytest.mark.usefixtures("spark")
 def test_a_savepoint_has_the_state_of_all_levels(
-    runner: Runner, tmp_path: Path, expected: dict[str, list[Any]]
+    runner: Runner, tmp_path: Path, expected: dict[str, list[Any]], *, copartitions: bool
 ) -> None:
     (tmp_path / "half").mkdir()
     half = Files(tmp_path / "half" / "spend", 3)
     half.append(EVENTS[:800])
-    graph = chain(half, tmp_path)
+    graph = replace(chain(half, tmp_path), copartitions=copartitions)
     runner.bounded(held(graph), 400)
     sinks = open_sinks(graph)
     folder = take_savepoint(held(graph), sinks, runner.checkpoint, None, SparkOptions("local[*]"))

@@ -7,7 +7,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -531,6 +531,29 @@ def _changes(node: str, change: Change) -> bool:
     change.edit(graph)
     # JSON has the order of names
     return change.name == "nothing" or json.dumps(graph) != json.dumps(graph_of(node))
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("node", ["windows of a deduplication", "sessions of a deduplication"])
+def test_a_deduplication_is_partitioned_like_its_readers_from_a_savepoint_on(
+    node: str, seed: int, tmp_path: Path
+) -> None:
+    """In the state of an older version, it is partitioned by its own key."""
+    text = json.dumps(graph_of(node))
+    graph = as_graph(parsed(text))
+    old = replace(graph, copartitions=False)
+    assert len(old.levels) == len(graph.levels) + 1
+    host = MemoryHost(old, PARTITIONS)
+    before = rows_of(old, [host.step(raw(log_of(seed), 0, CUT))])
+    savepoint = Savepoint(
+        Run("shop", "one"), 0, dict.fromkeys(PARTITIONS, CUT), PARTITIONS, old.key_groups, fingerprint(old)
+    )
+    savepoint.write(tmp_path / "savepoint", enumerate(host.copy_states()))
+    states = [state for _, state in upgraded(tmp_path / "savepoint", graph)[1]]
+    assert second_half(graph, states, before, seed) == one_run(text, seed, PARTITIONS, frozenset())
+    checkpoint = Checkpoint.new(tmp_path, old, PARTITIONS)
+    assert not checkpoint.differences(graph)
+    assert checkpoint.partitioned(graph) == old
 
 
 WAYS = ("checkpoint", "savepoint")

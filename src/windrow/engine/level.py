@@ -278,8 +278,8 @@ class LevelRunner:
         self.is_last = is_last
         # sinks come last: they read the rows of the other nodes of the level
         ordered = sorted(places, key=lambda place: isinstance(place.node, m.SinkNode))
-        sinks = {place.node.name for place in ordered if isinstance(place.node, m.SinkNode)}
-        self._nodes = [_NodeRunner(graph, place, packed, sinks) for place in ordered]
+        local = {place.node.name for place in ordered if not place.is_local}
+        self._nodes = [_NodeRunner(graph, place, packed, local) for place in ordered]
         self._names = frozenset(node.name for node in self._nodes)
         self._inputs = {node.name: node.input for node in self._nodes}
         self._nothing = empty_by_sink(graph)

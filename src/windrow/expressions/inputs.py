@@ -21,9 +21,10 @@ class OperatorSpec(Generic[N_co]):
 
     The records have the fields of `decode`, and the node adds the fields of `derive` (which include those of the source
     if the node reads a source). The format of `source` is JSON if the records have already been decoded. Records are
-    partitioned into `key_groups` by the fields of `key`. A record has expired if it is `lateness` microseconds or more
-    behind the watermark. If `has_id` is true, several records can have the same place in a log. If a sink's table has a
-    key for its rows, it is `row_key`.
+    partitioned into `key_groups` by the fields of `partition_key`, which are those of `key` or, if `readers_key` is not
+    empty, those of the key of the nodes that read the node's stream. A record has expired if it is `lateness`
+    microseconds or more behind the watermark. If `has_id` is true, several records can have the same place in a log. If
+    a sink's table has a key for its rows, it is `row_key`.
     """
 
     pipeline: str
@@ -37,6 +38,17 @@ class OperatorSpec(Generic[N_co]):
     lateness: int = 0
     has_id: bool = False
     row_key: tuple[str, ...] = ()
+    readers_key: tuple[str, ...] = ()
+
+    @property
+    def partition_key(self) -> tuple[str, ...]:
+        """The fields that determine the key group of a record."""
+        return self.readers_key or self.key
+
+    @property
+    def is_partitioned_by_ids(self) -> bool:
+        """Whether most keys are expected to occur once, unlike those of results."""
+        return not (self.readers_key or isinstance(self.node, m.ResultNode))
 
 
 AnySpec = OperatorSpec[m.KeyedNode | m.SinkNode]

@@ -545,6 +545,7 @@ def spec_of(graph: m.Graph, node: N) -> OperatorSpec[N]:
         lateness,
         has_id=stream is not None and stream.has_id,
         row_key=row_key,
+        readers_key=graph.partition_key_of(node),
     )
 
 

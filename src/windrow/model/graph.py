@@ -63,7 +63,9 @@ class LevelNode:
 class Graph:
     """Nodes in topological order.
 
-    `key_groups` is the number of parts into which the keys (and the state) of each keyed node are divided.
+    `key_groups` is the number of parts into which the keys (and the state) of each keyed node are divided. With
+    `copartitions`, deduplications are partitioned like the streams that read them where that is possible
+    (`partition_key_of`); graphs of older checkpoints do not have it.
     """
 
     name: str
@@ -71,6 +73,7 @@ class Graph:
     key_groups: int = DEFAULT_KEY_GROUPS
     mode: RunMode = "micro-batch"
     alerts: Alerts = DEFAULT_ALERTS
+    copartitions: bool = True
 
     @property
     def is_short(self) -> bool:
@@ -186,9 +189,11 @@ class Graph:
         """The nodes with an operator, grouped into levels that follow the nodes' dependencies.
 
         An exchange precedes each level. A sink of records is at the level that produces them, except after a join of
-        tables, whose rows have a different key than the join.
+        tables, whose rows have a different key than the join. The readers of a deduplication that is partitioned by
+        their key are at its level, too.
         """
         after: dict[str, int] = {}  # by stream: the number of levels its records have passed
+        copartitioned: set[str] = set()  # the streams whose readers need no exchange
         levels: dict[int, list[LevelNode]] = {}
         computed = self.computed
         for node in self.nodes:
@@ -197,12 +202,37 @@ class Graph:
                 if isinstance(node, WindowNode) and node.salt > 1:
                     passed += 1
                     levels.setdefault(passed, []).append(LevelNode(node, is_local=True))
-                is_here = isinstance(node, SinkNode) and not self.is_exchanged(node)
+                is_here = copartitioned.issuperset(node.inputs)
+                is_here |= isinstance(node, SinkNode) and not self.is_exchanged(node)
                 passed = max(passed, 1) if is_here else passed + 1
                 levels.setdefault(passed, []).append(LevelNode(node))
+            is_passed_on = isinstance(node, SelectNode | SplitNode) and copartitioned.issuperset(node.inputs)
+            if is_passed_on or self.partition_key_of(node):
+                copartitioned.update(outputs_of(node))
             after |= dict.fromkeys(outputs_of(node), passed)
             after |= {versions_of(node.name): given} if isinstance(node, TableNode) else {}
         return tuple(tuple(levels[number]) for number in sorted(levels))
+
+    def partition_key_of(self, node: Node) -> tuple[str, ...]:
+        """Return the key of the streams that read a deduplication, if its records are partitioned by it, else ().
+
+        This key must be part of the deduplication's key. Copies of a record are then in one key group, and the streams
+        need no exchange of their own. Which records are duplicates does not depend on how they are partitioned.
+        """
+        if not (self.copartitions and self.mode == "micro-batch" and isinstance(node, DeduplicateNode)):
+            return ()
+        streams, keys, derived = set(outputs_of(node)), set[tuple[str, ...]](), set[str]()
+        for reader in self.nodes:
+            if isinstance(reader, SinkNode) or streams.isdisjoint(reader.inputs):
+                continue
+            if isinstance(reader, SelectNode | SplitNode) and streams.issuperset(reader.inputs):
+                streams.update(outputs_of(reader))
+            else:
+                keys.add(reader.key if isinstance(reader, ResultNode) and reader.salt == 1 else ())
+            if isinstance(reader, SelectNode | ResultNode):
+                derived.update(field.name for field in reader.derive)
+        key = keys.pop() if len(keys) == 1 else ()
+        return key if set(key) <= set(node.key) - derived else ()
 
     def is_exchanged(self, sink: SinkNode) -> bool:
         """Return True if the rows of a sink are repartitioned, because a join of tables makes them with another key."""

@@ -77,7 +77,7 @@ def pipeline_changes(kept: Meaning, given: Meaning, graph: m.Graph | None = None
         PipelineChange(log.field, log.there, log.here, None if log.why else _RENAMED, log.why)
         for log in s.renamed_logs(kept, given)
     )
-    found += _record_changes(_without_broadcast(kept), _without_broadcast(given), _names(kept))
+    found += _record_changes(_without_partitioning(kept), _without_partitioning(given), _names(kept))
     if all(change.means is not None for change in found):
         for name, section in given.get("records", {}).items():
             there, here = _split_broadcast(kept["records"][name])[1], _split_broadcast(section)[1]
@@ -95,9 +95,15 @@ def pipeline_changes(kept: Meaning, given: Meaning, graph: m.Graph | None = None
     return found
 
 
-def _without_broadcast(meaning: Meaning) -> dict[str, Any]:
-    """Return the sources, and the streams without a result table, with the broadcast option of lookups removed."""
-    return {name: _split_broadcast(section)[0] for name, section in _records(meaning).items()}
+def _without_partitioning(meaning: Meaning) -> dict[str, Any]:
+    """Return the sources, and the streams without a result table, but not how their states are divided."""
+    sections = {name: _split_broadcast(section)[0] for name, section in _records(meaning).items()}
+    return {
+        name: {key: value for key, value in section.items() if key != s.PARTITIONED_BY}
+        if isinstance(section, dict)
+        else section
+        for name, section in sections.items()
+    }
 
 
 def _names(section: Any) -> set[str]:  # noqa: ANN401 - plain JSON

@@ -252,6 +252,9 @@ def fingerprint(graph: m.Graph) -> Meaning:
         if isinstance(node, m.SelectNode) and m.is_by_branch(graph, node):
             # older states identified the rows by their places alone
             records[node.name]["rows"] = "by branch"
+        if key := graph.partition_key_of(node):
+            # older states are partitioned by the node's own key
+            records[node.name][PARTITIONED_BY] = list(key)
     found = {"name": graph.name, "key_groups": graph.key_groups, "streams": streams, "records": records} | labels
     # an id of a topic is valid at its servers only
     found["servers"] = {
@@ -259,6 +262,17 @@ def fingerprint(graph: m.Graph) -> Meaning:
         for source in graph.sources
     }
     return found | ({"sources": [node.name for node in graph.sources]} if len(graph.sources) > 1 else {})
+
+
+PARTITIONED_BY = "partitioned_by"
+"""The entry of a deduplication that is partitioned by the key of the streams that read it."""
+
+
+def with_partitioning_of(kept: Meaning, graph: m.Graph) -> m.Graph:
+    """Return a pipeline with its states partitioned like those that were stored with `kept`."""
+    sections = kept.get("records", {}).values()
+    copartitions = any(isinstance(section, dict) and PARTITIONED_BY in section for section in sections)
+    return replace(graph, copartitions=copartitions)
 
 
 _SAME_TABLE = ("path", "url", "servers", "table", "topic")

@@ -154,7 +154,9 @@ class _RunTraces:
                 found |= _of_sources(self._graph, report)
             case "operate":
                 nodes = list(report.state_by_node)
-                names = [place.node.name or self._graph.name for place in self._graph.levels[time.level]]
+                # none if the run resumes from a checkpoint with more levels
+                places = [place for level in self._graph.levels[time.level : time.level + 1] for place in level]
+                names = [place.node.name or self._graph.name for place in places]
                 found |= {"windrow.level": time.level, "windrow.nodes": names}
                 if time.level < len(nodes):
                     rows, size = report.state_by_node[nodes[time.level]]

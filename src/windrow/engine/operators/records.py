@@ -14,6 +14,7 @@ from windrow.engine import duckdb_sql, schema
 from windrow.engine.changelog import json_value
 from windrow.engine.columns import MAX_TIME, to_micros
 from windrow.engine.duckdb_sql import identifier
+from windrow.engine.keys import key_numbers
 from windrow.engine.merged_order import ID_ORDER, in_merged_order, runs_of_equals, tied_rows
 from windrow.engine.operators.base import Operator, OperatorOutput, OperatorStep
 from windrow.engine.operators.settled import settle_ordered
@@ -52,25 +53,28 @@ class DeduplicateOperator:
         self._records = record_schema(spec)
         self._stored = pa.schema([*(self._records.field(name) for name in node.key), self._records.field(TIME)])
         by = ", ".join(map(identifier, node.key))
+        self._near = f"SELECT {by}, {TIME} FROM stored SEMI JOIN records USING ({by})"
         self._contested = f"""
             SELECT {_NUMBER} FROM records WHERE ({by}) IN (SELECT ({by}) FROM records GROUP BY {by} HAVING count(*) > 1)
-                OR ({by}) IN (SELECT ({by}) FROM stored)
+                OR ({by}) IN (SELECT ({by}) FROM near)
             ORDER BY {_NUMBER}
         """
-        self._near = f"SELECT {by}, {TIME} FROM stored SEMI JOIN records USING ({by})"
 
     def process(self, step: OperatorStep, state: OperatorState) -> OperatorOutput:
         """Run one step of one key group."""
         runs = Runs.decode(_KIND, state.summary)
         records, is_duplicate = in_merged_order(step.records), np.zeros(step.records.num_rows, dtype=np.bool_)
         if records.num_rows:
-            stored = runs.table(self._stored, state)
+            times, within = to_micros(records.column(TIME)), self._node.within
             keys = records.select(self._stored.names).append_column(_NUMBER, pa.array(np.arange(records.num_rows)))
-            rows = duckdb_sql.query(self._duck, self._contested, records=keys, stored=stored).column(_NUMBER).to_numpy()
-            if len(rows):
-                contested = keys.take(pa.array(rows))
-                near = duckdb_sql.query(self._duck, self._near, records=contested, stored=stored)
-                is_duplicate[rows] = self._duplicates(contested, near)
+            near = runs.table(self._stored, state, int(times.min()) - within, int(times.max()) + within)
+            if near.num_rows:
+                near = duckdb_sql.query(self._duck, self._near, records=keys, stored=near)
+            # most steps have no copies, so the query that finds them is rarely needed
+            if near.num_rows or len(np.unique(key_numbers(keys.select(list(self._node.key))))) < records.num_rows:
+                contested = duckdb_sql.query(self._duck, self._contested, records=keys, near=near)
+                rows = contested.column(_NUMBER).to_numpy()
+                is_duplicate[rows] = self._duplicates(keys.take(pa.array(rows)), near)
         accepted = records.filter(pa.array(~is_duplicate))
         span = None if self._lateness is None else self._node.within + self._lateness
         after = -MAX_TIME if span is None else max(-MAX_TIME, step.time.low - span)

@@ -73,7 +73,7 @@ def stream_schema(stream: Stream, records: pa.Schema) -> pa.Schema:
 class Router:
     """Turns the tables of a node's streams into packets for the nodes below that have an operator.
 
-    Nodes in `local` run in the same process and receive their records as tables.
+    Nodes in `local` are at the node's level and receive their records as tables.
     """
 
     def __init__(
@@ -488,8 +488,8 @@ class _Route:
         self._are_versions = stream_of(graph, self.input).is_versions
         self._packed = packed
         self._is_raw = is_raw
-        self._are_ids = not isinstance(node, m.ResultNode)
-        self._key, self._key_groups = spec.key, spec.key_groups
+        self._are_ids = spec.is_partitioned_by_ids
+        self._key, self._key_groups = spec.partition_key, spec.key_groups
         self._salt = node.salt if isinstance(node, m.WindowNode) else 1
         if isinstance(node, m.SinkNode) and not self._key and stream_of(graph, node.input).is_changelog:
             # the deletion of a row may have a different position than its insertion

@@ -164,9 +164,10 @@ class RowsByKeyGroup:
     ) -> None:
         self._duck = connection
         self._schemas = schemas
-        self._are_ids = not isinstance(spec.node, m.ResultNode)
+        self._are_ids = spec.is_partitioned_by_ids
         self._is_broadcast = isinstance(spec.node, m.LookupNode) and spec.node.broadcast
-        self._keys = pa.schema(schema.key_fields(key_of(spec)))
+        fields = {field.name: field for field in key_of(spec)}
+        self._keys = pa.schema(schema.key_fields(fields[name] for name in spec.partition_key))
         self._versions: dict[BlobAddress, list[pa.Table]] = defaultdict(list)
         self._parts: list[dict[BlobAddress, list[pa.Table]]] = [defaultdict(list) for _ in range(spec.key_groups)]
 

@@ -22,7 +22,16 @@ from windrow.connectors.cuts import Offset
 from windrow.connectors.sink import Follows, Run
 from windrow.engine.lists import lists_of, with_entries, with_lists_of
 from windrow.errors import CheckpointError, InputError
-from windrow.runtime.savepoint import FREE, Meaning, RenamedLog, Savepoint, fingerprint, other_tables, renamed_logs
+from windrow.runtime.savepoint import (
+    FREE,
+    Meaning,
+    RenamedLog,
+    Savepoint,
+    fingerprint,
+    other_tables,
+    renamed_logs,
+    with_partitioning_of,
+)
 from windrow.runtime.stream.steps import StepOffsets
 from windrow.telemetry.folders import Folder, draft_of, make_private, on_this_machine, remove, write_whole
 from windrow.telemetry.history import FILES as HISTORY
@@ -113,10 +122,14 @@ class Checkpoint:
         """Describe how a pipeline differs from that of the checkpoint, as far as state is concerned, one line each."""
         tables = () if self.has_no_rows else other_tables(self.meaning, graph)
         return [
-            *_differences(self.meaning, fingerprint(graph)),
+            *_differences(self.meaning, fingerprint(self.partitioned(graph))),
             *(f"{log.field}: {log.there} there, {log.here} here: {log.why}" for log in self.renamed(graph) if log.why),
             *(f"{table.field}: {_text(table.there)} there, {_text(table.here)} here" for table in tables),
         ]
+
+    def partitioned(self, graph: m.Graph) -> m.Graph:
+        """Return a pipeline with its states partitioned like those of the checkpoint."""
+        return with_partitioning_of(self.meaning, graph)
 
     def renamed(self, graph: m.Graph) -> list[RenamedLog]:
         """Return the sources of a pipeline whose new rows would get a different `source` than existing rows."""

@@ -229,6 +229,7 @@ class StreamRun:
             checkpoint = Checkpoint.open(folder, self._pipeline)
         if checkpoint is None:
             checkpoint = Checkpoint.new(folder, self._pipeline, partitions)
+        self._pipeline = checkpoint.partitioned(self._pipeline)
         if checkpoint.follows is not None and not checkpoint.has_steps:
             checkpoint.sync()  # before its run takes over the tables, which then belong to no other
         self._last_reported = self._open(checkpoint)

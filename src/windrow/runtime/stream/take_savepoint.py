@@ -123,7 +123,7 @@ def _states(graph: m.Graph, known: Checkpoint, epoch: int, spark: SparkOptions) 
     if batch >= 0:
         session = spark_session(spark, log=known.log)
         preflight(session, graph, known.folder)
-        last, *others = levels_with_state(graph)
+        last, *others = levels_with_state(known.partitioned(graph))
         above = [dict(read_states(session, known.spark, batch, groups, level)) for level in others]
         for group, state in read_states(session, known.spark, batch, groups, last):
             missing.discard(group)

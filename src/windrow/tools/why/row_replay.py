@@ -145,9 +145,9 @@ class RowHost(MemoryHost):
         most: int,
         is_stopped: Callable[[], bool],
     ) -> None:
-        super().__init__(
-            replace(graph, key_groups=1), plan.partitions, settings.bounds, probe=partial(_StepProbe, self._see)
-        )
+        # with an exchange before each operator, where `kept` drops records
+        exchanged = replace(graph, key_groups=1, copartitions=False)
+        super().__init__(exchanged, plan.partitions, settings.bounds, probe=partial(_StepProbe, self._see))
         self._target = target
         self._graph = graph
         self._row = row
