@@ -37,7 +37,8 @@ def test_records_are_appended_with_their_headers(kafka: Kafka, topic: Callable[[
     headers = [("a", b"1"), ("b", None), ("a", b"\xff")]
     with KafkaAppender(source, f"append-{source.topic}") as appender:
         appender.append({0: [NewRecord(None, b"1", headers), NewRecord(None, b"2")]})
-    [batch] = KafkaTopic(source).with_headers().read_all()
+    with KafkaAppender(source, f"append-{source.topic}"):  # waits until what was committed can be read
+        [batch] = KafkaTopic(source).with_headers().read_all()
     assert batch.column("headers").to_pylist() == [headers, []]
 
 
