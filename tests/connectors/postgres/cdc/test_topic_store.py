@@ -236,15 +236,16 @@ def test_a_run_that_has_lost_its_lock_is_fenced(topic_shop: TopicShop, monkeypat
 @pytest.mark.long
 def test_a_broker_that_is_lost_is_an_error_that_passes(topic_shop: TopicShop, monkeypatch: pytest.MonkeyPatch) -> None:
     shop = topic_shop
-    monkeypatch.setattr(transactions, "_BEGIN_SECONDS", 1.0)
     shop.follow().update()
     table = shop.follow()
     with following(table) as wait:
         wait(lambda: table.lag is not None)
+        monkeypatch.setattr(transactions, "_BEGIN_SECONDS", 1.0)
         shop.kafka.stop()
         shop.change([("c", 1, 10)])
         with pytest.raises(SourceUnavailableError):
             wait(lambda: False)
+    monkeypatch.undo()
     shop.kafka.start()
     shop.change([("u", 1, 11)])
     table.update()
