@@ -178,7 +178,7 @@ def test_other_clients_read_the_changes_of_windows(
     begin, end = times if is_text else (datetime.fromisoformat(time) for time in times)
     number: Any = Decimal if kind == "avro" else str
     # the lack of a list is an empty one in Protobuf
-    none = [] if kind == "protobuf" else None
+    none: list[str] | None = [] if kind == "protobuf" else None
     row = {"op": "insert", "pane": "on_time", "revision": 0, "window_start": begin, "window_end": end}
     values = [read(value, SerializationContext(out, MessageField.VALUE)) for _, value in found]
     assert values == [
