@@ -108,3 +108,18 @@ def test_a_schema_has_names_of_its_encoding(kind: str) -> None:
         "json_schema"
     )
     assert [finding.text for finding in found] == ([] if kind == "json_schema" else [message])
+
+
+def test_columns_have_different_names_in_the_json_of_protobuf() -> None:
+    sink = {"kafka": {"servers": "h:9092", "topic": "t", "encoding": {"protobuf": {"registry": "http://r:8081"}}}}
+    aggregate = dict.fromkeys(("userId", "windowEnd", "a_1", "a1", "_a", "a"), "count()")
+    text = yaml.safe_dump(BASE | {"aggregate": aggregate, "sink": sink}, sort_keys=False)
+    found = [one for one in graph_findings(read_document(text, "case.yaml").pipeline) if one.level == "error"]
+    assert [finding.text for finding in found] == [
+        f"sink.kafka.encoding: {first!r} and {second!r} have one name in the JSON of protobuf, {name!r}; rename one"
+        for first, second, name in (
+            ("user_id", "userId", "userId"),
+            ("window_end", "windowEnd", "windowEnd"),
+            ("a_1", "a1", "a1"),
+        )
+    ]

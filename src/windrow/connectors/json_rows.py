@@ -23,6 +23,8 @@ def json_objects(batch: pa.RecordBatch, infinite: Literal["null", "text"] = "nul
     JSON has no infinities and no NaN. They become `null` or, with ``infinite="text"``, the texts ``inf``, ``-inf`` and
     ``nan``.
     """
+    if not batch.num_columns:
+        return pa.array(["{}"] * batch.num_rows, pa.string())
     parts: list[pa.Array | str] = []
     for number, (name, column) in enumerate(zip(batch.schema.names, batch.columns, strict=True)):
         parts += [f"{',' if number else '{'}{json.dumps(name, ensure_ascii=False)}:", _json_values(column, infinite)]
@@ -53,6 +55,8 @@ def _json_values(values: pa.Array, infinite: str) -> pa.Array:
 
 
 def _json(value: object, infinite: str) -> str:
+    if isinstance(value, list):
+        return f"[{','.join(_json(item, infinite) for item in value)}]"
     if isinstance(value, float) and not math.isfinite(value):
         return "null" if infinite == "null" else f'"{value}"'
     return json.dumps(value, default=plain_text, ensure_ascii=False, separators=(",", ":"))

@@ -497,6 +497,11 @@ class KafkaSink(Sink):
         return replace(self, topic="", commit=0, format="json", encoding=None)
 
     @property
+    def lists(self) -> ListForm:
+        """Arrays in values with a schema, which has their type."""
+        return "json" if self.encoding is None else "array"
+
+    @property
     def registries(self) -> dict[str, Registry]:
         """The schema registry, by the setting that has it."""
         return _registries(encoding=self.encoding)

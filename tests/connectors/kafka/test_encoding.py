@@ -21,23 +21,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.connectors.kafka.test_sink import COLUMNS, plain
 
-from windrow.connectors.kafka.encoding import AvroEncoding, JsonSchemaEncoding
+from windrow.connectors.kafka.encoding import AvroEncoding, JsonSchemaEncoding, RowEncoding
 from windrow.connectors.kafka.protobuf_rows import ProtobufEncoding, first_message
 from windrow.connectors.unfit import RefusedError
 
 ID = 258
 PREFIX = b"\0\0\0\1\2"
-ELEMENT = pa.struct([("a", pa.int64()), ("t", pa.timestamp("us", "UTC")), ("d", pa.decimal128(5, 1))])
-ELEMENTS = st.fixed_dictionaries(
-    {
-        "a": st.none() | st.integers(-9, 9),
-        "t": st.none() | COLUMNS[pa.timestamp("us", "UTC")],
-        "d": st.none() | st.decimals(-99, 99, places=1),
-    }
-)
+LISTS = [type_ for type_ in COLUMNS if pa.types.is_list(type_)]
 TYPES = COLUMNS | {
     pa.int32(): st.integers(-(2**31), 2**31 - 1),
-    pa.list_(ELEMENT): st.lists(st.none() | ELEMENTS, max_size=3),
+    **{
+        pa.list_(type_): st.lists(st.none() | values, max_size=3)
+        for type_, values in COLUMNS.items()
+        if type_ not in LISTS
+    },
 }
 NAMES = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,5}", fullmatch=True)
 
@@ -261,14 +258,23 @@ def test_a_field_keeps_its_number() -> None:
     assert ProtobufEncoding("spend", COLUMNS_OF).derive([first, second, third]) == first
 
 
-def test_a_message_keeps_the_numbers_of_its_items() -> None:
-    def columns(*names: str) -> list[pa.Field]:
-        return [pa.field("items", pa.list_(pa.struct([(name, pa.int64()) for name in names])))]
+def test_a_column_may_be_named_as_the_oneof_of_another() -> None:
+    columns = [pa.field(name, pa.string()) for name in ("_a", "a", "X_a")]
+    encoding = ProtobufEncoding("spend", columns)
+    schema = encoding.derive(())
+    row = {"_a": None, "a": "1", "X_a": "2"}
+    (found,) = encoding.encoder(ID, schema)(pa.RecordBatch.from_pylist([row], pa.schema(columns)))
+    message: Any = GetMessageClass(first_message(schema)).FromString(found[6:])
+    assert {name: getattr(message, name) if message.HasField(name) else None for name in row} == row
 
-    first = ProtobufEncoding("spend", columns("a", "b")).derive(())
-    second = ProtobufEncoding("spend", columns("c", "b")).derive([first])
-    (items,) = first_message(second).nested_types
-    assert {field.name: field.number for field in items.fields} == {"c": 3, "b": 2}
+
+@pytest.mark.parametrize("kind", [AvroEncoding, ProtobufEncoding, JsonSchemaEncoding])
+def test_a_key_without_columns_is_the_same_for_each_row(kind: type[RowEncoding]) -> None:
+    encoding = kind("spend_key", [])
+    schema = encoding.derive(())
+    found = encoding.encoder(ID, schema)(pa.RecordBatch.from_pydict({"a": [1, 2]}).select([]))
+    data = {"AVRO": b"", "PROTOBUF": b"\0", "JSON": b"{}"}[kind.kind]
+    assert (found, encoding.fits(schema)) == ([PREFIX + data] * 2, True)
 
 
 def test_a_list_with_a_null_is_refused() -> None:

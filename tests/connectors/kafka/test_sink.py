@@ -8,19 +8,36 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from hashlib import sha256
+from typing import get_args
 
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.contracts.steps import step
 from tests.graphs import graph_of, sink_spec_of
 from tests.short_forms import Pipeline
 
 import windrow as wr
 from windrow.connectors.json_rows import json_objects
-from windrow.connectors.kafka.rows import KafkaRecords
+from windrow.connectors.kafka.encoding import AvroEncoding, JsonSchemaEncoding, RowEncoding
+from windrow.connectors.kafka.protobuf_rows import ProtobufEncoding
+from windrow.connectors.kafka.rows import Encoders, KafkaRecords, RecordColumns
 from windrow.engine import schema
 from windrow.engine.changelog import StepOutput
+from windrow.expressions import SinkSpec
+from windrow.model import (
+    Aggregate,
+    AvroFormat,
+    ChangeFormat,
+    CollectList,
+    Global,
+    JsonSchemaFormat,
+    KafkaSink,
+    ProtobufFormat,
+    Registry,
+    SchemaFormat,
+)
 
 
 def totals() -> Pipeline:
@@ -46,6 +63,49 @@ def test_a_number_that_json_does_not_have_is_null(number: float) -> None:
     (record,) = KafkaRecords(spec).of(replace(StepOutput.empty(spec.rows), changes=rows))
     assert record.value is not None
     assert json.loads(record.value, parse_constant=pytest.fail)["total"] is None
+
+
+ENCODINGS: dict[type[RowEncoding], type[SchemaFormat]] = {
+    AvroEncoding: AvroFormat,
+    ProtobufEncoding: ProtobufFormat,
+    JsonSchemaEncoding: JsonSchemaFormat,
+}
+
+
+def words(form: ChangeFormat, encoding: SchemaFormat | None) -> SinkSpec:
+    """A sink for the words of all shops: rows without a key."""
+    sink = KafkaSink("unused:9092", "words", format=form, encoding=encoding)
+    aggregates = (Aggregate("words", CollectList("shop", 9)),)
+    return sink_spec_of(replace(totals(), key=(), window=Global(), aggregates=aggregates, sink=sink))
+
+
+def records_of_words(spec: SinkSpec, encoders: Encoders | None = None) -> list[tuple[bytes | None, bytes | None]]:
+    start = datetime(1, 1, 1, tzinfo=UTC)
+    lists = [("insert", '["a"]'), ("update_before", '["a"]'), ("update_after", '["a","b"]')]
+    output = step(spec, [[op, "early", number, start, start, text] for number, (op, text) in enumerate(lists)])
+    return [(record.key, record.value) for record in KafkaRecords(spec, encoders=encoders).of(output)]
+
+
+@pytest.mark.parametrize("form", get_args(ChangeFormat))
+def test_rows_without_a_key(form: ChangeFormat) -> None:
+    found = records_of_words(words(form, None))
+    assert [key for key, _ in found] == [b"{}"] * 2
+    values = [json.loads(value or b"") for _, value in found]
+    assert [value.get("after", value)["words"] for value in values] == ['["a"]', '["a","b"]']
+
+
+@pytest.mark.parametrize("form", ["json", "upsert"])
+@pytest.mark.parametrize("kind", ENCODINGS)
+def test_rows_without_a_key_and_with_a_schema(kind: type[RowEncoding], form: ChangeFormat) -> None:
+    spec = words(form, ENCODINGS[kind](Registry("http://unused:8081")))
+    columns = RecordColumns.of(spec)
+    # lists are text only where there is no schema
+    assert [field.type for field in columns.value if field.name == "words"] == [pa.list_(pa.string())]
+    values, keys = (kind("words", part) for part in columns)
+    key = keys.encoder(2, keys.derive(())) if form == "upsert" else None
+    found = records_of_words(spec, Encoders(values.encoder(1, values.derive(())), key))
+    no_columns = {AvroEncoding: b"", ProtobufEncoding: b"\0", JsonSchemaEncoding: b"{}"}[kind]
+    assert [key for key, _ in found] == [b"{}" if key is None else b"\0\0\0\0\2" + no_columns] * 2
 
 
 @pytest.mark.parametrize("limit", [20_000, 100_000, 1_000_000])

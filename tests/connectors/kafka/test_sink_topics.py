@@ -472,6 +472,7 @@ def test_with_a_schema_the_bytes_do_not_depend_on_steps_and_crashes(
                         sink.commit(epoch, Broken(*vars(output).values()))
                     sink.open(RUN)
                     sink.commit(epoch, output)
+            wait_until(lambda: len(records(given)) == len(changes), "the records")
             found.append(sorted(records(given), key=itemgetter(0)))
         assert [len(registry.versions(f"{given.sink.table}-{part}")) for part in ("key", "value")] == [1, 1]
     assert found[0] == found[1]

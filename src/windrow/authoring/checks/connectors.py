@@ -107,22 +107,33 @@ def partition_columns(spec: SinkSpec) -> Iterator[Finding]:
 
 
 def registered_names(spec: SinkSpec, encoding: m.SchemaFormat) -> Iterator[Finding]:
-    """Check that the columns of a sink, and the fields in its lists, have names that a schema can have."""
+    """Check that the columns of a sink have names that a schema can have."""
     if isinstance(encoding, m.JsonSchemaFormat):
         return
-    fields = (*spec.rows.key, *spec.rows.values)
-    elements = [field.type.element for field in fields if isinstance(field.type, m.ArrayType)]
-    within = [field for element in elements if isinstance(element, m.StructType) for field in element.fields]
-    for name in dict.fromkeys(field.name for field in (*fields, *within)):
+    where = f"{sink_path(spec.sink)}.encoding"
+    known = {_name_in_json(name): name for name in _WINDOW_COLUMNS}
+    for name in (field.name for field in (*spec.rows.key, *spec.rows.values)):
         if not _SCHEMA_NAME.fullmatch(name):
             message = (
                 f"{name!r} is not a valid name in {encoding.section}; use letters from a to z, digits and '_', or use "
                 "json_schema"
             )
-            yield error(f"{sink_path(spec.sink)}.encoding", message)
+            yield error(where, message)
+        elif isinstance(encoding, m.ProtobufFormat) and (other := known.setdefault(_name_in_json(name), name)) != name:
+            message = (
+                f"{other!r} and {name!r} have one name in the JSON of protobuf, {_name_in_json(name)!r}; rename one"
+            )
+            yield error(where, message)
+
+
+def _name_in_json(name: str) -> str:
+    """Return the name that a field of a Protobuf message has in JSON, which must be unique."""
+    first, *others = name.split("_")
+    return first + "".join(part[:1].upper() + part[1:] for part in others)
 
 
 _SCHEMA_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_WINDOW_COLUMNS = ("window_start", "window_end")
 _PARTITION_TYPES = (m.StringType, m.LongType, m.BooleanType)
 _SQLITE_DIGITS = 15
 

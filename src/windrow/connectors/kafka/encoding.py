@@ -110,7 +110,7 @@ class AvroEncoding(RowEncoding):
         return encode
 
     def _field(self, column: pa.Field) -> dict[str, Any]:
-        type_ = _avro_type(column.type, f"{self._name}_{column.name}")
+        type_ = _avro_type(column.type)
         if not column.nullable:
             return {"name": column.name, "type": type_}
         return {"name": column.name, "type": ["null", type_], "default": None}
@@ -163,8 +163,10 @@ def _parsed(schema: str) -> dict[str, Any]:
 
 def _with_numbers(rows: pa.RecordBatch) -> pa.RecordBatch:
     """Return rows with times in microseconds, which take less time to convert."""
-    columns = [column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column for column in rows.columns]
-    return pa.RecordBatch.from_arrays(columns, rows.schema.names)
+    for number, field in enumerate(rows.schema):
+        if pa.types.is_timestamp(field.type):
+            rows = rows.set_column(number, field.name, rows.column(number).cast(pa.int64()))
+    return rows
 
 
 _AVRO: Final = {
@@ -176,20 +178,13 @@ _AVRO: Final = {
 }
 
 
-def _avro_type(type_: pa.DataType, name: str) -> Any:  # noqa: ANN401 - JSON
-    """Return the Avro type of a column; a record in it has the given name."""
+def _avro_type(type_: pa.DataType) -> Any:  # noqa: ANN401 - JSON
     if pa.types.is_decimal(type_):
         return {"type": "bytes", "logicalType": "decimal", "precision": type_.precision, "scale": type_.scale}
     if pa.types.is_timestamp(type_):
         return {"type": "long", "logicalType": "timestamp-micros"}
     if pa.types.is_list(type_):
-        return {"type": "array", "items": ["null", _avro_type(type_.value_type, name)]}
-    if pa.types.is_struct(type_):
-        fields = [
-            {"name": part.name, "type": ["null", _avro_type(part.type, f"{name}_{part.name}")], "default": None}
-            for part in type_
-        ]
-        return {"type": "record", "name": name, "fields": fields}
+        return {"type": "array", "items": ["null", _avro_type(type_.value_type)]}
     return _AVRO[type_]
 
 
@@ -208,16 +203,10 @@ def _takes_all(there: object, own: Any) -> bool:  # noqa: ANN401 - JSON
         return there == own or (there, own) == ("long", "int")
     if not isinstance(there, dict) or there.get("type") != own["type"]:
         return False
-    match own["type"]:
-        case "array":
-            return _takes(there["items"], own["items"])
-        case "record":
-            known = {field["name"]: field["type"] for field in there["fields"]}
-            names = {field["name"] for field in own["fields"]}
-            return known.keys() == names and all(_takes(known[field["name"]], field["type"]) for field in own["fields"])
-        case _:
-            is_same = all(there.get(name) == own.get(name) for name in ("logicalType", "scale"))
-            return is_same and int(there.get("precision", 0)) >= int(own.get("precision", 0))
+    if own["type"] == "array":
+        return _takes(there["items"], own["items"])
+    is_same = all(there.get(name) == own.get(name) for name in ("logicalType", "scale"))
+    return is_same and int(there.get("precision", 0)) >= int(own.get("precision", 0))
 
 
 _JSON: Final = {
@@ -249,9 +238,6 @@ def _json_type(type_: pa.DataType) -> dict[str, Any]:
         return {"type": "string", "format": "date-time"}
     if pa.types.is_list(type_):
         return {"type": "array", "items": {"oneOf": [_NULL, _json_type(type_.value_type)]}}
-    if pa.types.is_struct(type_):
-        properties = {part.name: {"oneOf": [_NULL, _json_type(part.type)]} for part in type_}
-        return {"type": "object", "additionalProperties": False, "properties": properties}
     return _JSON[type_]
 
 

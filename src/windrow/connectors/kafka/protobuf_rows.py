@@ -2,7 +2,7 @@
 
 The schema is the descriptor of a proto3 file in base64, as Confluent's serializer registers it. Its message has a field
 for each column: `string`, `bool`, `int64`, `int32`, `double`, a `string` for a decimal, a `google.protobuf.Timestamp`
-for a time, and a repeated field for a list, whose items may be messages. The field of a nullable column is optional.
+for a time, and a repeated field for a list. The field of a nullable column is optional.
 
 A field keeps the number that it has in the versions of the subject; a new one gets the next number that none had.
 """
@@ -10,7 +10,8 @@ A field keeps the number that it has in the versions of the subject; a new one g
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from itertools import repeat
 from typing import Any, Final
 
 import pyarrow as pa
@@ -23,12 +24,10 @@ from windrow.connectors.kafka.encoding import RowEncoding, id_prefix
 from windrow.connectors.kafka.rows import Encode
 from windrow.connectors.tables import SECOND, decimal_text
 from windrow.connectors.unfit import RefusedError
-from windrow.engine.decode.protobuf import TIMESTAMP, registered_file
+from windrow.engine.decode.protobuf import TIMESTAMP, add_oneofs, registered_file
 from windrow.engine.decode.registry import RegisteredSchema
 from windrow.errors import InputError
 
-Numbers = Mapping[tuple[str, str], int]
-"""The numbers of fields by the name of their message within the first one, which is "", and their own name."""
 _FIRST: Final = b"\0"
 """The encoded indexes that stand for the first message of a schema."""
 _TYPES: Final = {
@@ -48,17 +47,19 @@ class ProtobufEncoding(RowEncoding):
     is_numbered = True
 
     def derive(self, versions: Sequence[str]) -> str:
-        numbers: dict[tuple[str, str], int] = {}
+        numbers: dict[str, int] = {}
         for there in filter(None, map(first_message, versions)):
-            for name, part in (("", there), *there.nested_types_by_name.items()):
-                for field in part.fields:
-                    numbers.setdefault((name, field.name), field.number)
+            for field in there.fields:
+                numbers.setdefault(field.name, field.number)
+        last = max(numbers.values(), default=0)
         file = FileDescriptorProto(name=f"{self._name}.proto", syntax="proto3")
         message = file.message_type.add(name=self._name)
-        _add_fields(message, message, "", self._columns, numbers)
-        if TIMESTAMP in {
-            field.type_name.lstrip(".") for part in (message, *message.nested_type) for field in part.field
-        }:
+        for column in self._columns:
+            if (number := numbers.get(column.name)) is None:
+                number = last = last + 1
+            _add_field(message, column, number)
+        add_oneofs([message])
+        if any(field.type_name for field in message.field):
             file.dependency.append("google/protobuf/timestamp.proto")
         return base64.b64encode(file.SerializeToString(deterministic=True)).decode()
 
@@ -76,7 +77,8 @@ class ProtobufEncoding(RowEncoding):
 
         def encode(rows: pa.RecordBatch) -> list[bytes]:
             columns = [_plain(name, column) for name, column in zip(rows.schema.names, rows.columns, strict=True)]
-            made = (make(**_present(rows.schema.names, values)) for values in zip(*columns, strict=True))
+            given: Iterable[tuple[Any, ...]] = zip(*columns, strict=True) if columns else repeat((), rows.num_rows)
+            made = (make(**_present(rows.schema.names, values)) for values in given)
             return [prefix + message.SerializeToString(deterministic=True) for message in made]
 
         return encode
@@ -88,29 +90,17 @@ def first_message(schema: str) -> Any:  # noqa: ANN401 - a Descriptor of one of 
     return next(iter(file.message_types_by_name.values()), None)
 
 
-def _add_fields(
-    message: DescriptorProto, first: DescriptorProto, within: str, columns: Sequence[pa.Field], numbers: Numbers
-) -> None:
-    """Add a field for each column; messages of items are added to the `first` message, under the names of columns."""
-    last = max((number for (name, _), number in numbers.items() if name == within), default=0)
-    for column in columns:
-        if (number := numbers.get((within, column.name))) is None:
-            number = last = last + 1
-        field = message.field.add(name=column.name, number=number, label=FieldDescriptorProto.LABEL_OPTIONAL)
-        type_ = column.type
-        if pa.types.is_list(type_):
-            field.label, type_ = FieldDescriptorProto.LABEL_REPEATED, type_.value_type
-        if pa.types.is_timestamp(type_):
-            field.type, field.type_name = FieldDescriptorProto.TYPE_MESSAGE, f".{TIMESTAMP}"
-        elif pa.types.is_struct(type_):
-            name = f"{within}_{column.name}_item".lstrip("_")
-            field.type, field.type_name = FieldDescriptorProto.TYPE_MESSAGE, f".{first.name}.{name}"
-            _add_fields(first.nested_type.add(name=name), first, name, list(type_), numbers)
-        else:
-            field.type = FieldDescriptorProto.TYPE_STRING if pa.types.is_decimal(type_) else _TYPES[type_]
-            if column.nullable and not pa.types.is_list(column.type):
-                field.proto3_optional, field.oneof_index = True, len(message.oneof_decl)
-                message.oneof_decl.add(name=f"_{column.name}")
+def _add_field(message: DescriptorProto, column: pa.Field, number: int) -> None:
+    field = message.field.add(name=column.name, number=number, label=FieldDescriptorProto.LABEL_OPTIONAL)
+    type_ = column.type
+    if pa.types.is_list(type_):
+        field.label, type_ = FieldDescriptorProto.LABEL_REPEATED, type_.value_type
+    if pa.types.is_timestamp(type_):
+        field.type, field.type_name = FieldDescriptorProto.TYPE_MESSAGE, f".{TIMESTAMP}"
+    else:
+        field.type = FieldDescriptorProto.TYPE_STRING if pa.types.is_decimal(type_) else _TYPES[type_]
+        if column.nullable and not pa.types.is_list(column.type):
+            field.proto3_optional = True
 
 
 def _takes_fields(there: Descriptor, own: Descriptor) -> bool:
@@ -124,12 +114,7 @@ def _takes(there: FieldDescriptor, own: FieldDescriptor) -> bool:
     is_alike = (there.type, there.is_repeated) == (own.type, own.is_repeated)
     if not is_alike or (own.has_presence and not there.has_presence):
         return False
-    if own.message_type is None:
-        return True
-    names = there.message_type.full_name, own.message_type.full_name
-    return names == (TIMESTAMP, TIMESTAMP) or (
-        TIMESTAMP not in names and _takes_fields(there.message_type, own.message_type)
-    )
+    return own.message_type is None or there.message_type.full_name == TIMESTAMP
 
 
 def _present(names: Sequence[str], values: Sequence[object]) -> dict[str, object]:
@@ -152,9 +137,4 @@ def _plain(name: str, column: pa.Array) -> list[Any]:
             msg = f"refused: Protobuf: the list {name} has a null"
             raise RefusedError(msg)
         return lists
-    if pa.types.is_struct(type_):
-        names = [part.name for part in type_]
-        parts = [_plain(name, pc.struct_field(column, number)) for number in range(len(names))]
-        rows = zip(column.is_valid().to_pylist(), zip(*parts, strict=True), strict=True)
-        return [_present(names, values) if is_valid else None for is_valid, values in rows]
     return column.to_pylist()  # type: ignore[no-any-return]

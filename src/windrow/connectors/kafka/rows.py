@@ -10,7 +10,7 @@ do not depend on the wall clock: reading the log again gives the same bytes.
 With `format: upsert`, the value is the row without `op`, and null if the row was deleted. A key of plain text that
 begins as JSON does is a JSON object too, so that readers can tell the two apart by their first byte.
 
-With an `encoding`, values and the keys of upserts have a registered schema instead
+With an `encoding`, values and the keys of upserts have a registered schema instead, with lists as arrays
 (`windrow.connectors.kafka.encoding`).
 
 With `format: debezium`, a value is a change in Debezium's envelope. Its `after` (for a deletion, its `before`) is the
@@ -26,7 +26,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from itertools import repeat
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,8 +35,9 @@ import pyarrow.compute as pc
 from windrow import model as m
 from windrow.connectors.json_rows import json_objects, plain_text
 from windrow.connectors.kafka.producer import Headers
+from windrow.connectors.list_columns import with_arrays
 from windrow.connectors.ownership import Origin
-from windrow.connectors.tables import layout, pieces, with_beginning
+from windrow.connectors.tables import EPOCH, SEQ, layout, pieces, with_beginning
 from windrow.connectors.unfit import RefusedError, refused_rows, without_refused, writable, write_reason
 from windrow.engine import schema
 from windrow.engine.changelog import StepOutput
@@ -73,7 +73,7 @@ class RecordColumns(NamedTuple):
         hidden |= set() if format_ == "json" else {"op"}
         # each change of a stream of records is final
         hidden |= set() if spec.rows.has_panes else {"pane"}
-        changes = schema.changes(spec.rows)
+        changes = pa.schema([field for field in layout(spec).changes.stored if field.name not in _OF_STEPS])
         key = [field for field in schema.row_key(spec.rows) if field.name not in hidden]
         key += [changes.field("revision")] if spec.discards else []
         value = [field for field in changes if field.name not in hidden]
@@ -95,6 +95,7 @@ class Encoders(NamedTuple):
 
 
 NO_LIMITS: Mapping[str, int] = {}
+_OF_STEPS = {EPOCH.name, SEQ.name}
 _OVERHEAD = 256
 """Upper bound for the bytes of a record and its batch in addition to key, value and headers."""
 _HEADER_OVERHEAD = 16
@@ -175,7 +176,7 @@ class KafkaRecords:
 
     def _written(self, changes: pa.Table) -> list[KafkaRecord]:
         """Return the records of a piece; raise RefusedError if one of them is too large for the topic."""
-        written = changes.filter(pc.not_equal(changes["op"], "update_before"))
+        written = with_arrays(changes.filter(pc.not_equal(changes["op"], "update_before")), self._result.lists)
         records: list[KafkaRecord] = []
         for batch in written.to_batches():
             records += self._changes(batch, self._keys(batch))
@@ -239,7 +240,8 @@ class KafkaRecords:
             values = (None if deleted else next(left) for deleted in is_deleted.to_pylist())
         else:
             values = self._encoders.value(rows)
-        yield from map(KafkaRecord, repeat(self._topic), keys, values, repeat(_NO_HEADERS), repeat(object=True))
+        for key, value in zip(keys, values, strict=True):
+            yield KafkaRecord(self._topic, key, value, _NO_HEADERS, is_stamped=True)
 
     def _envelopes(self, ops: list[str], rows: list[str], keys: list[bytes]) -> Iterator[KafkaRecord]:
         for key, op, row in zip(keys, ops, rows, strict=True):

@@ -139,7 +139,7 @@ def registered_file(schema: RegisteredSchema) -> Any:  # noqa: ANN401 - a FileDe
         for name, text in (*schema.references, ("", schema.text)):
             file = FileDescriptorProto.FromString(base64.b64decode(text, validate=True))
             file.name = name or file.name or "schema.proto"
-            _add_oneofs(file.message_type)
+            add_oneofs(file.message_type)
             files.append(file)
     except (DecodeError, binascii.Error) as exc:
         msg = f"{schema.called} is not a Protobuf descriptor: {exc}"
@@ -147,14 +147,19 @@ def registered_file(schema: RegisteredSchema) -> Any:  # noqa: ANN401 - a FileDe
     return _pool(files, schema.called).FindFileByName(files[-1].name)
 
 
-def _add_oneofs(messages: Iterable[DescriptorProto]) -> None:
+def add_oneofs(messages: Iterable[DescriptorProto]) -> None:
     """Add the oneofs that the compiler makes of optional fields, which Karapace leaves out."""
     for message in messages:
+        taken = {named.name for named in (*message.field, *message.oneof_decl)}
         for field in message.field:
             if field.proto3_optional and not field.HasField("oneof_index"):
+                name = f"_{field.name}"
+                while name in taken:
+                    name = f"X{name}"
+                taken.add(name)
                 field.oneof_index = len(message.oneof_decl)
-                message.oneof_decl.add(name=f"_{field.name}")
-        _add_oneofs(message.nested_type)
+                message.oneof_decl.add(name=name)
+        add_oneofs(message.nested_type)
 
 
 def _pool(files: Iterable[FileDescriptorProto], called: str) -> descriptor_pool.DescriptorPool:
