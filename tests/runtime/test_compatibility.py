@@ -244,6 +244,18 @@ def test_a_table_is_of_one_stream_with_its_changelog_or_without(
     assert all(f"{line}: the table has rows of the old pipeline" in str(refused.value) for line in found)
 
 
+@pytest.mark.parametrize(
+    ("section", "field"),
+    [({"from": "records", "where": "n > 5"}, "streams.few"), ("1h", "sources.few.lateness")],
+)
+def test_a_stream_that_is_new_or_gone_is_named(section: dict[str, Any] | str, field: str) -> None:
+    without: dict[str, Any] = {"streams": {}, "records": {}}
+    with_it = {"streams": {}, "records": {"few": section}}
+    for kept, given in ((without, with_it), (with_it, without)):
+        (change,) = pipeline_changes(kept, given)
+        assert (change.field, change.means) == (field, None)
+
+
 @pytest.mark.parametrize("section", ["state", "returns"])
 def test_what_a_process_keeps_stays_in_its_order(section: str) -> None:
     kept = {"process": {section: {"a": "value(long)", "b": "value(long)"}}}
