@@ -813,7 +813,7 @@ def test_elements_read_back_and_say_what_they_are(tmp_path: Path) -> None:
         ),
         (
             ("select: [id, user]}", 'where: "items IS NULL"}'),
-            "18: streams.plain.where: 'items IS NULL': 'items' is an arr",
+            "18: streams.plain.where: 'items IS NULL': 'items' is an array, which expressions cannot use",
         ),
         (
             ("select: [id, user]}", "deduplicate: {by: tags, within: 1m}}"),

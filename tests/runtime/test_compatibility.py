@@ -184,23 +184,25 @@ def of_two_streams(low: str, high: str, *, changelog: bool = True) -> Graph:
     return graph_of(made.build(), Graph)
 
 
-def through_a_join(table: str) -> Graph:
-    """A graph whose aggregate reaches the only sink by way of a join."""
+def through_joins(*tables: str) -> Graph:
+    """A graph whose aggregate reaches its sinks by way of joins, each with the table of its name."""
     made = wr.graph("g")
     records = wr.log("data/log").decode(user="string", post="string", at="timestamp").event_time("at", delay="1m")
     source = made.source("records", records)
     posts = made.stream("posts", source.table("post"))
     written = made.stream("written", posts.key_by("user").window(wr.global_window()).aggregate(n=wr.count()))
     newest = made.stream("newest", source.table("user"))
-    joined = made.stream("joined", newest.join(written, by="user"))
-    made.sink("out", joined, wr.sqlite("a.db", table=table))
+    for table in tables:
+        joined = made.stream(f"joined_{table}", newest.join(written, by="user"))
+        made.sink(f"to_{table}", joined, wr.sqlite("a.db", table=table))
     return graph_of(made.build(), Graph)
 
 
 @pytest.mark.parametrize(
     ("there", "here", "found"),
     [
-        (through_a_join("one"), through_a_join("one"), []),
+        (through_joins("one"), through_joins("one"), []),
+        (through_joins("one", "two"), through_joins("two", "one"), []),
         (
             of_two_streams("one", "two"),
             of_two_streams("two", "one"),
@@ -240,6 +242,18 @@ def test_a_table_is_of_one_stream_with_its_changelog_or_without(
     with pytest.raises(CheckpointError) as refused:
         changes_since(kept, as_graph(here))
     assert all(f"{line}: the table has rows of the old pipeline" in str(refused.value) for line in found)
+
+
+@pytest.mark.parametrize(
+    ("section", "field"),
+    [({"from": "records", "where": "n > 5"}, "streams.few"), ("1h", "sources.few.lateness")],
+)
+def test_a_stream_that_is_new_or_gone_is_named(section: dict[str, Any] | str, field: str) -> None:
+    without: dict[str, Any] = {"streams": {}, "records": {}}
+    with_it = {"streams": {}, "records": {"few": section}}
+    for kept, given in ((without, with_it), (with_it, without)):
+        (change,) = pipeline_changes(kept, given)
+        assert (change.field, change.means) == (field, None)
 
 
 @pytest.mark.parametrize("section", ["state", "returns"])

@@ -59,7 +59,7 @@ def analyse(
             msg = f"{text!r}: {name!r} is not a field{did_you_mean(name, by_name) or known}"
             raise PipelineError(msg)
         if isinstance(by_name[name].type, m.ArrayType) and not takes_arrays:
-            msg = f"{text!r}: {name!r} is an array, which only flat_map takes"
+            msg = f"{text!r}: {name!r} is an array, which expressions cannot use; use flat_map first"
             raise PipelineError(msg)
     given, weight = _describe(text, tuple(by_name[name] for name in names))
     if weight > 1:

@@ -125,12 +125,14 @@ def _record_changes(kept: dict[str, Any], given: dict[str, Any], names: Collecti
     """
     for name in dict.fromkeys([*kept, *given]):
         there, here = kept.get(name), given.get(name)
-        is_source = not all(isinstance(section, dict) and "source" not in section for section in (there, here))
+        known = [section for section in (there, here) if section is not None]
+        is_source = not all(isinstance(section, dict) and "source" not in section for section in known)
         field = f"{'sources' if is_source else 'streams'}.{name}"
         if not (isinstance(there, dict) and isinstance(here, dict)):
-            # the section of a source that only windows read is its lateness
             if there != here:
-                yield PipelineChange(f"{field}.lateness", there, here, None, _OTHER_RECORDS)
+                # the section of a source that only windows read is its lateness; a new stream has none there
+                at = f"{field}.lateness" if is_source else field
+                yield PipelineChange(at, there, here, None, _OTHER_RECORDS)
             continue
         for change in _changes(there, here, ()):
             if _is_new_optional(change) and change.field.removeprefix("decode.") not in names:

@@ -310,9 +310,11 @@ def other_tables(kept: Meaning, graph: m.Graph) -> Iterator[OtherTable]:
         above = {
             result.name
             for result in graph.keyed
-            if isinstance(result, m.ResultNode) and graph.first_sink(result) == node
+            if isinstance(result, m.ResultNode)
+            and not graph.sinks_of(result.name)
+            and node in graph.sinks_below(result)
         }
-        if node.input not in before and before.keys().isdisjoint(above):
+        if node.input not in before and not before.keys() <= above:
             table = node.sink.table
             yield OtherTable(f"sinks.{node.name}", f"{table} of {stream}", f"{table} of {node.input}")
         elif settings.get("changelog", True) and not was[kind].get("changelog", True):
