@@ -215,6 +215,23 @@ def test_who_opened_the_topics_last_writes_them(model: Pipeline) -> None:
     assert users(model) == ["A", "B"]
 
 
+def test_records_of_another_form_do_not_follow(model: Pipeline) -> None:
+    with closing(KafkaTopics(sink_spec_of(model))) as first:
+        first.open(RUN)
+        first.commit(0, sums(model, "A"))
+    assert isinstance(model.sink, KafkaSink)
+    other = replace(model, sink=replace(model.sink, format="upsert"))
+    said = "has records with format: json, and the sink now has format: upsert: undo the change"
+    with closing(KafkaTopics(sink_spec_of(other))) as second:
+        for open_ in (second.preflight, second.open):
+            with pytest.raises(SinkError, match=said):
+                open_(RUN)
+        second.clear()
+        assert second.open(RUN) is None
+    with closing(KafkaTopics(sink_spec_of(other))) as third:
+        assert third.open(RUN) is None
+
+
 @pytest.mark.parametrize("removes", [False, True])
 def test_a_writer_of_the_topics_in_another_order_is_fenced(model: Pipeline, kafka: Kafka, *, removes: bool) -> None:
     second = pipeline(KafkaSink(kafka.servers, f"{model.sink.table}-2"))

@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException
@@ -49,7 +49,8 @@ class _Written:
     """The owner record in a topic of clocks: the owning run, its last committed epoch, and its last opener.
 
     `opener` is the id of the sink that opened the topics last, and `fence` the transactional id under which it writes.
-    `origin` is the origin of the topic's records, as JSON.
+    `origin` is the origin of the topic's records, as JSON, and `form` their format and encoding. Both are None in
+    topics of earlier versions.
     """
 
     pipeline: str
@@ -58,6 +59,7 @@ class _Written:
     epoch: int | None
     fence: str
     origin: str | None = None
+    form: str | None = None
 
     @property
     def owner(self) -> Run:
@@ -142,6 +144,12 @@ class KafkaTopics(Sink):
             is_handed_over = authorize(
                 run, [Table(name, pa.schema([])) for name in _topics(sink)], found, follows, origin
             )
+            if written is not None and written.form not in {None, _form(sink)}:
+                msg = (
+                    f"topic {sink.topic} has records with {written.form}, and the sink now has {_form(sink)}: undo the "
+                    "change, choose another topic, or start over with --fresh"
+                )
+                raise SinkError(msg)
             lasts.append(found.owner_last if is_handed_over else found.last)
         if len(set(lasts)) > 1:
             msg = f"the topics of pipeline {self._pipeline!r} are at different steps, {lasts}: start over with --fresh"
@@ -257,7 +265,7 @@ class KafkaTopics(Sink):
 
     def _write_owner(self, producer: TransactionalProducer, run: Run, epoch: int | None) -> None:
         for sink, origin in zip(self._sinks, self._origins, strict=True):
-            written = _Written(self._pipeline, run.id, self._id, epoch, self._fence, origin.text())
+            written = _Written(self._pipeline, run.id, self._id, epoch, self._fence, origin.text(), _form(sink))
             producer.send(sink.companion("clocks"), _OWNER, json.dumps(vars(written)).encode(), partition=0)
 
     def _fenced(self) -> RunError:
@@ -303,6 +311,15 @@ def batches_within(*limits: Mapping[str, int]) -> dict[str, int]:
 
 def _topics(sink: m.KafkaSink) -> list[str]:
     return [sink.topic, *(sink.companion(name) for name in ("late", "dead", "clocks"))]
+
+
+_ENCODINGS: Final = {m.AvroFormat: "avro", m.ProtobufFormat: "protobuf", m.JsonSchemaFormat: "json_schema"}
+
+
+def _form(sink: m.KafkaSink) -> str:
+    """Return the format and the encoding of a topic's records as a pipeline file has them."""
+    encoding = "" if sink.encoding is None else f", encoding: {_ENCODINGS[type(sink.encoding)]}"
+    return f"format: {sink.format}{encoding}"
 
 
 def _read_clocks(sink: m.KafkaSink) -> tuple[_Written | None, list[dict[str, Any]]]:
