@@ -110,6 +110,16 @@ def test_a_schema_has_names_of_its_encoding(kind: str) -> None:
     assert [finding.text for finding in found] == ([] if kind == "json_schema" else [message])
 
 
+@pytest.mark.parametrize("kind", ["avro", "protobuf", "json_schema"])
+def test_the_registry_of_a_sink_has_no_settings_of_readers(kind: str) -> None:
+    registry = {"url": "http://r:8081", "missing": [7]}
+    sink = {"kafka": {"servers": "h:9092", "topic": "t", "encoding": {kind: {"registry": registry}}}}
+    text = yaml.safe_dump(BASE | {"sink": sink}, sort_keys=False)
+    found = [one for one in graph_findings(read_document(text, "case.yaml").pipeline) if one.level == "error"]
+    where = f"sink.kafka.encoding.{kind}.registry.missing"
+    assert [finding.text for finding in found] == [f"{where}: is for records that are read; remove it"]
+
+
 def test_columns_have_different_names_in_the_json_of_protobuf() -> None:
     sink = {"kafka": {"servers": "h:9092", "topic": "t", "encoding": {"protobuf": {"registry": "http://r:8081"}}}}
     aggregate = dict.fromkeys(("userId", "windowEnd", "a_1", "a1", "_a", "a"), "count()")

@@ -106,11 +106,13 @@ def partition_columns(spec: SinkSpec) -> Iterator[Finding]:
             yield error(f"{where}.{index}", f"{what}; files can be partitioned by {', '.join(possible) or 'no column'}")
 
 
-def registered_names(spec: SinkSpec, encoding: m.SchemaFormat) -> Iterator[Finding]:
-    """Check that the columns of a sink have names that a schema can have."""
+def registered_schema(spec: SinkSpec, encoding: m.SchemaFormat) -> Iterator[Finding]:
+    """Check that the columns of a sink have names that a schema can have, and the registry no settings of readers."""
+    where = f"{sink_path(spec.sink)}.encoding"
+    if isinstance(encoding.schema, m.Registry) and encoding.schema.missing:
+        yield error(f"{where}.{encoding.section}.registry.missing", "is for records that are read; remove it")
     if isinstance(encoding, m.JsonSchemaFormat):
         return
-    where = f"{sink_path(spec.sink)}.encoding"
     known = {_name_in_json(name): name for name in _WINDOW_COLUMNS}
     for name in (field.name for field in (*spec.rows.key, *spec.rows.values)):
         if not _SCHEMA_NAME.fullmatch(name):

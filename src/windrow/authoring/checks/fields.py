@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
 from windrow import model as m
@@ -102,8 +102,8 @@ def tombstones(node: m.SourceNode) -> Iterator[Finding]:
 def outside_fields(node: m.SourceNode) -> Iterator[Finding]:
     """Check the types of the fields that a record has outside its value, which changes of rows cannot have."""
     numbers = m.LongType | m.DoubleType | m.DecimalType
-    for field in node.decode.fields:
-        name = field.paths[0][0]
+    for field, path in ((given, path) for given in node.decode.fields for path in given.paths):
+        name = path[0]
         if name not in node.source.outside:
             continue
         if node.source.format == "debezium":
@@ -111,14 +111,14 @@ def outside_fields(node: m.SourceNode) -> Iterator[Finding]:
         elif name in {m.PARTITION, m.OFFSET} and not isinstance(field.type, numbers):
             yield error(f"decode.{field.name}", f"is a {field.type}, but {name!r} is a number; use long")
         elif name == m.HEADERS:
-            yield from _headers(field)
+            yield from _headers(field, path)
         elif name == m.LOG_TIME and not isinstance(field.type, m.TimestampType | m.LongType):
             yield error(f"decode.{field.name}", f"is a {field.type}, but {name!r} is a time; use timestamp_millis")
 
 
-def _headers(field: m.Field) -> Iterator[Finding]:
-    """Check a field that is read from the headers of records."""
-    _, *names = field.paths[0]
+def _headers(field: m.Field, path: Sequence[str]) -> Iterator[Finding]:
+    """Check a field with a path that leads to the headers of records."""
+    _, *names = path
     if not names and not isinstance(field.type, m.StringType):
         message = f"is a {field.type}, but {m.HEADERS!r} is a JSON object; use string, or path: {m.HEADERS}.NAME"
         yield error(f"decode.{field.name}", message)

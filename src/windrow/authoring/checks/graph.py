@@ -85,7 +85,7 @@ def _sink(graph: m.Graph, node: m.SinkNode) -> Iterator[Finding]:
             findings += connectors.partition_columns(sink_spec(graph, node))
     if isinstance(node.sink, m.KafkaSink) and node.sink.encoding is not None:
         with suppress(PipelineError):
-            findings += connectors.registered_names(sink_spec(graph, node), node.sink.encoding)
+            findings += connectors.registered_schema(sink_spec(graph, node), node.sink.encoding)
     yield from (replace(finding, where=place(graph, node, finding.where)) for finding in findings)
 
 

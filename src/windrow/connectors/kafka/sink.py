@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException
@@ -313,12 +313,9 @@ def _topics(sink: m.KafkaSink) -> list[str]:
     return [sink.topic, *(sink.companion(name) for name in ("late", "dead", "clocks"))]
 
 
-_ENCODINGS: Final = {m.AvroFormat: "avro", m.ProtobufFormat: "protobuf", m.JsonSchemaFormat: "json_schema"}
-
-
 def _form(sink: m.KafkaSink) -> str:
     """Return the format and the encoding of a topic's records as a pipeline file has them."""
-    encoding = "" if sink.encoding is None else f", encoding: {_ENCODINGS[type(sink.encoding)]}"
+    encoding = "" if sink.encoding is None else f", encoding: {sink.encoding.section}"
     return f"format: {sink.format}{encoding}"
 
 
