@@ -104,6 +104,10 @@ _PIECE = 65_536
 _NO_HEADERS: Headers = []
 
 
+def _as_json(rows: pa.RecordBatch) -> list[bytes]:
+    return _utf8(json_objects(rows))
+
+
 class KafkaRecords:
     """Converts the output of steps to records for one sink."""
 
@@ -117,7 +121,7 @@ class KafkaRecords:
         self._result, self._stream = layout(spec).result, Origin.of(spec).stream
         self._late, self._dead = spec.sink.companion("late"), spec.sink.companion("dead")
         self._format: m.ChangeFormat = spec.sink.format if isinstance(spec.sink, m.KafkaSink) else "json"
-        self._encoders = encoders or Encoders(lambda rows: _utf8(json_objects(rows)), None)
+        self._encoders = encoders or Encoders(_as_json, None)
         origin = {"connector": "windrow", "name": spec.pipeline, "table": self._topic}
         self._source = json.dumps(origin, ensure_ascii=False, separators=(",", ":"))
         columns = RecordColumns.of(spec)
