@@ -60,17 +60,20 @@ from windrow.tools.backtest.compare import back_test
 Make = Callable[[str, str, str], Runnable]
 
 
-@pytest.mark.parametrize("make", [process_pipeline, window_pipeline, deduplicated_graph, rules_pipeline])
-def test_it_writes_what_the_memory_host_gives(kafka: Kafka, topic: Callable[..., str], make: Make) -> None:
-    source = topic(2)
-    pipeline = make(kafka.servers, source, f"p-{uuid4().hex[:8]}")
+def run_twice(kafka: Kafka, source: str, pipeline: Runnable) -> None:
+    """Feed and run a pipeline, the second time from the state of the first; compare what it wrote."""
     for first in (0, 400):
-        # the second time from the state of the first
         feed(kafka, source, first, 400, partitions=2)
         jobs = open_jobs(pipeline)
         serve(jobs, until_read(jobs, ends_of(pipeline)))
     for name, values in expected(pipeline).items():
         assert written(kafka.servers, name) == values
+
+
+@pytest.mark.parametrize("make", [process_pipeline, window_pipeline, deduplicated_graph, rules_pipeline])
+def test_it_writes_what_the_memory_host_gives(kafka: Kafka, topic: Callable[..., str], make: Make) -> None:
+    source = topic(2)
+    run_twice(kafka, source, make(kafka.servers, source, f"p-{uuid4().hex[:8]}"))
 
 
 def test_it_writes_records_with_a_schema(kafka: Kafka, topic: Callable[..., str]) -> None:
@@ -80,12 +83,7 @@ def test_it_writes_records_with_a_schema(kafka: Kafka, topic: Callable[..., str]
     with SchemaRegistry(is_strict=True) as registry:
         encoding = AvroFormat(Registry(registry.url, (("max.retries", "0"),)))
         pipeline = replace(pipeline, sink=replace(pipeline.sink, format="upsert", encoding=encoding))
-        for first in (0, 400):
-            feed(kafka, source, first, 400, partitions=2)
-            jobs = open_jobs(pipeline)
-            serve(jobs, until_read(jobs, ends_of(pipeline)))
-        for name, values in expected(pipeline).items():
-            assert written(kafka.servers, name) == values
+        run_twice(kafka, source, pipeline)
         name = pipeline.sink.table
         assert {value[:1] for values in written(kafka.servers, name).values() for value in values if value} == {b"\0"}
         assert [len(registry.versions(f"{name}-{part}")) for part in ("key", "value")] == [1, 1]

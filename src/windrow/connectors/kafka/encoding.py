@@ -29,8 +29,7 @@ from typing import Any, ClassVar, Final
 
 import pyarrow as pa
 
-from windrow.connectors.json_rows import json_objects
-from windrow.connectors.kafka.rows import Encode
+from windrow.connectors.kafka.rows import Encode, as_json
 from windrow.engine.decode.registry import MAGIC
 from windrow.errors import needs_extra
 
@@ -147,7 +146,7 @@ class JsonSchemaEncoding(RowEncoding):
 
     def encoder(self, id_: int, schema: str) -> Encode:  # noqa: ARG002 - an object is the same with each
         prefix = id_prefix(id_)
-        return lambda rows: [prefix + text for text in json_objects(rows).cast(pa.binary()).to_pylist()]
+        return lambda rows: [prefix + text for text in as_json(rows)]
 
 
 def id_prefix(id_: int) -> bytes:

@@ -104,7 +104,8 @@ _PIECE = 65_536
 _NO_HEADERS: Headers = []
 
 
-def _as_json(rows: pa.RecordBatch) -> list[bytes]:
+def as_json(rows: pa.RecordBatch) -> list[bytes]:
+    """Return each row as a JSON object."""
     return _utf8(json_objects(rows))
 
 
@@ -121,7 +122,7 @@ class KafkaRecords:
         self._result, self._stream = layout(spec).result, Origin.of(spec).stream
         self._late, self._dead = spec.sink.companion("late"), spec.sink.companion("dead")
         self._format: m.ChangeFormat = spec.sink.format if isinstance(spec.sink, m.KafkaSink) else "json"
-        self._encoders = encoders or Encoders(_as_json, None)
+        self._encoders = encoders or Encoders(as_json, None)
         origin = {"connector": "windrow", "name": spec.pipeline, "table": self._topic}
         self._source = json.dumps(origin, ensure_ascii=False, separators=(",", ":"))
         columns = RecordColumns.of(spec)
@@ -143,7 +144,7 @@ class KafkaRecords:
             for batch in output.late.to_batches(max_chunksize=_PIECE):
                 place = (batch.column(name).cast(pa.string()) for name in ("source", "partition", "offset"))
                 places = pc.binary_join_element_wise(*place, "/")
-                rows = zip(_utf8(places), _utf8(json_objects(batch)), strict=True)
+                rows = zip(_utf8(places), as_json(batch), strict=True)
                 for number, (at, value) in enumerate(rows):
                     record = KafkaRecord(self._late, at, value, _NO_HEADERS)
                     yield record if self._excess(record) <= 0 else record._replace(value=_cut(batch.slice(number, 1)))
@@ -227,7 +228,7 @@ class KafkaRecords:
         if self._encoders.key is not None:
             return self._encoders.key(batch.select(self._key))
         if not self._is_text:
-            return _utf8(json_objects(batch.select(self._key)))
+            return as_json(batch.select(self._key))
         texts = batch.column(self._key[0])
         if self._format != "upsert" or not pc.any(opens := pc.match_substring_regex(texts, _OPENS_JSON)).as_py():
             return _utf8(texts)
