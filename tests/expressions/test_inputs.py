@@ -79,6 +79,15 @@ def test_a_result_can_be_null_where_nothing_may_count(
     assert (result.type, result.nullable) == (type_, nullable)
 
 
+@pytest.mark.parametrize("where", [None, "user = 'A'"])
+@pytest.mark.parametrize("type_", [DecimalType(38, 0), DecimalType(38, 38)])
+def test_a_condition_leaves_a_wide_decimal_its_type(type_: DecimalType, where: str | None) -> None:
+    fields = replace(MAIN.decode, fields=(*MAIN.decode.fields, Field("wide", type_)))
+    spec = operator_spec(of(Max("wide"), where, decode=fields, derive=(Derive("same", "wide"),)))
+    assert {record_fields(spec)[-1].type, *(result.type for result in results(spec))} == {type_}
+    assert {argument.type for given in arguments(spec) for argument in given} == {type_}
+
+
 def test_a_punctuation_that_may_be_lacking_can_be_null() -> None:
     fields = replace(MAIN.decode, fields=(*MAIN.decode.fields, Field("w", TimestampType("micros"))))
     pipeline = of(Max("w"), decode=fields, time=EventTime("t", Punctuated("w")))

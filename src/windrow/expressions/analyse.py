@@ -39,11 +39,17 @@ class Expression:
 
 @lru_cache(maxsize=1024)
 def analyse(
-    text: str, fields: tuple[m.Field, ...], nullable: frozenset[str] = frozenset(), *, takes_arrays: bool = False
+    text: str,
+    fields: tuple[m.Field, ...],
+    nullable: frozenset[str] = frozenset(),
+    *,
+    takes_arrays: bool = False,
+    type_: m.DataType | None = None,
 ) -> Expression:
     """Analyse an expression over fields; the fields named in `nullable` can be null.
 
-    An array field is an error unless `takes_arrays` is true. Raise PipelineError if the text is not one scalar
+    An array field is an error unless `takes_arrays` is true. The value has the type `type_`, or that of the field if
+    the expression is its name, or else the type that DuckDB computes. Raise PipelineError if the text is not one scalar
     expression over these fields, if its value can differ between runs, or if no field can hold its value.
     """
     by_name = {field.name: field for field in fields}
@@ -66,12 +72,11 @@ def analyse(
         with _naming(text):
             computed, grows = bound(tree, fields, weight)
     computed = syntax.check_nulls(computed) or computed
-    type_ = type_of_sql(given)
+    named = by_name[names[0]].type if tree["class"] == "COLUMN_REF" else None
+    type_ = type_ or (type_of_sql(given) if named is None or isinstance(named, m.ArrayType) else named)
     if type_ is None:
         msg = f"{text!r} has the SQL type {given}, which no field can have; {remedy(given)}"
         raise PipelineError(msg)
-    if tree["class"] == "COLUMN_REF" and isinstance(by_name[names[0]].type, m.JsonListType):
-        type_ = by_name[names[0]].type
     return Expression(
         text=text,
         sql=f"CAST(({text if computed is tree else syntax.unparse(computed)}\n) AS {sql_type(type_)})",

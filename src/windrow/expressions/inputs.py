@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import Final, Generic, TypeGuard, TypeVar
 
 from windrow import model as m
@@ -164,11 +165,12 @@ def computed_arguments(spec: WindowSpec) -> tuple[Computed, ...]:
         if aggregate.where is not None and analyse(aggregate.where, fields, nullable).type != m.BooleanType():
             msg = f"{aggregate.where!r} is not a condition; write one that is true or false, such as kind = 'buy'"
             raise PipelineError(msg)
-        for text in aggregate_inputs(aggregate.function):
-            analyse(_quote_field(text, names), fields, nullable)
-        for text in _texts(aggregate, names):
+        given = [
+            analyse(_quote_field(text, names), fields, nullable).type for text in aggregate_inputs(aggregate.function)
+        ]
+        for text, type_ in zip_longest(_texts(aggregate, names), given):
             if text not in names and text not in columns:
-                expression = analyse(text, fields, nullable)
+                expression = analyse(text, fields, nullable, type_=type_)
                 columns[text] = Computed(f"__e{len(columns)}", aggregate.name, expression)
     return tuple(columns.values())
 
