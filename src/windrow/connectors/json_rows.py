@@ -45,6 +45,12 @@ def _json_values(values: pa.Array, infinite: str) -> pa.Array:
         found = pc.binary_join_element_wise('"', decimal_text(values), '"', "")
     elif pa.types.is_integer(type_) or pa.types.is_boolean(type_):
         found = values.cast(pa.string())
+    elif pa.types.is_list(type_):
+        ends = pc.cumulative_sum(pc.list_value_length(values).fill_null(0))
+        begins = pa.concat_arrays([pa.array([0], ends.type), ends])
+        elements = pa.ListArray.from_arrays(begins, _json_values(values.flatten(), infinite))
+        joined = pc.binary_join_element_wise("[", pc.binary_join(elements, ","), "]", "")
+        found = pc.if_else(values.is_valid(), joined, None)
     elif pa.types.is_string(type_) and not pc.any(pc.match_substring_regex(values, _ESCAPED)).as_py():
         found = pc.binary_join_element_wise('"', values, '"', "")
     else:
@@ -55,8 +61,6 @@ def _json_values(values: pa.Array, infinite: str) -> pa.Array:
 
 
 def _json(value: object, infinite: str) -> str:
-    if isinstance(value, list):
-        return f"[{','.join(_json(item, infinite) for item in value)}]"
     if isinstance(value, float) and not math.isfinite(value):
         return "null" if infinite == "null" else f'"{value}"'
     return json.dumps(value, default=plain_text, ensure_ascii=False, separators=(",", ":"))

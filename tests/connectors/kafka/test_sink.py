@@ -53,6 +53,21 @@ def totals() -> Pipeline:
     return graph_of(pipeline, Pipeline)
 
 
+def test_elements_of_lists_are_written_as_values_of_their_type() -> None:
+    far = pa.array([[2**58, -(2**56), None], None, [], [1]], pa.list_(pa.timestamp("us", "UTC")))
+    prices = pa.array([[Decimal("1.50")], [], None, [None]], pa.list_(pa.decimal128(10, 2)))
+    nested = pa.array([[["a\n"], []], None, [], [None]], pa.list_(pa.list_(pa.string())))
+    batch = pa.record_batch({"far": far, "prices": prices, "nested": nested})
+    lines = [
+        '{"far":["11103-08-29T17:22:31.711744Z","-0314-08-02T01:39:22.072064Z",null],"prices":["1.50"],"nested":[["a\\n"],[]]}',
+        '{"far":null,"prices":[],"nested":null}',
+        '{"far":[],"prices":null,"nested":[]}',
+        '{"far":["1970-01-01T00:00:00.000001Z"],"prices":[null],"nested":[null]}',
+    ]
+    assert json_objects(batch).to_pylist() == lines
+    assert json_objects(batch.slice(1, 2)).to_pylist() == lines[1:3]
+
+
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
 def test_a_number_that_json_does_not_have_is_null(number: float) -> None:
     pipeline = totals()
