@@ -24,7 +24,7 @@ import click
 
 import windrow
 from windrow.authoring.sections import FORMAT, GRAPH, PIPELINE, RULES_PIPELINE, SINK, SOURCE
-from windrow.cli import COMMANDS, CommandEntry, main
+from windrow.cli import COMMANDS, main
 from windrow.cli.schema import schema_text
 from windrow.connectors.registry import OWN
 from windrow.declare.formats import REGISTRY
@@ -53,14 +53,7 @@ HEAD = """\
 
 `windrow COMMAND --help` prints the text of this page, and `python -m windrow` is the same command. A duration is a
 number and a unit, or several: `250ms`, `90s`, `1h30m` (units `us`, `ms`, `s`, `m`, `h`, `d`). Progress goes to stderr.
-
-| exit code | meaning |
-| ---: | --- |
-| 0 | success |
-| 1 | the command failed, or found a difference; committed steps are kept |
-| 2 | the input is wrong, which was found before anything ran |
-| 3 | too many records of a run are dead letters or have expired; its results stay |
-| 130 | Ctrl-C, except where it finishes the current step |
+[Errors](errors.md) has the exit codes, and the JSON object of an error.
 
 ## Common options
 
@@ -68,9 +61,6 @@ number and a unit, or several: `250ms`, `90s`, `1h30m` (units `us`, `ms`, `s`, `
 meaning in all commands that have them:
 
 {options}
-
-The object of an error is `{{"error": {{"kind", "message", "exit_code", ...}}}}`, with one of the
-[kinds](errors.md).
 """
 PIPELINE_WORDS = re.compile(r"(Each )?PIPELINE is YAML or SQL, or FILE\.py\S+ for a pipeline written in Python\. ")
 """What the help of many commands says, and the page only once."""
@@ -123,11 +113,8 @@ def _section(
         yield f"{_wrapped(PIPELINE_WORDS.sub('', ' '.join(paragraph.split())))}\n\n"
     if isinstance(command, click.Group):
         anchor = title.replace(" ", "-")
-        entries = COMMANDS if command is main else command.commands
-        for name, entry in entries.items():
-            said = entry.help if isinstance(entry, CommandEntry) else entry.get_short_help_str(WIDTH)
-            yield f"{_wrapped(f'- [`{name}`](#{anchor}-{name}): {said}')}\n"
-        yield "\n"
+        names = ", ".join(f"[`{name}`](#{anchor}-{name})" for name in command.list_commands(context))
+        yield f"{_wrapped(f'Commands, which `--help` describes in a line each: {names}.')}\n\n"
     yield from (_option(option) for option in options if option not in common)
     shared = [option[0].split()[0] for option in options if option in common and "--help" not in option[0]]
     if shared:
