@@ -27,7 +27,7 @@ def stories_of(page: Path) -> set[Path]:
 
 
 def test_the_index_has_every_page() -> None:
-    linked = set(re.findall(r"^\| \[(\S+\.md)\]\(\1\) \|", INDEX.read_text(encoding="utf-8"), re.MULTILINE))
+    linked = set(re.findall(r"^- \[(\S+\.md)\]\(\1\):", INDEX.read_text(encoding="utf-8"), re.MULTILINE))
     assert linked == {page.name for page in CONCEPTS.glob("*.md")} - {INDEX.name}
 
 
