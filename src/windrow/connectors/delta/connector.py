@@ -50,8 +50,8 @@ def delta(
 ) -> DeltaSink:
     """Write to Delta tables in a folder, merging rows by `key`.
 
-    For the other arguments, see `sqlite`. The table and its changelog are partitioned by `partition_by`. With ``lists="array"``, columns of lists
-    are arrays instead of JSON text. Needs ``pip install 'windrow[delta]'``.
+    For the other arguments, see `sqlite`. The table and its changelog are partitioned by the columns `partition_by`.
+    With ``lists="array"``, columns of lists are arrays instead of JSON text. Needs ``pip install 'windrow[delta]'``.
     """
     return DeltaSink(fspath(path), table, field_names(key), changelog, field_names(partition_by), lists)
 
