@@ -88,7 +88,7 @@ def page() -> str:
         common = [option for option, number in numbers.items() if number >= COMMON]
         parts = [HEAD.format(options="".join(map(_option, common)).strip())]
         parts += ["".join(_section(*one, options[one[0]], common)) for one in found]
-    return "\n".join(parts)
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(parts))
 
 
 def _options(command: click.Command, context: click.Context) -> list[tuple[str, str]]:
