@@ -20,9 +20,7 @@ HEAD = (
     "what",
     "value",
     "µs an event",
-    "of CPU",
     "results an event",
-    "rows held",
     "bytes a row",
 )
 
@@ -49,9 +47,7 @@ def _row(thing: str, value: str, one: Measured) -> str:
         thing,
         value,
         f"{one.wall:.2f}",
-        f"{one.cpu:.2f}",
         f"{one.results:.2f}",
-        f"{one.rows:,}",
         f"{one.row_bytes:.1f}",
     ]
     return f"| {' | '.join(cells)} |"

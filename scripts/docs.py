@@ -24,7 +24,7 @@ import click
 
 import windrow
 from windrow.authoring.sections import FORMAT, GRAPH, PIPELINE, RULES_PIPELINE, SINK, SOURCE
-from windrow.cli import COMMANDS, CommandEntry, main
+from windrow.cli import COMMANDS, main
 from windrow.cli.schema import schema_text
 from windrow.connectors.registry import OWN
 from windrow.declare.formats import REGISTRY
@@ -53,29 +53,21 @@ HEAD = """\
 
 `windrow COMMAND --help` prints the text of this page, and `python -m windrow` is the same command. A duration is a
 number and a unit, or several: `250ms`, `90s`, `1h30m` (units `us`, `ms`, `s`, `m`, `h`, `d`). Progress goes to stderr.
-
-| exit code | meaning |
-| ---: | --- |
-| 0 | success |
-| 1 | the command failed, or found a difference; committed steps are kept |
-| 2 | the input is wrong, which was found before anything ran |
-| 3 | too many records of a run are dead letters or have expired; its results stay |
-| 130 | Ctrl-C, except where it finishes the current step |
+[Errors](errors.md) has the exit codes, and the JSON object of an error.
 
 ## Common options
 
-`PIPELINE` is a YAML or SQL file, or `FILE.py[:VARIABLE]` for a pipeline written in Python. These options have the same
-meaning in all commands that have them:
+`PIPELINE` is a YAML or SQL file, or `FILE.py[:VARIABLE]` for a pipeline written in Python. All commands have the first
+two of these options, and those with a `PIPELINE` the next three; commands that start Spark list the last two:
 
 {options}
-
-The object of an error is `{{"error": {{"kind", "message", "exit_code", ...}}}}`, with one of the
-[kinds](errors.md).
 """
 PIPELINE_WORDS = re.compile(r"(Each )?PIPELINE is YAML or SQL, or FILE\.py\S+ for a pipeline written in Python\. ")
 """What the help of many commands says, and the page only once."""
 COMMON = 5
 """An option that at least so many commands have, with the same help, is described only once."""
+IMPLIED = ("--help", "--json"), ("--only", "--var", "--profile")
+"""Common options that all commands have, and those with a pipeline, which their sections do not list."""
 
 
 def page() -> str:
@@ -96,7 +88,7 @@ def page() -> str:
         common = [option for option, number in numbers.items() if number >= COMMON]
         parts = [HEAD.format(options="".join(map(_option, common)).strip())]
         parts += ["".join(_section(*one, options[one[0]], common)) for one in found]
-    return "\n".join(parts)
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(parts))
 
 
 def _options(command: click.Command, context: click.Context) -> list[tuple[str, str]]:
@@ -123,16 +115,20 @@ def _section(
         yield f"{_wrapped(PIPELINE_WORDS.sub('', ' '.join(paragraph.split())))}\n\n"
     if isinstance(command, click.Group):
         anchor = title.replace(" ", "-")
-        entries = COMMANDS if command is main else command.commands
-        for name, entry in entries.items():
-            said = entry.help if isinstance(entry, CommandEntry) else entry.get_short_help_str(WIDTH)
-            yield f"{_wrapped(f'- [`{name}`](#{anchor}-{name}): {said}')}\n"
-        yield "\n"
+        names = ", ".join(f"[`{name}`](#{anchor}-{name})" for name in command.list_commands(context))
+        yield f"{_wrapped(f'Commands, which `--help` describes in a line each: {names}.')}\n\n"
     yield from (_option(option) for option in options if option not in common)
-    shared = [option[0].split()[0] for option in options if option in common and "--help" not in option[0]]
+    names = [option[0].removeprefix("-h, ").split()[0] for option in options]
+    implied = {
+        name for of in IMPLIED[: 1 + any(str(one.name).startswith("pipeline") for one in command.params)] for name in of
+    }
+    if not isinstance(command, click.Group) and not implied <= set(names):
+        msg = f"{title} lacks {', '.join(sorted(implied - set(names)))}"
+        raise LookupError(msg)
+    shared = [name for name, option in zip(names, options, strict=True) if option in common and name not in implied]
     if shared:
         listed = ", ".join(f"`{name}`" for name in shared)
-        yield f"{_wrapped(f'- [Common](#common-options): {listed}')}\n"
+        yield f"{_wrapped(f'- {listed}: [common options](#common-options)')}\n"
 
 
 # code and links stay on one line
@@ -276,8 +272,7 @@ PYTHON_HEAD = """\
 
 `import windrow as wr` has the functions below. A pipeline is built by methods that each return the next stage:
 `wr.log(...)`, `decode`, `event_time`, `key_by`, `window`, `aggregate`, `emit`, `to`. `to` returns a
-[pipeline](#pipelines). The examples on this page use the pipeline of [From Python and in a
-notebook](../guides/python.md).
+[pipeline](#pipelines). [From Python and in a notebook](../guides/python.md) has examples.
 
 A `Path` is text or a `pathlib.Path`; a `Duration` text such as `"10m"`, or a `timedelta`; a `Moment` ISO 8601 text, or
 a `datetime`, in UTC unless it has a zone; a `PipelineLike` a pipeline, the path of its file, or a result of it. An
@@ -341,13 +336,49 @@ PYTHON_PARTS = (
 )
 """Headings, with the modules whose public names stand under each, and the classes beside these."""
 _OF_AGGREGATES = """\
-Each returns a `Measure` for `aggregate`. All but `formula` also have the argument `where`, an SQL condition: only
-records for which it is true count.
+Each returns a `Measure` for `aggregate`. The [pipeline file](pipeline.md#aggregate) has their results, and
+[aggregates](../concepts/aggregates.md) their accuracy and state. All but `formula` also have the argument `where`, an
+SQL condition: only records for which it is true count.
 """
 _OF_PLOTS = """\
 The functions need matplotlib (`pip install 'windrow[plot]'`), or raise SetupError. They draw on the axes `ax`, by
 default new ones, and return them.
 """
+ARGUMENTS_ARE_KEYS = {
+    "wr.file": "[`source.file`](../connectors/file.md#keys)",
+    "wr.files": "[`source.files`](../connectors/files.md#keys)",
+    "wr.kafka": "[`source.kafka`](../connectors/kafka.md#source)",
+    "wr.log": "[`source.log`](../connectors/log.md#keys)",
+    "wr.postgres_cdc": "[`source.postgres_cdc`](../connectors/postgres.md#changes-of-a-table)",
+    "wr.delta": "[`sink.delta`](../connectors/delta.md#keys)",
+    "wr.duckdb": "[`sink.duckdb`](../connectors/duckdb.md#keys)",
+    "wr.jsonl": "[`sink.jsonl`](../connectors/jsonl.md#keys)",
+    "wr.kafka_sink": "[`sink.kafka`](../connectors/kafka.md#sink)",
+    "wr.parquet": "[`sink.parquet`](../connectors/parquet.md#keys)",
+    "wr.postgres": "[`sink.postgres`](../connectors/postgres.md#sink)",
+    "wr.sqlite": "[`sink.sqlite`](../connectors/sqlite.md#keys)",
+    "wr.avro": "[`format.avro`](../guides/formats.md#avro)",
+    "wr.csv": "[`format.csv`](../guides/formats.md#csv)",
+    "wr.json_schema": "[`format.json_schema`](../guides/formats.md#json-schema)",
+    "wr.protobuf": "[`format.protobuf`](../guides/formats.md#protobuf)",
+    "wr.registry": "[`registry`](../guides/formats.md#schema-registry)",
+    "wr.field": "[`decode.FIELD`](pipeline.md#decode)",
+    "DecodedStream.event_time": "[`time`](pipeline.md#time)",
+    "wr.session": "[`window.session`](pipeline.md#window)",
+    "wr.tumbling": "[`window.tumbling`](pipeline.md#window)",
+    "Aggregated.emit": "[`emit`](pipeline.md#emit)",
+    "Keyed.rules": "[a file with rules](pipeline.md#rules)",
+    "wr.list_topic": "[`lists.NAME.kafka`](pipeline.md#rules)",
+    "wr.rule": "[`rules.N`](pipeline.md#rules)",
+    "wr.alerts": "[`alerts`](pipeline.md#alerts)",
+    "Emitted.to": "[the pipeline file](pipeline.md)",
+    "Named.flat_map": "[the stream](pipeline.md#several-streams)",
+    "Named.join": "[`streams.NAME.join`](pipeline.md#several-streams)",
+    "Named.lookup": "[`streams.NAME.lookup`](pipeline.md#several-streams)",
+}
+"""Functions whose arguments are keys of the pipeline file, which its pages describe; the page has their summary."""
+ARGUMENTS_ARE_OPTIONS = {"pipeline.run": "run", "pipeline.replay": "replay", "wr.read_table": "show", "wr.diff": "diff"}
+"""Functions with the options of a command as arguments; the page describes their other arguments."""
 _WHERE = re.compile(r"(, )?(\*, )?where: str = None|(?<=\)) -> Measure")
 PYTHON_SHARED = {
     "Aggregates": (_OF_AGGREGATES, _WHERE),
@@ -355,6 +386,8 @@ PYTHON_SHARED = {
     "Plots": (_OF_PLOTS, None),
 }
 """What the parts of a heading share, which stands under the heading, and is left out where functions are declared."""
+DESCRIBED_ELSEWHERE = {"Aggregates"}
+"""Headings whose functions another page describes, so that this one only declares them."""
 
 
 def python_page() -> str:
@@ -379,7 +412,11 @@ def python_page() -> str:
             left.pop(own or "", None)
         parts.append(f"## {title}\n\n{_wrapped(shared)}\n")
         functions = [(name, one) for name, one in documented if not isinstance(one, type)]
-        parts.append("".join(_functions(functions, "###", omitted)))
+        if title in DESCRIBED_ELSEWHERE:
+            declared = (f"`{name}{_parameters(_declaration(name, function, omitted))}`" for name, function in functions)
+            parts.append(f"{_wrapped(', '.join(declared))}\n")
+        else:
+            parts.append("".join(_functions(functions, "###", omitted)))
         parts += [_class(name, one, described) for name, one in documented if isinstance(one, type)]
     if left:
         msg = f"PYTHON_PARTS has no place for {', '.join(left)}"
@@ -404,7 +441,7 @@ def _class(name: str, documented: type, described: dict[object, str]) -> str:
     ]
     shared = [method for method, member in public if member in described]
     own = [(method, member) for method, member in public if member not in described]
-    parts = [f"### {label}\n\n", *_docstring(documented)]
+    parts = [f"### {label}\n\n", *_docstring(inspect.getdoc(documented) or "")]
     if shared:
         names = ", ".join(f"`{method.rpartition('.')[2]}`" for method in shared)
         parts.append(f"- {names}: as for `{described[dict(public)[shared[0]]]}`.\n")
@@ -417,22 +454,53 @@ def _functions(functions: Iterable[tuple[str, Any]], heading: str, omitted: re.P
     long = []
     for name, function in functions:
         text = inspect.getdoc(function) or ""
+        if name in ARGUMENTS_ARE_KEYS:
+            text = f"{text.splitlines()[0]} The arguments are the keys of {ARGUMENTS_ARE_KEYS[name]}."
+        if name in ARGUMENTS_ARE_OPTIONS:
+            text = _without_options(text, ARGUMENTS_ARE_OPTIONS[name])
         own = name if name.startswith("wr.") else name.rpartition(".")[2]
         if isinstance(function, property):
             of = function.fget.__annotations__["return"]
             yield f"{_wrapped(f'- `{own}: {of}`: {_marked(text)}')}\n"
             continue
-        line = _signature(name, function)
-        line = omitted.sub("", line) if omitted else line
-        short = own + line[line.index("(") :].removesuffix(": ...")
+        line = _declaration(name, function, omitted)
+        short = own + _parameters(line)
         if "\n" in short and "see `" in text:
             short = f"{own}(...)"
         if "\n" in short or _PARTS.search(text) or len(text.split()) > FEW:
-            long.append(f"{heading} {name}\n\n```py\n{line}\n```\n\n{''.join(_docstring(function))}\n")
+            long.append(f"{heading} {name}\n\n```py\n{line}\n```\n\n{''.join(_docstring(text))}\n")
         else:
             yield f"{_wrapped(f'- `{short}`: {_marked(text)}')}\n"
     yield "\n"
     yield from long
+
+
+def _without_options(text: str, name: str) -> str:
+    """Return a docstring whose arguments are described only if they are no options of a command."""
+    with click.Context(main) as top:
+        command = main.get_command(top, name)
+        if command is None:
+            msg = f"there is no command {name!r}"
+            raise LookupError(msg)
+        declared = [one for one in command.params if isinstance(one, click.Option)]
+        options = {option.lstrip("-").replace("-", "_") for one in declared for option in one.opts}
+    before, head, after = text.partition("Args:\n")
+    body, break_, rest = after.partition("\n\n")
+    items = re.split(r"\n(?=\S)", textwrap.dedent(body))
+    kept = textwrap.indent("\n".join(item for item in items if item.partition(":")[0] not in options), "    ")
+    link = f"The other arguments are options of [`windrow {name}`](cli.md#windrow-{name})."
+    return f"{before}{head}{kept}\n\n{link}{break_}{rest}"
+
+
+def _declaration(name: str, function: Callable[..., object], omitted: re.Pattern[str] | None) -> str:
+    """Return how a function is declared, without what all parts of its heading share."""
+    line = _signature(name, function)
+    return omitted.sub("", line) if omitted else line
+
+
+def _parameters(line: str) -> str:
+    """Return what follows the name in a declaration."""
+    return line[line.index("(") :].removesuffix(": ...")
 
 
 _PARTS = re.compile(r"^(?:(?:Args|Raises):$|>>> )", re.MULTILINE)
@@ -484,14 +552,17 @@ def _marked(text: str) -> str:
     return re.sub(r"`windrow\.(?=(\w+)`)", lambda match: "`wr." if match[1] in windrow.__all__ else match[0], text)
 
 
-def _docstring(documented: object) -> Iterator[str]:
-    """Write a docstring of Google's form: paragraphs, examples, and its arguments and errors as lists."""
-    for paragraph in (inspect.getdoc(documented) or "").split("\n\n"):
+def _docstring(docstring: str) -> Iterator[str]:
+    """Write a docstring of Google's form: paragraphs, and its arguments and errors as lists.
+
+    The guide to Python has the examples.
+    """
+    for paragraph in docstring.split("\n\n"):
         text = _marked(paragraph)
         head, _, body = text.partition("\n")
         if text.startswith(">>> "):
-            yield f"```pycon\n{paragraph}\n```\n\n"
-        elif head in {"Args:", "Raises:"}:
+            continue
+        if head in {"Args:", "Raises:"}:
             yield "" if head == "Args:" else "Errors:\n\n"
             for item in re.split(r"\n(?=\S)", textwrap.dedent(body)):
                 what, _, meaning = item.partition(": ")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain, pairwise
 from statistics import median
@@ -11,7 +11,6 @@ from textwrap import wrap
 from bench.peers.engines import ENGINES, Engine, engine
 from bench.peers.results import AlertRun, JoinRun, Results, Run
 from bench.realtime_engines import ENGINES as ALERT_ENGINES
-from bench.realtime_feed import QUANTILES
 
 Rates = dict[tuple[int, int], float]
 """Of the runs of an engine, by their round and events."""
@@ -27,6 +26,8 @@ JOINS = {
     "static": "lookup as of the order",
     "tables": "two tables",
 }
+LATENCIES = ("p50", "p99", "max")
+"""The figures of alerts' latencies that the page shows."""
 RECOVERY = {"worker": 3.0, "everything": 15.0}
 """The goals: seconds from a kill to the next alert."""
 
@@ -141,7 +142,7 @@ def measured(results: Results, sink: str) -> list[Engine]:
 def table(results: Results, sink: str) -> Iterator[str]:
     """Write the lines of a table in Markdown: an engine a line."""
     kept = " counted |" if sink == "postgres" else ""
-    figures = "events | events/s (all rounds) | of Flink's | memory, MiB | CPU s a million"
+    figures = "events | events/s | of Flink's | memory, MiB | CPU s a million"
     yield f"| engine | {figures} |{kept}"
     yield f"| --- | ---: | ---: | ---: | ---: | ---: |{' --- |' if kept else ''}"
     for one in measured(results, sink):
@@ -155,7 +156,7 @@ def table(results: Results, sink: str) -> Iterator[str]:
         cells = (
             one.title,
             f"{found[0].events:,}",
-            f"**{median(run.rate for run in found):,.0f}** ({', '.join(f'{run.rate:,.0f}' for run in found)})",
+            f"**{median(run.rate for run in found):,.0f}**",
             "" if beside is None else f"{beside.median:.2f}",
             f"{median(run.memory for run in found):,.0f}",
             f"{median(run.cpu_per_million for run in found):.1f}",
@@ -171,19 +172,6 @@ def engines(results: Results) -> Iterator[str]:
         if any(one in measured(results, sink) for sink in ("none", "postgres")):
             alike.setdefault(one.differs, []).append(f"**{one.title}** ({one.memory})")
     yield from (f"{', '.join(titles)}: {differs}" for differs, titles in alike.items())
-
-
-def ratio_table(results: Results) -> Iterator[str]:
-    """Write the lines of a table in Markdown: windrow into a sink by line, engines but Flink by column."""
-    others = [other for other in BESIDE if other != "flink"]
-    rows = [(one, sink) for sink in _SINKS for one in measured(results, sink) if one.kind == "windrow"]
-    found = {(one, sink): [ratio(results, one.name, other, sink) for other in others] for one, sink in rows}
-    if any(cell for cells in found.values() for cell in cells):
-        yield f"| times as fast as | {' | '.join(engine(other).title for other in others)} |"
-        yield f"| --- |{' ---: |' * len(others)}"
-    for (one, sink), cells in found.items():
-        if any(cells):
-            yield f"| {one.title}; {_SINKS[sink]} | {' | '.join('' if cell is None else str(cell) for cell in cells)} |"
 
 
 def ratios(results: Results) -> Iterator[str]:
@@ -235,7 +223,7 @@ def join_ratio(results: Results, case: str, other: str) -> Ratio | None:
 
 def joins(results: Results) -> Iterator[str]:
     """Write the lines of the table of joins in Markdown: an engine in a case a line."""
-    figures = "records | records/s (all rounds) | windrow / this engine | memory, MiB | CPU s a million"
+    figures = "records | records/s | windrow / this engine | memory, MiB | CPU s a million"
     yield f"| join | engine | {figures} |"
     yield "| --- | --- | ---: | ---: | ---: | ---: | ---: |"
     for case, title in JOINS.items():
@@ -249,7 +237,7 @@ def joins(results: Results) -> Iterator[str]:
                 title,
                 JOIN_ENGINES[name],
                 f"{runs[0].records:,}",
-                f"**{median(run.rate for run in runs):,.0f}** ({', '.join(f'{run.rate:,.0f}' for run in runs)})",
+                f"**{median(run.rate for run in runs):,.0f}**",
                 "" if beside is None else f"{beside.median:.2f}",
                 f"{median(run.memory for run in runs):,.0f}",
                 f"{median(run.cpu / run.records * 1e6 for run in runs):.1f}",
@@ -270,9 +258,8 @@ def unequal_joins(results: Results) -> Iterator[str]:
 
 def alerts(results: Results) -> Iterator[str]:
     """Write the lines of the table of alerts' latencies in Markdown: an engine at a rate a line."""
-    quantiles = " | ".join(f"p{part}" for part in QUANTILES)
-    yield f"| engine | partitions | purchases/s | alerts | {quantiles} | max |"
-    yield f"| --- |{' ---: |' * (len(QUANTILES) + 4)}"
+    yield f"| engine | partitions | purchases/s | alerts | {' | '.join(LATENCIES)} |"
+    yield f"| --- |{' ---: |' * (len(LATENCIES) + 3)}"
     yield from map(alert_row, results.alerts)
 
 
@@ -283,7 +270,7 @@ def alert_row(run: AlertRun) -> str:
         str(run.partitions),
         f"{run.rate:,}",
         f"{run.alerts:,}",
-        *(f"{value:,.1f}" for value in run.milliseconds.values()),
+        *(f"{run.milliseconds[name]:,.1f}" for name in LATENCIES),
     )
     return f"| {' | '.join(cells)} |"
 
@@ -308,12 +295,15 @@ def crashes(results: Results) -> Iterator[str]:
 def page(results: Results, others: Iterable[Results] = ()) -> str:
     """Write the part of docs/benchmarks.md that comes from runs; `others` are parts of the results measured elsewhere.
 
-    That is on another day, another machine or with other versions than the first ones.
+    That is on another day, another machine or with other versions than the first ones, which their files have.
     """
-    lines = [f"Measured on {_where(results)}.", "", f"{_versions(results)}.", ""]
+    machine = ", ".join([results.date, *results.machine.values()])
+    versions = ", ".join(f"{name} {version}" for name, version in results.versions.items())
+    lines = [f"Measured on {machine}: {versions}.", ""]
+    days: dict[str, list[Results]] = {}
     for one in others:
-        versions = _versions(one, results.versions)
-        lines += [f"- {_contents(one)}: {_where(one, results.machine)}{f'; {versions}' if versions else ''}."]
+        days.setdefault(one.date, []).append(one)
+    lines += [f"- {day}: {_contents(Results.of(parts))}." for day, parts in sorted(days.items())]
     lines += ["", "![Events a second of each engine](images/benchmarks.svg)", ""]
     for sink in ("none", "postgres"):
         if measured(results, sink):
@@ -321,8 +311,6 @@ def page(results: Results, others: Iterable[Results] = ()) -> str:
             lines += [f"### {heading}", "", *table(results, sink), ""]
     differences = [f"- {line}" for line in engines(results)]
     answered = [f"- {line}" for line in answers_alike(results)]
-    if found := list(ratio_table(results)):
-        lines += ["### Ratios", "", *found, ""]
     if differences:
         lines += ["### Differences in meaning", "", *differences, ""]
     if answered:
@@ -336,18 +324,6 @@ def page(results: Results, others: Iterable[Results] = ()) -> str:
         lines += ["### Fraud alerts", "", "Latency in milliseconds.", "", *alerts(results), "", *ended, ""]
     lines = [line for before, line in pairwise(["", *lines]) if line or before]
     return "\n".join(chain.from_iterable(map(_wrapped, lines)))
-
-
-def _where(results: Results, but: Mapping[str, str] | None = None) -> str:
-    """Name the date, and what the machine has other than `but`."""
-    machine = [value for name, value in results.machine.items() if (but or {}).get(name) != value]
-    return ": ".join([results.date, *([", ".join(machine)] if machine else [])])
-
-
-def _versions(results: Results, but: Mapping[str, str] | None = None) -> str:
-    """Name the versions, except for those that are the same in `but`."""
-    told = results.versions.items() - (but or {}).items()
-    return ", ".join(f"{name} {version}" for name, version in results.versions.items() if (name, version) in told)
 
 
 def _contents(results: Results) -> str:

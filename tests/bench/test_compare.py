@@ -135,7 +135,7 @@ def test_joins_that_find_other_rows_are_told() -> None:
 
 def test_alerts_and_crashes_have_a_page() -> None:
     text = page(replace(EMPTY, alerts=[ALERTS], crashes=[CRASHES]))
-    assert "| Spark, real-time mode | 2 | 1,000 | 7 | 1.5 | 2.0 | 3.0 | 4.0 | 5.0 |" in text
+    assert "| Spark, real-time mode | 2 | 1,000 | 7 | 1.5 | 3.0 | 5.0 |" in text
     assert "within 3 s: met, 1.0 s" in text
     assert "within 15 s: NOT MET, 16.0 s" in " ".join(text.split())
 
@@ -148,9 +148,8 @@ def test_an_engine_that_was_measured_on_several_days_has_the_rounds_of_the_first
 
 def test_a_page_says_what_was_measured_elsewhere() -> None:
     other = replace(results(Run(1, "quix", "none", MILLION, 1.0)), date="2026-02-02", alerts=[ALERTS])
-    other = replace(other, versions={"Spark": "4", "windrow": "5"})
     text = " ".join(page(Results.of([EMPTY, other]), [other]).split())
-    assert "no sink (Quix Streams, 2 processes), fraud alerts: 2026-02-02; windrow 5." in text
+    assert "- 2026-02-02: no sink (Quix Streams, 2 processes), fraud alerts." in text
 
 
 @given(st.floats(1, 100), st.floats(1, 100), st.lists(st.floats(0.1, 10), min_size=1, max_size=5))

@@ -62,7 +62,7 @@ MEASURED = st.builds(
 def test_whatever_was_measured_has_a_table_and_a_page(measured: list[Measured]) -> None:
     found = Growth("2026-01-01", "2 cores", 1_000_000, 500_000, 3, [ONE, *measured])
     rows = list(table(found))
-    assert {row.count("|") for row in rows} == {8}
+    assert {row.count("|") for row in rows} == {6}
     assert len(rows) == 3 + sum(one.point != BASE for one in measured)
     text = page(found)
     for name in found.things:

@@ -31,7 +31,6 @@ PAGES_OF_THEIR_OWN = {
     ("docs/compare/*.md", "text"): "test_compare.py",
     ("docs/guides/python.md", "pycon"): "test_python_guide.py",
     ("docs/reference/cli.md", ""): "test_cli_reference.py",
-    ("docs/reference/python.md", "pycon"): "../client/test_docstrings.py",
     ("docs/reference/sql.md", "sql"): "test_sql_reference.py",
     ("examples/*/README.md", "sh"): "test_examples.py",
     ("examples/*/README.md", "text"): "test_examples.py",

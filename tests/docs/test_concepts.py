@@ -1,4 +1,4 @@
-"""The pages of concepts: each is in the index, and each story beside them is shown, with how to run it."""
+"""The pages of concepts: each is in the index, and each story beside them holds, and is shown or named by its page."""
 
 from __future__ import annotations
 
@@ -6,50 +6,52 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.docs.pages import ROOT, blocks, commands
+from tests.docs.pages import ROOT, blocks
 
 import windrow as wr
 from windrow.expressions import is_window_spec
+from windrow.testing.plugin import check_story
 from windrow.testing.transcript import read_story
 
 CONCEPTS = ROOT / "docs" / "concepts"
 INDEX = CONCEPTS / "README.md"
 STORIES = sorted(CONCEPTS.glob("*.yaml"))
 WITHOUT_STORY = {"a-record.md", "architecture.md", "data-loss.md", "hosts.md", "steps.md"}
-EXPLAINED = re.compile(r"# Explained in (\S+\.md)\. Run it: (windrow transcript docs/concepts/\S+ --rebatch \d+)")
+EXPLAINED = re.compile(r"# Explained in (\S+\.md)\. Run it: windrow transcript docs/concepts/(\S+) --rebatch (\d+)")
 
 
-def shown() -> set[tuple[Path, str]]:
-    return {(page, " ".join(["windrow", *words])) for page, words in commands()}
+def stories_of(page: Path) -> set[Path]:
+    """Return the stories that a page shows a part of, or links to."""
+    shown = {block.excerpt_of for block in blocks("yaml") if block.page == page and block.excerpt_of}
+    return shown | {CONCEPTS / name for name in re.findall(r"\]\((\w+\.yaml)\)", page.read_text(encoding="utf-8"))}
 
 
 def test_the_index_has_every_page() -> None:
-    linked = set(re.findall(r"^\| \[(\S+\.md)\]\(\1\) \|", INDEX.read_text(encoding="utf-8"), re.MULTILINE))
+    linked = set(re.findall(r"^- \[(\S+\.md)\]\(\1\):", INDEX.read_text(encoding="utf-8"), re.MULTILINE))
     assert linked == {page.name for page in CONCEPTS.glob("*.md")} - {INDEX.name}
 
 
-@pytest.mark.parametrize("folder", ["compare", "decisions"])
-def test_an_index_links_to_each_page_beside_it(folder: str) -> None:
-    index = ROOT / "docs" / folder / "README.md"
+def test_the_index_of_comparisons_links_to_each_page_beside_it() -> None:
+    index = ROOT / "docs" / "compare" / "README.md"
     linked = set(re.findall(r"\]\((\w[\w-]*\.md)\)", index.read_text(encoding="utf-8")))
     assert linked == {page.name for page in index.parent.glob("*.md")} - {index.name}
 
 
 @pytest.mark.parametrize("story", STORIES, ids=lambda path: path.name)
-def test_a_story_names_its_page_which_says_how_to_run_it(story: Path) -> None:
+def test_a_story_holds_and_names_its_page_which_has_it(story: Path) -> None:
     first, _, _ = story.read_text(encoding="utf-8").partition("\n")
     told = EXPLAINED.fullmatch(first)
     assert told is not None, f"{story.name} must begin as {EXPLAINED.pattern}"
-    page, command = CONCEPTS / told[1], told[2]
-    assert f"docs/concepts/{story.name}" in command
-    assert (page, command) in shown()
+    page, named, rebatch = CONCEPTS / told[1], told[2], int(told[3])
+    assert named == story.name
+    assert story in stories_of(page)
+    check_story(story, rebatch=rebatch)
 
 
 @pytest.mark.parametrize("page", sorted(CONCEPTS.glob("*.md")), ids=lambda path: path.name)
 def test_a_page_has_a_story_or_code(page: Path) -> None:
-    runs = [command for where, command in shown() if where == page and "transcript docs/" in command]
     code = [block for block in blocks("python") if block.page == page]
-    assert bool(runs or code) is (page.name not in WITHOUT_STORY)
+    assert bool(stories_of(page) or code) is (page.name not in WITHOUT_STORY)
 
 
 FLUENT = [

@@ -172,9 +172,9 @@ def _change(
 ) -> int:
     """Plan changes to a log, apply them unless `dry_run` is set, and print them."""
     from windrow.connectors.log.append import locked  # noqa: PLC0415
-    from windrow.connectors.log.retention import apply, finish  # noqa: PLC0415
+    from windrow.connectors.log.retention import apply, finish, refuse_unread  # noqa: PLC0415
     from windrow.connectors.log.source import LogFolder  # noqa: PLC0415
-    from windrow.runtime.stream.checkpoint import readers_of, refuse_unread  # noqa: PLC0415 - help needs no Arrow
+    from windrow.runtime.stream.checkpoint import readers_of  # noqa: PLC0415 - help needs no Arrow
 
     folder = LogFolder(log)
     with locked(folder):

@@ -79,16 +79,13 @@ def explain_where(
 
 def _lines(found: Explanation, options: str) -> Iterator[str]:
     yield f"{found.table}: {_title(found)}"
-    yield "there is no such row" if found.row is None else _values(found.row, but=(*found.key, *_WINDOW))
+    yield "there is no such row" if found.row is None else _values(found.row, but=(*found.key, *m.WINDOW_BOUNDS))
     yield ""
     yield from _records(found, options)
     yield from _revisions(found)
     yield from _dead(found)
     yield from _conclusion(found)
     yield from (f"note: {note}" for note in found.notes)
-
-
-_WINDOW = ("window_start", "window_end")
 
 
 def _title(found: Explanation) -> str:

@@ -142,13 +142,13 @@ def windows(
     if not len(rows):
         msg = f"table {rows.table!r} has no rows with this key: choose another key"
         raise InputError(msg)
-    about = {"window_start", "window_end", "pane", "revision", *(key or {})}
+    about = {*m.WINDOW_BOUNDS, "pane", "revision", *(key or {})}
     shown = value or next((name for name in columns if name not in about), "revision")
     if shown not in columns:
         msg = f"table {rows.table!r} has no column {shown!r}; it has {', '.join(columns)}"
         raise InputError(msg)
-    found = rows.to_arrow().sort_by([("window_start", "ascending"), ("window_end", "ascending")])
-    starts, ends = (_moments(to_micros(found.column(name))) for name in ("window_start", "window_end"))
+    found = rows.to_arrow().sort_by([(name, "ascending") for name in m.WINDOW_BOUNDS])
+    starts, ends = (_moments(to_micros(found.column(name))) for name in m.WINDOW_BOUNDS)
     panes, values = found.column("pane").to_pylist(), found.column(shown).to_pylist()
     lanes = _lanes(starts, ends)
     for pane, colour in _PANES.items():

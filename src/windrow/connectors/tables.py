@@ -57,7 +57,7 @@ class Table:
     @property
     def order(self) -> tuple[str, ...]:
         """The columns by which rows are sorted for display: the primary key or, if there is none, the log position."""
-        places = ("epoch", "source", "partition", "offset", "window_start", "window_end")
+        places = ("epoch", "source", "partition", "offset", *m.WINDOW_BOUNDS)
         return self.key or tuple(name for name in places if name in self.columns)
 
 

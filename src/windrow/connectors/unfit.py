@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from windrow import model as m
 from windrow.connectors.database import Condition
 from windrow.connectors.tables import Table, plain_rows
 from windrow.engine.changelog import StepOutput
@@ -28,7 +29,6 @@ Stored = Callable[[Sequence[Condition]], pa.Table]
 """Returns the rows of the result table that satisfy all conditions."""
 
 _PLACE = ("source", "partition", "offset")
-_WINDOW = ("window_start", "window_end")
 _ABOUT = ("pane", "revision")
 
 
@@ -230,7 +230,7 @@ def _dead_letters(table: Table, rows: pa.Table, reasons: Sequence[str], stream: 
 
 def _identity(table: Table, row: dict[str, Any]) -> str:
     """Describe a row by its window and key."""
-    start, end = _WINDOW
+    start, end = m.WINDOW_BOUNDS
     window = [f"window {row[start]} to {row[end]}"] if start in table.key else []
-    key = [f"{name}={row[name]}" for name in table.key if name in row and name not in _WINDOW]
+    key = [f"{name}={row[name]}" for name in table.key if name in row and name not in m.WINDOW_BOUNDS]
     return ", ".join([*window, *key])

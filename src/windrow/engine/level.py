@@ -247,7 +247,7 @@ class _NodeRunner:
 
 def with_window_ids(name: str, key: Sequence[str], rows: pa.Table) -> pa.Table:
     """Add an `ID` to rows of windows, made of the stream's name, the window, the key and the revision."""
-    window = [rows.column(name).cast(pa.string()) for name in ("window_start", "window_end")]
+    window = [rows.column(name).cast(pa.string()) for name in m.WINDOW_BOUNDS]
     keys = [rows.column(name).cast(pa.string()) for name in key]
     # the keys (a/b, c) and (a, b/c) differ
     for plain, escaped in (("\\", "\\\\"), ("/", "\\/")):

@@ -150,7 +150,7 @@ def row_key(rows: Rows) -> list[pa.Field]:
         case "records":
             return [CLOCKS.field(name) for name in ("source", "partition", "offset")]
         case "windows" | "global" | "process":
-            window = [pa.field(name, MICROS, nullable=False) for name in ("window_start", "window_end")]
+            window = [pa.field(name, MICROS, nullable=False) for name in m.WINDOW_BOUNDS]
             return [*window, *key_fields(rows.key)]
         case _:
             assert_never(rows.kind)

@@ -491,7 +491,7 @@ def _window_rows(given: Stream, spec: WindowSpec, key: tuple[m.Field, ...]) -> S
     is_running = isinstance(window, m.Global)
     # a session that a record joins ends after it, which can be a gap before the end of its own window
     lateness = spec.lateness + (window.gap if isinstance(window, m.Session) else 0)
-    bounds = tuple(m.Field(name, m.TimestampType("micros")) for name in ("window_start", "window_end"))
+    bounds = tuple(m.Field(name, m.TimestampType("micros")) for name in m.WINDOW_BOUNDS)
     terms = tuple(
         (aggregate.name, dict(given.terms).get(argument.column, argument.type))
         for aggregate, of in zip(spec.node.aggregates, arguments(spec), strict=True)
@@ -507,7 +507,7 @@ def _window_rows(given: Stream, spec: WindowSpec, key: tuple[m.Field, ...]) -> S
         rows_of="tables" if is_running else "windows",
         hold=given.hold,
         has_id=True,
-        key=spec.key if is_running else ("window_start", "window_end", *spec.key),
+        key=spec.key if is_running else (*m.WINDOW_BOUNDS, *spec.key),
         terms=terms,
     )
 

@@ -209,6 +209,7 @@ from windrow.model.types import (
     parse_type as parse_type,
 )
 from windrow.model.windows import (
+    WINDOW_BOUNDS as WINDOW_BOUNDS,
     Calendar as Calendar,
     Cumulate as Cumulate,
     Global as Global,

@@ -9,10 +9,12 @@ import re
 from dataclasses import dataclass
 from datetime import date
 from math import gcd
-from typing import Literal, get_args
+from typing import Final, Literal, get_args
 
 from windrow.errors import PipelineError
 
+WINDOW_BOUNDS: Final = ("window_start", "window_end")
+"""The columns of a row with the bounds of its window."""
 CalendarUnit = Literal["hour", "day", "week", "month"]
 
 

@@ -69,11 +69,11 @@ def sink_key(spec: ResultSpec, sink: m.Sink) -> Iterator[Finding]:
     revision = ("revision",) if isinstance(spec.node, m.WindowNode) and spec.node.emit.mode == "discard" else ()
     # cumulate windows share their starts
     is_cumulate = isinstance(spec.node, m.WindowNode) and isinstance(spec.node.window, m.Cumulate)
-    bounds = ("window_start", "window_end") if is_cumulate else ("window_start",)
+    bounds = m.WINDOW_BOUNDS if is_cumulate else m.WINDOW_BOUNDS[:1]
     missing = [name for name in (*bounds, *spec.key, *revision) if name not in key]
     if missing:
         yield error(where, f"lacks {', '.join(missing)}, so rows would overwrite each other; add it, or remove `key`")
-    identity = ("window_start", "window_end", *spec.key, *revision)
+    identity = (*m.WINDOW_BOUNDS, *spec.key, *revision)
     values = {name for _, name in result_names(spec)}
     for index, name in enumerate(key):
         if name in values:
@@ -113,7 +113,7 @@ def registered_schema(spec: SinkSpec, encoding: m.SchemaFormat) -> Iterator[Find
         yield error(f"{where}.{encoding.section}.registry.missing", "is for records that are read; remove it")
     if isinstance(encoding, m.JsonSchemaFormat):
         return
-    known = {_name_in_json(name): name for name in _WINDOW_COLUMNS}
+    known = {_name_in_json(name): name for name in m.WINDOW_BOUNDS}
     for name in (field.name for field in (*spec.rows.key, *spec.rows.values)):
         if not _SCHEMA_NAME.fullmatch(name):
             message = (
@@ -135,7 +135,6 @@ def _name_in_json(name: str) -> str:
 
 
 _SCHEMA_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_WINDOW_COLUMNS = ("window_start", "window_end")
 _PARTITION_TYPES = (m.StringType, m.LongType, m.BooleanType)
 _SQLITE_DIGITS = 15
 

@@ -216,7 +216,7 @@ def derived_fields(records: Decoded, own: Collection[m.Derive] | None = None) ->
             yield warning(where, message)
 
 
-RESERVED = ("window_start", "window_end", "pane", "revision", "op", "epoch", "seq")
+RESERVED = (*m.WINDOW_BOUNDS, "pane", "revision", "op", "epoch", "seq")
 """The columns that every result table and changelog has."""
 
 _LONGEST_COLUMN = 63

@@ -7,12 +7,12 @@ import re
 import yaml
 from sqlglot import exp
 
+from windrow import model as m
 from windrow.authoring.aggregate_text import NAMES, translate_count
 from windrow.authoring.sql.names import UNNAMED, Chain, Names, duration
 from windrow.authoring.sql.nodes import Nodes
 from windrow.authoring.sql.syntax import CALL_END, SPAN, Script
 
-BOUNDS = ("window_start", "window_end")
 _CALL = re.compile(r"\s*(\w+)\s*\(")
 _KINDS = {
     "TUMBLE": ("tumbling", ("size", "offset")),
@@ -36,7 +36,7 @@ class Groups:
         (grouped,) = self.script.parts(group, "GROUP BY", "expressions") if group else ([],)
         at = self.script.start(group or select)
         bounds = [column.name for column in grouped if _is_bound(column)]
-        if chain.window is not None and sorted(bounds) != sorted(BOUNDS):
+        if chain.window is not None and sorted(bounds) != sorted(m.WINDOW_BOUNDS):
             self.script.refuse(group or select, "GROUP BY of a window needs window_start and window_end")
         if chain.window is None and bounds:
             msg = "window_start and window_end need TUMBLE, HOP, CUMULATE or SESSION in FROM"
@@ -68,7 +68,8 @@ class Groups:
                 )
         parts: dict[str, yaml.Node] = {"key": key} if names else {}
         parts["window"] = self._window_kind(chain, at, names)
-        return parts | {"aggregate": aggregates}, (*BOUNDS, *names, *(key.value for key, _ in aggregates.value))
+        results = (key.value for key, _ in aggregates.value)
+        return parts | {"aggregate": aggregates}, (*m.WINDOW_BOUNDS, *names, *results)
 
     def _find_item(self, key: exp.Expr, items: list[exp.Expr], chain: Chain) -> exp.Expr:
         """Return the SELECT item that a GROUP BY key refers to; refuse a key that SELECT does not have."""
@@ -174,4 +175,4 @@ class Groups:
 
 
 def _is_bound(expression: exp.Expr) -> bool:
-    return isinstance(expression, exp.Column) and expression.name in BOUNDS
+    return isinstance(expression, exp.Column) and expression.name in m.WINDOW_BOUNDS

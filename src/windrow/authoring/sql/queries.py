@@ -12,7 +12,8 @@ from dataclasses import replace
 import yaml
 from sqlglot import exp
 
-from windrow.authoring.sql.groups import BOUNDS, Groups
+from windrow import model as m
+from windrow.authoring.sql.groups import Groups
 from windrow.authoring.sql.joins import Joins
 from windrow.authoring.sql.names import (
     ROWTIME,
@@ -149,7 +150,7 @@ class Queries:
         """Refuse window bounds of the input in expressions; they could be taken for the bounds of this window."""
         if chain.window is None:
             return
-        bounds = set(BOUNDS) & set(chain.base.fields)
+        bounds = set(m.WINDOW_BOUNDS) & set(chain.base.fields)
         for node in nodes:
             if isinstance(node, exp.Column) or (isinstance(node, exp.Alias) and isinstance(node.this, exp.Column)):
                 continue  # the bound of the window itself

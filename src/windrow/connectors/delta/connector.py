@@ -48,10 +48,10 @@ def delta(
     partition_by: Sequence[str] = (),
     lists: m.ListForm = "json",
 ) -> DeltaSink:
-    """Write to Delta tables in a folder, merging rows by `key`; for the other arguments, see `sqlite`.
+    """Write to Delta tables in a folder, merging rows by `key`.
 
-    The table and its changelog are partitioned by the columns `partition_by`. With ``lists="array"``, columns of lists
-    are arrays instead of JSON text. Needs ``pip install 'windrow[delta]'``.
+    For the other arguments, see `sqlite`. The table and its changelog are partitioned by the columns `partition_by`.
+    With ``lists="array"``, columns of lists are arrays instead of JSON text. Needs ``pip install 'windrow[delta]'``.
     """
     return DeltaSink(fspath(path), table, field_names(key), changelog, field_names(partition_by), lists)
 

@@ -46,9 +46,10 @@ def duckdb(
     changelog: bool = True,
     lists: m.ListForm = "json",
 ) -> DuckDBSink:
-    """Write to tables of a DuckDB file, in which `key` identifies a row; for the other arguments, see `sqlite`.
+    """Write to tables of a DuckDB file, in which `key` identifies a row.
 
-    With ``lists="array"``, columns of lists are of type LIST instead of JSON text.
+    For the other arguments, see `sqlite`. With ``lists="array"``, columns of lists are of type LIST instead of JSON
+    text.
     """
     return DuckDBSink(fspath(path), table, field_names(key), changelog, lists)
 

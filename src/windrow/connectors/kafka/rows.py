@@ -69,7 +69,7 @@ class RecordColumns(NamedTuple):
         """Return the columns of a sink's records."""
         format_: m.ChangeFormat = spec.sink.format if isinstance(spec.sink, m.KafkaSink) else "json"
         # the bounds of the global window mean nothing
-        hidden = {"window_start", "window_end"} if spec.rows.kind in {"global", "process"} else set()
+        hidden = set(m.WINDOW_BOUNDS) if spec.rows.kind in {"global", "process"} else set()
         hidden |= set() if format_ == "json" else {"op"}
         # each change of a stream of records is final
         hidden |= set() if spec.rows.has_panes else {"pane"}

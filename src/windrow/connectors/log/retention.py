@@ -265,6 +265,20 @@ def _text(value: str | bool) -> str:  # noqa: FBT001 - a value of JSON
 _DIGITS = 28  # the precision of the decimal context
 
 
+def refuse_unread(readers: Mapping[str, Mapping[int, int]], changes: Sequence[Change], log: str) -> None:
+    """Raise InputError if a change removes records that a run has not read yet."""
+    for folder, offsets in readers.items():
+        for change in changes:
+            at = offsets.get(change.partition, change.before.first.line)
+            if at < change.upto:
+                msg = (
+                    f"the run of the checkpoint {folder} has read partition {change.partition} of {log} only up to "
+                    f"offset {at:,}, and records before {change.upto:,} would be removed: let it catch up first, "
+                    "remove less, or use --force"
+                )
+                raise InputError(msg)
+
+
 def apply(folder: LogFolder, change: Change) -> bool:
     """Apply a change to a locked log folder; return whether the file system was able to free the blocks."""
     file = folder.file(change.partition)

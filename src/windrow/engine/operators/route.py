@@ -511,9 +511,6 @@ class _Route:
     def add(self, records: pa.Table) -> _Failures:
         """Add records; return the rejected records and the reason for each."""
         records = records if self._are_versions else _only_rows(records)
-        if self._decoder is None:
-            self._waiting.append(records)
-            return records.slice(0, 0), []
 
         def dead(record: pa.Table, reason: str) -> tuple[pa.Table, _Failures]:
             accepted, _ = self._select(record.slice(0, 0))
@@ -596,6 +593,6 @@ class _Route:
         if self._names is not None:
             record = self._with_own_names(record.drop_columns(SIDE))
         stream = stream_of(self._graph, self.input)
-        key = [name for name in stream.key if name not in {"window_start", "window_end"}]
+        key = [name for name in stream.key if name not in m.WINDOW_BOUNDS]
         dead_letters = RowDeadLetters(self._graph, self.input, stream.fields, key)
         return DeadLetters(self.name, pack(dead_letters(record, [reason])))

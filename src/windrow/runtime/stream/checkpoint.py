@@ -37,7 +37,6 @@ from windrow.telemetry.folders import Folder, draft_of, make_private, on_this_ma
 from windrow.telemetry.history import FILES as HISTORY
 
 if TYPE_CHECKING:
-    from windrow.connectors.log.retention import Change
     from windrow.connectors.log.source import LogFolder
 
 _FILE = "windrow.json"
@@ -557,20 +556,6 @@ def readers_of(log: LogFolder, named: Sequence[Folder]) -> dict[str, dict[int, i
             if checkpoint is not None and (offsets := _offsets_in(checkpoint, log)) is not None:
                 found[str(path)] = offsets
     return found
-
-
-def refuse_unread(readers: Mapping[str, Mapping[int, int]], changes: Sequence[Change], log: str) -> None:
-    """Raise InputError if a change removes records that a run has not read yet."""
-    for folder, offsets in readers.items():
-        for change in changes:
-            at = offsets.get(change.partition, change.before.first.line)
-            if at < change.upto:
-                msg = (
-                    f"the run of the checkpoint {folder} has read partition {change.partition} of {log} only up to "
-                    f"offset {at:,}, and records before {change.upto:,} would be removed: let it catch up first, "
-                    "remove less, or use --force"
-                )
-                raise InputError(msg)
 
 
 def _offsets_in(checkpoint: Checkpoint, log: LogFolder) -> dict[int, int] | None:

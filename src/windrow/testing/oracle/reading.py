@@ -63,17 +63,13 @@ def read(pipeline: WindowedSource, record: LogRecord) -> Reading:
         fields = _tombstone(pipeline, _utf8(record.key) if is_bare else content.get("_key"), log_time)
         return _reading(pipeline, fields, _micros(fields[pipeline.source.time.field]), None, log_time)
     content = _with_outside(pipeline, record, content, log_time)
-    latest = None if pipeline.source.time.future is None or log_time is None else log_time + pipeline.source.time.future
-    mark = _mark(pipeline, content, latest)
+    mark = _mark(pipeline, content, log_time)
     derived_names = {derive.name for derive in pipeline.source.derive}
     needed = [pipeline.source.time.field, *(name for name in pipeline.node.key if name not in derived_names)]
-    if mark is not None and any(_found(pipeline, content, name) is None for name in needed):
+    if mark is not None and any(not _values(pipeline, content, name) for name in needed):
         return Reading(None, 0, mark)
     fields = _fields(pipeline, content)
-    time = _event_time(pipeline, fields, log_time)
-    if latest is not None and time > latest:
-        raise DeadLetterError(FUTURE)
-    return _reading(pipeline, fields, time, mark, log_time)
+    return _reading(pipeline, fields, _event_time(pipeline, fields, log_time), mark, log_time)
 
 
 class _FolderText(str):
@@ -123,14 +119,7 @@ def _change(pipeline: WindowedSource, record: LogRecord) -> Reading:
         raise DeadLetterError(NULL if side in change else MISSING)
     row = _members(change[side])
     fields = {field.name: _changed(pipeline, field, change, row) for field in pipeline.source.decode.fields}
-    time = _event_time(pipeline, fields, log_time)
-    if (
-        pipeline.source.time.future is not None
-        and log_time is not None
-        and time > log_time + pipeline.source.time.future
-    ):
-        raise DeadLetterError(FUTURE)
-    return _reading(pipeline, fields, time, None, log_time)
+    return _reading(pipeline, fields, _event_time(pipeline, fields, log_time), None, log_time)
 
 
 def _changed(pipeline: WindowedSource, field: m.Field, change: dict[str, object], row: dict[str, object]) -> Value:
@@ -337,14 +326,21 @@ def _log_time(pipeline: WindowedSource, record: LogRecord, content: dict[str, ob
 def _event_time(pipeline: WindowedSource, fields: dict[str, Value], log_time: int | None) -> int:
     """Return the event time, corrected by the error that the device's clock had when it sent the record."""
     time = _micros(fields[pipeline.source.time.field])
-    if pipeline.source.time.sent is None:
-        return time
-    if log_time is None:
-        raise DeadLetterError(NO_LOG_TIME)
-    corrected = time + log_time - _micros(fields[pipeline.source.time.sent])
-    if not YEAR_0001 <= corrected < YEAR_10000:
-        raise DeadLetterError(OUT_OF_RANGE)
-    return corrected
+    if pipeline.source.time.sent is not None:
+        if log_time is None:
+            raise DeadLetterError(NO_LOG_TIME)
+        time += log_time - _micros(fields[pipeline.source.time.sent])
+        if not YEAR_0001 <= time < YEAR_10000:
+            raise DeadLetterError(OUT_OF_RANGE)
+    return _not_future(pipeline, time, log_time)
+
+
+def _not_future(pipeline: WindowedSource, time: int, log_time: int | None) -> int:
+    """Return an event time or a mark, unless it is too far ahead of the log timestamp."""
+    future = pipeline.source.time.future
+    if future is not None and log_time is not None and time > log_time + future:
+        raise DeadLetterError(FUTURE)
+    return time
 
 
 def _micros(value: Value) -> int:
@@ -354,16 +350,14 @@ def _micros(value: Value) -> int:
     return value
 
 
-def _mark(pipeline: WindowedSource, content: dict[str, object], latest: int | None) -> int | None:
+def _mark(pipeline: WindowedSource, content: dict[str, object], log_time: int | None) -> int | None:
     """Return the watermark that a record carries, or None if there is none."""
     name = _mark_name(pipeline)
-    if name is None or _found(pipeline, content, name) is None:
+    if name is None or not _values(pipeline, content, name):
         return None
     type_ = pipeline.source.decode.field(pipeline.source.time.field).type
     mark = _micros(_require_equal([value_of(type_, value) for value in _values(pipeline, content, name)]))
-    if latest is not None and mark > latest:
-        raise DeadLetterError(FUTURE)
-    return mark
+    return _not_future(pipeline, mark, log_time)
 
 
 def _mark_name(pipeline: WindowedSource) -> str | None:
@@ -404,10 +398,6 @@ def _at(content: dict[str, object], path: tuple[str, ...]) -> object:
 def _is_there(content: dict[str, object], paths: tuple[tuple[str, ...], ...]) -> bool:
     above = [(_at(content, path[:-1]), path[-1]) for path in paths]
     return any(isinstance(parent, tuple | dict) and name in _members(parent) for parent, name in above)
-
-
-def _found(pipeline: WindowedSource, content: dict[str, object], name: str) -> object:
-    return next(iter(_values(pipeline, content, name)), None)
 
 
 def _require_equal(values: list[Value]) -> Value:

@@ -176,16 +176,12 @@ class AlertEvaluator:
         at = now if report.committed is None else report.committed
         for recent in self._recent.values():
             recent.add(report, at)
+        self._waiting = at if report.last_lag is not None and report.last_lag.behind else None
         if report.last_lag is not None:
-            self._waiting = at if report.last_lag.behind else None
             self._note_lag(report.last_lag)
-        else:
-            self._waiting = None
         low, stands, records = self._low
-        if report.low_watermark != low or self._last is None:
-            self._low = (report.low_watermark, at, 0)
-        else:
-            self._low = (low, stands, records + report.records)
+        has_moved = report.low_watermark != low or self._last is None
+        self._low = (report.low_watermark, at, 0) if has_moved else (low, stands, records + report.records)
         self._is_retrying = False
         # a step that did not begin at the end of the one before shows that there was time left
         has_waited = (report.seconds - report.took) * _SECOND > self._every + _SECOND

@@ -28,7 +28,7 @@ from windrow.telemetry.facts import PartitionName
 from windrow.telemetry.folders import Folder
 from windrow.tools.why.row_lineage import replay_row
 from windrow.tools.why.row_replay import RECORDS, VERDICTS, ExplainedDeadLetter, ExplainedRecord
-from windrow.tools.why.target import WINDOW_COLUMNS, RowTarget, TargetRow, iso_time
+from windrow.tools.why.target import RowTarget, TargetRow, iso_time
 
 _LISTED: Final = 5
 """Rows that an error lists."""
@@ -221,7 +221,7 @@ def _target_row(target: RowTarget, found: pa.Table) -> TargetRow:
     key = {name: found.column(name)[0] for name in target.key}
     window = None
     if target.has_window:
-        start, end = (int(to_micros(found.column(name))[0]) for name in WINDOW_COLUMNS)
+        start, end = (int(to_micros(found.column(name))[0]) for name in m.WINDOW_BOUNDS)
         window = (start, end)
     existing = dict(zip(found.column_names, plain, strict=True))
     values = {name: found.column(name)[0] for name in found.column_names if existing[name] is not None}
@@ -271,7 +271,7 @@ def _revisions(target: RowTarget, row: TargetRow) -> tuple[Revision, ...]:
     found: list[Revision] = []
     before: dict[str, Any] | None = None
     hidden = {"epoch", "seq", "op", *_ABOUT, *row.key}
-    hidden |= set() if isinstance(target.window, m.Session) else {"window_start", "window_end"}
+    hidden |= set() if isinstance(target.window, m.Session) else set(m.WINDOW_BOUNDS)
     for values in (values for batch in batches for values in plain_rows(batch)):
         change = dict(zip(shown.columns, values, strict=True))
         content = {name: value for name, value in change.items() if name not in hidden}

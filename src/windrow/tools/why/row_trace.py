@@ -46,7 +46,6 @@ _NEAR: Final = 3
 """Listed records of a join that were too far away to be partners."""
 _ROW: Final = "__row"
 _VERDICT: Final = "__verdict"
-_WINDOW: Final = ("window_start", "window_end")
 _PLACE: Final = f"{PARTITION}, {OFFSET}"
 
 
@@ -166,7 +165,7 @@ class Trace:
     def keep_made(self, stage: Stage, number: int, rows: pa.Table, values: Sequence[str]) -> None:
         """Keep rows of an operator's output stream."""
         is_copy = number == 1 and isinstance(stage.node, m.DeduplicateNode)
-        self._keep(f"made_{stage.number}_{number}", rows, [*stage.key, *_WINDOW, *(values if is_copy else [])])
+        self._keep(f"made_{stage.number}_{number}", rows, [*stage.key, *m.WINDOW_BOUNDS, *(values if is_copy else [])])
 
     def _keep(self, table: str, rows: pa.Table, names: Sequence[str]) -> None:
         if not rows.num_rows:
@@ -312,7 +311,7 @@ class Trace:
         own = " UNION ALL ".join(f"SELECT {_ROW} AS mine, {place}, {_own_id(way)} AS {ID} FROM given" for way in ways)
         theirs = f"(SELECT {_ROW} AS theirs, {place}, {ID} FROM {made})"
         self._table("linked", f"SELECT mine, theirs FROM ({own}) JOIN {theirs} USING ({place}, {ID})")
-        names = [name for name in (*above.key, *_WINDOW, ID, WATERMARK) if name in self._columns[made]]
+        names = [name for name in (*above.key, *m.WINDOW_BOUNDS, ID, WATERMARK) if name in self._columns[made]]
         columns = ", ".join(map(identifier, names))
         rows = f"(SELECT {columns} FROM {made} WHERE {_ROW} IN (SELECT theirs FROM linked))"
         self._add(f"wanted_{above.number}", names, rows)

@@ -23,7 +23,6 @@ from windrow.expressions.inputs import arguments, computed_arguments
 
 _PASSED: Final = m.SourceNode | m.SelectNode | m.FilterNode | m.FlatMapNode | m.ChangesNode
 """Nodes whose output is still made of records of a log."""
-WINDOW_COLUMNS: Final = ("window_start", "window_end")
 
 
 @dataclass(frozen=True)
@@ -68,12 +67,12 @@ class RowTarget:
     @property
     def key(self) -> tuple[str, ...]:
         """The columns that identify a row together with its window: its key, or the place of a record."""
-        return tuple(field.name for field in schema.row_key(self.spec.rows) if field.name not in WINDOW_COLUMNS)
+        return tuple(field.name for field in schema.row_key(self.spec.rows) if field.name not in m.WINDOW_BOUNDS)
 
     @property
     def has_window(self) -> bool:
         """Whether the window is part of a row's identity."""
-        return WINDOW_COLUMNS[0] in self.identity
+        return m.WINDOW_BOUNDS[0] in self.identity
 
     @property
     def table(self) -> Table:
@@ -140,7 +139,7 @@ class TargetRow:
         changes = changes.filter(pa.array(has_values(changes, self.key)))
         if self.window is None:
             return changes
-        starts, ends = (to_micros(changes.column(name)) for name in WINDOW_COLUMNS)
+        starts, ends = (to_micros(changes.column(name)) for name in m.WINDOW_BOUNDS)
         start, end = self.window
         is_own = (starts < end) & (ends > start) if is_session else (starts == start) & (ends == end)
         return changes.filter(pa.array(is_own))

@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from windrow import model as m
 from windrow.engine import duckdb_sql, schema
 from windrow.engine.columns import MAX_TIME, rescale
 from windrow.engine.duckdb_sql import identifier
@@ -23,7 +24,7 @@ FRAGMENT: Final = "__fragment"
 """The column with the number of the fragment to which a record or an accumulator belongs."""
 
 
-_NUMBERS = "revision", "window_start", "window_end", "__key", "__first", "__rank", *PLACE
+_NUMBERS = "revision", *m.WINDOW_BOUNDS, "__key", "__first", "__rank", *PLACE
 _CHANGE: Final = pa.schema([("op", pa.string()), ("pane", pa.string()), *((name, pa.int64()) for name in _NUMBERS)])
 """The leading columns of a change, which precede its values."""
 
@@ -57,7 +58,7 @@ class SessionSql:
             ) WINDOW history AS (PARTITION BY __history ORDER BY __place ROWS UNBOUNDED PRECEDING)
         """
         keys, place = [identifier(name) for name in spec.key], PLACE if is_traced else ()
-        columns = ["op", "pane", "revision", "window_start", "window_end", *keys, lists.values, *place]
+        columns = ["op", "pane", "revision", *m.WINDOW_BOUNDS, *keys, lists.values, *place]
         self.changes = f"SELECT {', '.join(columns)} FROM rows ORDER BY {', '.join(['__first', *keys, '__rank'])}"
 
 

@@ -117,5 +117,5 @@ class LateChunks:
         if not others:
             return first
         rows = pa.concat_tables([first, *others])
-        by = [(name, "ascending") for name in ("window_start", "window_end", *self._keys)]
+        by = [(name, "ascending") for name in (*m.WINDOW_BOUNDS, *self._keys)]
         return rows.take(pc.sort_indices(rows, sort_keys=by))  # a stable sort

@@ -152,6 +152,6 @@ def with_window_bounds(spec: WindowSpec, changes: pa.Table) -> pa.Table:
         msg = "the end of a session cannot be determined from its start"
         raise TypeError(msg)
     windows, places = np.unique(to_micros(changes.column("window_start")), return_inverse=True)
-    for name, bounds in zip(("window_start", "window_end"), window_bounds(spec.node.window, windows), strict=True):
+    for name, bounds in zip(m.WINDOW_BOUNDS, window_bounds(spec.node.window, windows), strict=True):
         changes = changes.set_column(changes.column_names.index(name), name, pa.array(bounds[places]))
     return changes
