@@ -61,9 +61,9 @@ class SinkConnector(Kind[Any]):
     `windrow.connectors.sink.Sink` that writes the rows, constructed from the `SinkSpec` of each table in one database.
     `database` refers to the `windrow.connectors.database.Database` used outside of a run, constructed from the
     settings. `ddl` refers to the function that returns, without connecting, the lines of SQL that create the tables of
-    several `SinkSpec`s in one database. `called` is what messages call the sink. `row_bytes` refers to the function
-    that estimates the bytes of a row, given the table and the average bytes of a text. Opening the sink needs the
-    packages of `extra`.
+    several `SinkSpec`s in one database, or none if the run creates them. `called` is what messages call the sink.
+    `row_bytes` refers to the function that estimates the bytes of a row, given the table and the average bytes of a
+    text. Opening the sink needs the packages of `extra`.
     """
 
     dataset: Callable[[Any, str], tuple[str, str]] = lambda sink, table: ("", f"{sink.place}/{table}")
