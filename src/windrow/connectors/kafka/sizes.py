@@ -108,7 +108,8 @@ class RecordSizes:
                     if message.error() is not None:
                         ended.add(partition)
                     elif len(own := sizes.setdefault(partition, [])) < _SAMPLE:
-                        own.append(len(message.value() or b"") + len(message.key() or b""))
+                        headers = sum(len(name) + len(value or b"") for name, value in message.headers() or ())
+                        own.append(len(message.value() or b"") + len(message.key() or b"") + headers)
             self._consumer.unassign()
         except KafkaException:
             return {}
