@@ -200,7 +200,8 @@ class StreamRun:
         warned: set[str] = set()
 
         def on_lag(lag: Lag) -> None:
-            for node in divided_truncations(self._pipeline, checkpoint.partitions, lag.records):
+            partitions = [number for number in lag.records if isinstance(number, int)]
+            for node in divided_truncations(self._pipeline, checkpoint.partitions, partitions):
                 if node.name not in warned:
                     warned.add(node.name)
                     self._settings.on_warning(

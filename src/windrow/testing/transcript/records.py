@@ -276,7 +276,7 @@ def story_graph(
     filled = [
         replace(
             source,
-            source=m.LogSource(source.name, source.source.format),
+            source=m.LogSource(source.name, "debezium" if source.name in sources.changes else "json"),
             decode=infer_fields(
                 [record for record in records if sources.number(record.partition) == number], source.time, node.place
             ),
