@@ -85,7 +85,7 @@ class RecordColumns(NamedTuple):
 
 
 def with_nullable(columns: Sequence[pa.Field], names: Container[str]) -> list[pa.Field]:
-    """Return columns, of which those with these names are nullable."""
+    """Make the columns with these names nullable."""
     return [column.with_nullable(column.nullable or column.name in names) for column in columns]
 
 
