@@ -217,7 +217,11 @@ def test_two_sources() -> None:
     [
         (
             ("data/refunds", "more/shop"),
-            "9: sources.refunds.source: tables would call both this source and 'purchases' 'shop'",
+            "9: sources.refunds.source: tables would call both this source and 'purchases' 'shop': give one of",
+        ),
+        (
+            ("data/refunds", "data/shop"),
+            "9: sources.refunds.source: tables would call both this source and 'purchases' 'shop': read it as",
         ),
         (("at: timestamp,", "at: string,"), "12: sources.refunds.time.field: 'at' is a string, not a time"),
         (("lateness: 2h", "lateness: 40000d"), "13: sources.refunds.lateness: is longer than a hundred years"),

@@ -348,6 +348,8 @@ _OTHER_SINKS: st.SearchStrategy[Sink] = st.one_of(
         encoding=st.sampled_from(
             [None, *(make(Registry("http://a:8081")) for make in (AvroFormat, ProtobufFormat, JsonSchemaFormat))]
         ),
+        subject=st.none() | st.just("acme.Spend"),
+        key_subject=st.none() | st.just("acme.Key"),
     ),
 )
 

@@ -95,3 +95,25 @@ def test_ddl_prints_the_tables_of_a_run_and_the_grants_of_its_role() -> None:
     Path("pipeline.yaml").write_text(f"{TEXT[: TEXT.index('sink:')]}sink: {{sqlite: {{path: a.db, table: spend}}}}\n")
     refused = explain("--ddl")
     assert (refused.exit_code, "but the sinks are sqlite" in refused.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("encoding", ["avro", "protobuf", "json_schema"])
+def test_ddl_prints_the_schemas_of_topics(encoding: str) -> None:
+    sink = 'kafka: {servers: "h:9092", topic: spend, format: upsert, key_subject: acme.Key'
+    registry = f'encoding: {{{encoding}: {{registry: "http://me:hunter2@h:8081"}}}}'
+    head = TEXT[: TEXT.index("sink:")]
+    Path("pipeline.yaml").write_text(f"{head}sink: {{{sink}, {registry}}}}}\n")
+    lines = explain("--ddl").stdout.splitlines()
+    kind = {"json_schema": "JSON"}.get(encoding, encoding.upper())
+    assert lines[::2] == [
+        f"-- {kind} schema for the subject {subject} at http://me:***@h:8081:"
+        for subject in ("spend-value", "acme.Key")
+    ]
+    assert all(line.startswith("-- ") for line in lines)
+    if encoding != "protobuf":
+        value, key = (json.loads(line.removeprefix("-- ")) for line in lines[1::2])
+        assert "total" in json.dumps(value)
+        assert "total" not in json.dumps(key)
+    Path("pipeline.yaml").write_text(f"{head}sink: {{{sink.replace(', key_subject: acme.Key', '')}}}}}\n")
+    refused = explain("--ddl")
+    assert (refused.exit_code, "but the sinks are kafka" in refused.stderr) == (2, True)

@@ -104,7 +104,14 @@ def test_what_is_of_a_field_that_can_be_null_can_be_null() -> None:
         ("lowr(kind)", "Scalar Function with name lowr does not exist"),
         ("kind + ok", "No function matches"),
         ("t::DATE", "has the SQL type DATE, which no field can have; cast it to timestamp or varchar"),
-        ("[qty]", "has the SQL type BIGINT[], which no field can have"),
+        (
+            "[qty]",
+            "has the SQL type BIGINT[], which no field can have; take a part of it, or make it JSON text: to_json(...)",
+        ),
+        (
+            "{'a': qty}",
+            "has the SQL type STRUCT(a BIGINT), which no field can have; take a part of it, or make it JSON",
+        ),
         ("md5_number_lower(kind)", "has the SQL type UBIGINT, which no field can have; cast it to bigint or decimal"),
         ("NULL", 'has the SQL type "NULL", which no field can have'),
     ],

@@ -24,11 +24,12 @@ from windrow.authoring.pipeline_file import read_document
 from windrow.authoring.printing import to_python_file, to_text, to_yaml
 from windrow.engine.changelog import StepOutput, reason_kinds
 from windrow.engine.decode.decoder import SMALL_BATCH, Decoder
+from windrow.engine.operators.ingest import divided_truncations
 from windrow.engine.schema import RAW
 from windrow.engine.tick import Crash, PlayStep
 from windrow.errors import PipelineError
 from windrow.expressions import table_keys
-from windrow.model import Graph
+from windrow.model import MAX_PARTITIONS, Graph
 from windrow.runtime import memory
 from windrow.runtime.batch import run as batch
 from windrow.runtime.launch import launch
@@ -405,6 +406,22 @@ def test_a_truncation_needs_the_order_of_all_rows(known: list[int], others: list
         assert [(row["partition"], row["offset"]) for row in letters.to_pylist()] == [(0, 1)]
         assert warning is not None
         assert warning.startswith("1 truncation of a table could not be applied, so removed rows stay")
+
+
+def test_partitions_that_truncations_do_not_reach_are_named(tmp_path: Path) -> None:
+    first, others = [0, MAX_PARTITIONS], [1, MAX_PARTITIONS + 1, MAX_PARTITIONS + 2]
+
+    def found(graph: Graph, since: list[int], now: list[int]) -> list[str]:
+        return [node.name for node in divided_truncations(graph, since, now)]
+
+    assert found(graph(), first, [*first, *others]) == ["customers", "orders"]
+    assert found(graph(), first, [*first, others[0]]) == ["customers"]
+    assert found(graph(), first, first) == []
+    # these are dead letters
+    assert found(graph(), [*first, *others], [*first, *others]) == []
+    # each partition has them
+    followed = f"{{postgres_cdc: {{url: postgresql://h/db, table: customers, log: {tmp_path}}}}}"
+    assert found(graph(source=followed), first, [*first, others[0]]) == []
 
 
 def test_few_and_many_changes_of_a_key_are_decoded_alike() -> None:

@@ -25,7 +25,9 @@ _FORMATS = {"text": to_text, "yaml": to_yaml, "json": to_json, "mermaid": to_mer
     show_default=True,
     help="Output format.",
 )
-@click.option("--ddl", is_flag=True, help="Print the SQL statements that create the tables in PostgreSQL instead.")
+@click.option(
+    "--ddl", is_flag=True, help="Print the SQL that creates tables in PostgreSQL, and the schemas of topics, instead."
+)
 @json_option
 def command(pipeline: str, format_: str, *, ddl: bool, as_json: bool) -> int:
     """Print a pipeline as text, YAML, JSON, Python or a Mermaid chart.
@@ -34,7 +36,8 @@ def command(pipeline: str, format_: str, *, ddl: bool, as_json: bool) -> int:
     default, all pipelines of a file are printed.
 
     With --ddl, print the statements that a run would execute to create the tables of its sinks, and those that grant
-    its role what it needs, for an administrator to execute. The database is not connected to.
+    its role what it needs, for an administrator to execute. The schemas that it would register for topics are comments
+    of SQL. Neither the database nor the registry is connected to.
     """
     if ddl:
         if as_json:

@@ -37,11 +37,11 @@ class SourceConnector(Kind[Any]):
     read instead.
 
     `follower` refers to the `windrow.connectors.follower.Follower` that appends changes to the log. It is constructed
-    from the source's node in the graph, the fields in the keys of tables, and for a source of several tables such
-    fields of each, by its name. `appender` refers to the
-    `windrow.connectors.source.Appender` of corrected records, constructed from the settings, an identity and the first
-    bytes of a record; if there is none, `not_written` returns the reason. `finder` refers to a function that takes the
-    settings and returns a function that looks up the partitions and can be sent to other processes.
+    from the source's node in the graph, its `ReadColumns`, and for a source of several tables those of each, by its
+    name. `appender` refers to the `windrow.connectors.source.Appender` of corrected records, constructed from the
+    settings, an identity and the first bytes of a record; if there is none, `not_written` returns the reason. `finder`
+    refers to a function that takes the settings and returns a function that looks up the partitions and can be sent to
+    other processes.
     """
 
     dataset: Callable[[Any], tuple[str, str]] = lambda source: ("", source.place)
@@ -61,9 +61,9 @@ class SinkConnector(Kind[Any]):
     `windrow.connectors.sink.Sink` that writes the rows, constructed from the `SinkSpec` of each table in one database.
     `database` refers to the `windrow.connectors.database.Database` used outside of a run, constructed from the
     settings. `ddl` refers to the function that returns, without connecting, the lines of SQL that create the tables of
-    several `SinkSpec`s in one database. `called` is what messages call the sink. `row_bytes` refers to the function
-    that estimates the bytes of a row, given the table and the average bytes of a text. Opening the sink needs the
-    packages of `extra`.
+    several `SinkSpec`s in one database, or none if the run creates them. `called` is what messages call the sink.
+    `row_bytes` refers to the function that estimates the bytes of a row, given the table and the average bytes of a
+    text. Opening the sink needs the packages of `extra`.
     """
 
     dataset: Callable[[Any, str], tuple[str, str]] = lambda sink, table: ("", f"{sink.place}/{table}")

@@ -46,6 +46,17 @@ class SlotLag:
     seconds: float | None
 
 
+@dataclass(frozen=True)
+class ReadColumns:
+    """The columns of a table that a pipeline reads, each with all of its names; `keys` are in keys of its tables."""
+
+    names: tuple[tuple[str, ...], ...] = ()
+    keys: tuple[tuple[str, ...], ...] = ()
+
+    def __add__(self, other: ReadColumns) -> ReadColumns:
+        return ReadColumns((*self.names, *other.names), (*self.keys, *other.keys))
+
+
 class Follower(Protocol):
     """Appends the changes of a file or a table to the log of its source."""
 

@@ -37,22 +37,26 @@ def open_sinks(graph: m.Graph) -> SinkGroup:
 def create_statements(graph: m.Graph) -> list[str]:
     """Return lines of SQL that create the tables of a graph's sinks, without connecting to their databases.
 
-    Sinks whose tables a run creates itself are comments; raise InputError if all are.
+    Sinks whose tables a run creates itself are comments, and so are the schemas of topics. Raise InputError if there is
+    nothing to create.
     """
     databases: dict[m.Sink, list[SinkSpec]] = {}
     for spec in sink_specs(graph).values():
         databases.setdefault(spec.sink.database, []).append(spec)
-    if not any(sink_connector(place).ddl for place in databases):
-        sections = ", ".join(dict.fromkeys(place.section for place in databases))
-        msg = f"--ddl prints the statements that create tables in PostgreSQL, but the sinks are {sections}"
-        raise InputError(msg)
     lines: list[str] = []
+    is_empty = True
     for place, specs in databases.items():
         connector = sink_connector(place)
-        if connector.ddl:
-            lines += connector.load(connector.ddl)(specs)
-        else:
-            lines += [f"-- {place.section}: the run creates the tables of {spec.sink.table}" for spec in specs]
+        made = connector.load(connector.ddl)(specs) if connector.ddl else []
+        is_empty = is_empty and not made
+        lines += made or [f"-- {place.section}: the run creates the tables of {spec.sink.table}" for spec in specs]
+    if is_empty:
+        sections = ", ".join(dict.fromkeys(place.section for place in databases))
+        msg = (
+            "--ddl prints the statements that create tables in PostgreSQL, and the schemas of topics with an "
+            f"`encoding`, but the sinks are {sections}"
+        )
+        raise InputError(msg)
     return lines
 
 

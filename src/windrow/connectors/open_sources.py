@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from windrow import model as m
 from windrow.connectors.base import load
 from windrow.connectors.cuts import Offset
-from windrow.connectors.follower import Follower
+from windrow.connectors.follower import Follower, ReadColumns
 from windrow.connectors.registry import source_connector
 from windrow.connectors.source import Appender, Source
 from windrow.engine.lists import with_entries
@@ -76,15 +76,20 @@ def followers(graph: m.Graph) -> dict[str, Follower]:
     found: dict[str, Follower] = {}
     for node in graph.sources:
         if follower := source_connector(node.source).follower:
-            tables = {part.table: part for part in graph.readers(node) if isinstance(part, m.ChangesNode)}
-            of_tables = {name: _key_columns(part.decode, table_keys(graph, part)) for name, part in tables.items()}
-            found[node.name] = load(follower)(node, _key_columns(node.decode, table_keys(graph, node)), of_tables)
+            of_tables: dict[str, ReadColumns] = {}
+            for part in graph.readers(node):
+                if isinstance(part, m.ChangesNode):
+                    # several streams can have the changes of a table
+                    of_tables[part.table] = of_tables.get(part.table, ReadColumns()) + _read_columns(graph, part)
+            found[node.name] = load(follower)(node, _read_columns(graph, node), of_tables)
     return found
 
 
-def _key_columns(decode: m.Decode, keys: Collection[str]) -> list[m.Field]:
-    """Return the decoded columns, which have no path, that are in the keys of tables."""
-    return [field for field in decode.fields if field.name in keys and not field.path]
+def _read_columns(graph: m.Graph, node: m.SourceNode | m.ChangesNode) -> ReadColumns:
+    """Return the decoded columns, which have no path."""
+    keys = table_keys(graph, node)
+    columns = {field.name: (field.name, *field.alias) for field in node.decode.fields if not field.path}
+    return ReadColumns(tuple(columns.values()), tuple(names for name, names in columns.items() if name in keys))
 
 
 def update_followers(graph: m.Graph, recopy: Collection[str] = ()) -> None:

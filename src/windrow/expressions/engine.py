@@ -186,4 +186,6 @@ def type_of_sql(name: str) -> m.DataType | None:
 
 def remedy(name: str) -> str:
     """Return advice for an expression whose DuckDB type no field can have."""
+    if name.endswith("]") or name.startswith(("MAP(", "STRUCT(")):
+        return "take a part of it, or make it JSON text: to_json(...)::VARCHAR"
     return _REMEDIES.get(name, "make it text, a number, a boolean or a timestamp")

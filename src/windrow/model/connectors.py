@@ -465,9 +465,10 @@ class KafkaSink(Sink):
     """A Kafka topic of changes, keyed by the key of the row.
 
     `format` is the row with its operation, Debezium's envelope, or an upsert. Values, and the keys of upserts, are JSON
-    unless there is an `encoding`, whose schemas are derived from the columns and registered. The realtime host commits
-    a transaction at least every `commit` microseconds, and other hosts one per step. `options` are passed to the
-    producer unchanged; the realtime host uses the options of its source instead.
+    unless there is an `encoding`, whose schemas are derived from the columns and registered under `subject` and
+    `key_subject` (``TOPIC-value`` and ``TOPIC-key`` if they are None). The realtime host commits a transaction at least
+    every `commit` microseconds, and other hosts one per step. `options` are passed to the producer unchanged; the
+    realtime host uses the options of its source instead.
     """
 
     servers: str
@@ -476,6 +477,8 @@ class KafkaSink(Sink):
     format: ChangeFormat = "json"
     options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     encoding: SchemaFormat | None = None
+    subject: str | None = None
+    key_subject: str | None = None
     key: ClassVar[tuple[str, ...]] = ()
     changelog: ClassVar[bool] = True
     section: ClassVar[str] = "kafka"
@@ -494,7 +497,7 @@ class KafkaSink(Sink):
     @property
     def database(self) -> Sink:
         """The brokers, with the options of the producer."""
-        return replace(self, topic="", commit=0, format="json", encoding=None)
+        return replace(self, topic="", commit=0, format="json", encoding=None, subject=None, key_subject=None)
 
     @property
     def lists(self) -> ListForm:

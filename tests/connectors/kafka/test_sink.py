@@ -116,7 +116,7 @@ def test_rows_without_a_key_and_with_a_schema(kind: type[RowEncoding], form: Cha
     columns = RecordColumns.of(spec)
     # lists are text only where there is no schema
     assert [field.type for field in columns.value if field.name == "words"] == [pa.list_(pa.string())]
-    values, keys = (kind("words", part) for part in columns)
+    values, keys = (kind("words", part) for part in (columns.value, columns.key))
     key = keys.encoder(2, keys.derive(())) if form == "upsert" else None
     found = records_of_words(spec, Encoders(values.encoder(1, values.derive(())), key))
     no_columns = {AvroEncoding: b"", ProtobufEncoding: b"\0", JsonSchemaEncoding: b"{}"}[kind]

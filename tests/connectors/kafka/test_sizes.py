@@ -92,10 +92,10 @@ def test_a_topic_is_sampled(kafka: Kafka, topic: Callable[..., str]) -> None:
     for number in range(200):
         producer.produce(source.topic, b"x" * (100 if number < 100 else 10_000), key=b"key", partition=0)
         producer.flush(30)
-    producer.produce(source.topic, None, key=b"key", partition=1)
+    producer.produce(source.topic, None, key=b"key", partition=1, headers=[("trace", b"12345"), ("none", None)])
     producer.flush(30)
     sizes = RecordSizes(source.topic, client_options(source))
-    assert sizes.means({0: 0, 1: 0, 2: 0}) == {0: 103, 1: 3}
+    assert sizes.means({0: 0, 1: 0, 2: 0}) == {0: 103, 1: 17}
     assert sizes.means({0: 150}) == {0: 10_003}
     assert sizes.estimate({}, {0: 200, 1: 1}) == pytest.approx(1_010_000, rel=0.7)
     ends = sizes.limit({}, {0: 200, 1: 1, 2: 0}, 100_000)

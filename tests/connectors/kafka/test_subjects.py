@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
+import fastavro
 import pyarrow as pa
 import pytest
 from tests.contracts.steps import change, pipeline, step
 from tests.graphs import sink_spec_of
 from tests.servers.registry import SchemaRegistry
 
-from windrow.connectors.kafka.rows import KafkaRecords
-from windrow.connectors.kafka.subjects import check_schemas, register_schemas
+from windrow.connectors.kafka.rows import KafkaRecords, RecordColumns
+from windrow.connectors.kafka.subjects import _encoding, check_schemas, register_schemas
 from windrow.errors import SourceError, SourceUnavailableError
 from windrow.expressions import SinkSpec
 from windrow.model import (
@@ -66,16 +69,63 @@ def names(schema: dict[str, Any]) -> list[str]:
     return [field["name"] for field in schema["fields"]]
 
 
+FORMATS: list[ChangeFormat] = ["json", "upsert"]
+
+
+@pytest.mark.parametrize("format_", FORMATS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_replay_has_the_ids_of_the_first_run(registry: SchemaRegistry, kind: Kind) -> None:
+def test_a_replay_has_the_ids_of_the_first_run(registry: SchemaRegistry, kind: Kind, format_: ChangeFormat) -> None:
     encoding = kind(Registry(registry.url, ONCE))
-    spec, wider = spec_of(encoding), spec_of(encoding, "json", Aggregate("events", Count()))
-    assert ids(spec) == ids(spec) == [1]
+    # a count is never null, and old records have none
+    spec, wider = spec_of(encoding, format_), spec_of(encoding, format_, Aggregate("events", Count()))
+    first = [1, 2][: 1 + (format_ == "upsert")]
+    assert ids(spec) == ids(spec) == first
     check_schemas(wider)
     assert register_schemas(wider) is not None
     assert len(registry.versions("spend-value")) == 2
-    assert ids(spec) == [1]
-    assert ids(spec_of(kind(Registry(registry.url, (*ONCE, ("auto.register.schemas", "false")))))) == [1]
+    assert ids(spec) == first
+    restricted_ = kind(Registry(registry.url, (*ONCE, ("auto.register.schemas", "false"))))
+    assert ids(spec_of(restricted_, format_)) == first
+    # the wider rows fit the second version
+    assert register_schemas(spec_of(restricted_, format_, Aggregate("events", Count()))) is not None
+
+
+def test_readers_of_an_added_result_read_old_records(registry: SchemaRegistry) -> None:
+    spec, wider = spec_of(avro(registry), "upsert"), spec_of(avro(registry), "upsert", Aggregate("events", Count()))
+    encoders = register_schemas(spec)
+    (record,) = KafkaRecords(spec, encoders=encoders).of(step(spec, [change("insert", 0, "A", Decimal(1))]))
+    register_schemas(wider)
+    old, new = registry.versions("spend-value")
+    assert record.value is not None
+    found = fastavro.schemaless_reader(io.BytesIO(record.value[5:]), old, new)
+    assert isinstance(found, dict)
+    assert (found["user"], found["total"], found["events"]) == ("A", Decimal(1), None)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_schema_whose_results_are_never_null_fits_rows_of_upserts(kind: Kind) -> None:
+    # as a team that owns the schemas may have registered it
+    settings = spec_of(kind(Registry("http://h:1", ONCE)), "upsert", Aggregate("events", Count()))
+    value, _, results = RecordColumns.of(settings)
+    assert isinstance(settings.sink, KafkaSink)
+    assert settings.sink.encoding is not None
+    own, theirs = (
+        _encoding(settings.sink.encoding, "spend", value, results),
+        _encoding(settings.sink.encoding, "spend", value),
+    )
+    assert own.derive() != theirs.derive()
+    assert own.fits(own.derive())
+    assert own.fits(theirs.derive())
+
+
+def test_subjects_can_be_named(registry: SchemaRegistry) -> None:
+    spec = spec_of(avro(registry), "upsert")
+    assert isinstance(spec.sink, KafkaSink)
+    spec = replace(spec, sink=replace(spec.sink, subject="acme.Spend", key_subject="acme.Key"))
+    check_schemas(spec)
+    assert ids(spec) == [1, 2]
+    names_ = ("acme.Spend", "acme.Key", "spend-value", "spend-key")
+    assert [len(registry.versions(name)) for name in names_] == [1, 1, 0, 0]
 
 
 def test_a_record_has_the_columns_of_its_row(registry: SchemaRegistry) -> None:

@@ -309,6 +309,52 @@ def test_a_malformed_story_of_several_streams(old: str, new: str, message: str) 
         parse_story(GRAPH.replace(old, new), "a.yaml")
 
 
+CHANGES = """\
+name: changes
+pipeline:
+  sources:
+    rows: {format: debezium, time: {field: t, delay: 0s}, lateness: 1h}
+  streams:
+    row: {from: rows, table: {key: id}}
+    sums: {from: row, key: v, window: {global: {}}, aggregate: {n: count()}}
+steps:
+  - records:
+      - {id: 1, v: a, t: "10:00"}
+      - {op: u, id: 1, v: b, t: "10:01"}
+      - {op: d, id: 1, t: "10:02"}
+      - {op: t, t: "10:03"}
+  - end: fire
+final:
+  sums: []
+"""
+
+
+def test_a_story_of_changes_of_rows() -> None:
+    story = parse_story(CHANGES, "a.yaml")
+    (source,) = story.pipeline.sources
+    assert (source.source.format, [field.name for field in source.decode.fields]) == ("debezium", ["id", "v", "t"])
+    found = [json.loads(value) for value in story.log[0]]
+    sides = [(one["op"], one["before"] is not None, one["after"] is not None) for one in found]
+    assert sides == [("c", False, True), ("u", False, True), ("d", True, False), ("t", False, False)]
+    assert [one["source"]["ts_ms"] - found[0]["source"]["ts_ms"] for one in found] == [0, 60_000, 120_000, 180_000]
+    assert found[0]["after"] == {"id": 1, "v": "a", "t": found[0]["source"]["ts_ms"] * 1000}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("op: u", "op: x", r"a\.yaml:11: .*op must be c or r or u or d or t, not 'x'"),
+        ('op: d, id: 1, t: "10:02"', "op: d, id: 1", r"a\.yaml:12: .* lacks 't', the time of the change"),
+        ("op: u, id: 1, v: b", "op: u, id: 1", r"a\.yaml:11: the record has no 'v'"),
+        ("format: debezium", "format: avro", "format must be json or debezium"),
+    ],
+)
+def test_a_malformed_story_of_changes(old: str, new: str, message: str) -> None:
+    assert CHANGES.count(old) == 1
+    with pytest.raises(TranscriptError, match=message):
+        parse_story(CHANGES.replace(old, new), "a.yaml")
+
+
 @pytest.mark.parametrize(("old", "new", "message"), BAD)
 def test_malformed_story_is_an_error_with_its_line(old: str, new: str, message: str) -> None:
     assert STORY.count(old) == 1

@@ -123,9 +123,10 @@ def _headers(field: m.Field, path: Sequence[str]) -> Iterator[Finding]:
         message = f"is a {field.type}, but {m.HEADERS!r} is a JSON object; use string, or path: {m.HEADERS}.NAME"
         yield error(f"decode.{field.name}", message)
     elif len(names) > 1:
+        whole = ".".join(names).strip("'\"").replace("'", "''")
         message = (
             f"leads into the header {names[0]!r}, but a header is text; decode {m.HEADERS} as a string, and derive "
-            f"{m.HEADERS}->>'{'.'.join(names)}'"
+            f"{m.HEADERS}->>'{whole}'"
         )
         yield error(f"decode.{field.name}.path", message)
 

@@ -203,15 +203,22 @@ def _tables(graph: m.Graph) -> Iterator[Finding]:
 
 def _labels(graph: m.Graph) -> Iterator[Finding]:
     """Check that source labels are unique, because tables identify a record by label, partition and offset."""
-    taken: dict[str, str] = {}
+    taken: dict[str, m.SourceNode] = {}
     for node in graph.sources:
-        other = taken.setdefault(node.source.label, node.name)
-        if other != node.name:
-            yield error(
-                at(node, "source"),
-                f"tables would call both this source and {other!r} {node.source.label!r}: "
-                "give the two logs different names",
+        other, label = taken.setdefault(node.source.label, node), node.source.label
+        if other is node:
+            continue
+        message = f"tables would call both this source and {other.name!r} {label!r}: "
+        if node.source.records.place == other.source.records.place:
+            message += (
+                "read it as one source, whose fields are optional unless all of its records have them, and select the "
+                "records of each stream with `where`"
             )
+        elif isinstance(node.source.records, m.KafkaSource) and isinstance(other.source.records, m.KafkaSource):
+            message += "read each topic in a pipeline of its own"
+        else:
+            message += "give one of the folders another name, or read it by a link with another name"
+        yield error(at(node, "source"), message)
 
 
 def _ends(graph: m.Graph) -> Iterator[Finding]:

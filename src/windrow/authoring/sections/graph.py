@@ -28,6 +28,7 @@ from windrow.authoring.sections.pipeline import (
 )
 from windrow.authoring.sections.records import KeyFields
 from windrow.authoring.short_form import NODE_NAMES
+from windrow.declare.formats import TEXT_FORMAT
 from windrow.declare.spec import (
     DURATION,
     Key,
@@ -157,15 +158,23 @@ class StoryGraph:
         return _graph("story", tuple(sources), self.streams, tuple(sinks), key_groups)
 
 
-def _story_source(**sections: Any) -> m.SourceNode:  # noqa: ANN401
-    return m.SourceNode("", m.LogSource("story"), m.Decode(()), **sections)
+def _story_source(*, format: m.TextFormat = "json", **sections: Any) -> m.SourceNode:  # noqa: A002, ANN401 - the key's name
+    return m.SourceNode("", m.LogSource("story", format), m.Decode(()), **sections)
 
 
 STORY_GRAPH: Section[StoryGraph] = Section(
     "",
     StoryGraph,
     (
-        Key("sources", Named("mapping of names", Section("", _story_source, _CLOCKED)), "", required=True),
+        Key(
+            "sources",
+            Named(
+                "mapping of names",
+                Section("", _story_source, (*_CLOCKED, Key("format", TEXT_FORMAT, "", default="json"))),
+            ),
+            "",
+            required=True,
+        ),
         Key("streams", _STREAMS, "", required=True),
     ),
 )

@@ -268,7 +268,7 @@ class FollowedFile(Follower):
         self._at = end
 
 
-def follow_file(node: m.SourceNode, *_keys: object) -> FollowedFile:
+def follow_file(node: m.SourceNode, *_columns: object) -> FollowedFile:
     """Return the follower of a source's file."""
     if not isinstance(node.source, m.FileSource):
         raise TypeError(node.source)

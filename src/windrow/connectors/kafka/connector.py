@@ -73,17 +73,21 @@ def kafka_sink(
     format: m.ChangeFormat = "json",  # noqa: A002 - the setting's name
     options: Mapping[str, str] | None = None,
     encoding: m.SchemaFormat | None = None,
+    subject: str | None = None,
+    key_subject: str | None = None,
 ) -> m.KafkaSink:
     """Write changes to a Kafka topic, in one transaction per step, or per `commit` with ``mode="realtime"``.
 
     The topics TOPIC, ``TOPIC.late``, ``TOPIC.dead`` and ``TOPIC.clocks`` are created if they do not exist. A change is
     a JSON object, with ``format="debezium"`` a change event in Debezium's envelope, or with ``format="upsert"`` the row
     as a JSON object, or no value if it was deleted. With an `encoding` (`avro`, `protobuf` or `json_schema`, with a
-    registry), values and the keys of upserts have a registered schema. `options` are passed to the producer unchanged;
-    with ``mode="realtime"``, those of the source apply instead.
+    registry), values and the keys of upserts have a schema, registered under `subject` (by default ``TOPIC-value``) and
+    `key_subject` (``TOPIC-key``). `options` are passed to the producer unchanged; with ``mode="realtime"``, those of
+    the source apply instead.
     """
     micros = duration_micros(commit, "sink.kafka.commit")
-    return m.KafkaSink(servers, topic, micros, format, tuple((options or {}).items()), encoding)
+    given = tuple((options or {}).items())
+    return m.KafkaSink(servers, topic, micros, format, given, encoding, subject, key_subject)
 
 
 def _source_findings(source: m.KafkaSource) -> Iterator[Finding]:
@@ -103,6 +107,7 @@ def _sink_findings(sink: m.KafkaSink) -> Iterator[Finding]:
     yield from settings.broker_findings(sink.servers)
     yield from settings.option_findings(sink.options, _WRITER_OPTIONS)
     yield from settings.topic_findings(sink.topic, settings.LONGEST_TOPIC - len(".clocks"))
+    yield from _subject_findings(sink)
     if sink.encoding is None:
         return
     if not sink.registries:
@@ -115,6 +120,22 @@ def _sink_findings(sink: m.KafkaSink) -> Iterator[Finding]:
         yield from settings.registry_findings(setting, registry)
         if dict(registry.options).get(m.AUTO_REGISTER, "true") not in {"true", "false"}:
             yield error(f"{setting}.options.{m.AUTO_REGISTER}", "must be true or false")
+
+
+def _subject_findings(sink: m.KafkaSink) -> Iterator[Finding]:
+    """Check that subjects are given only for what has a schema, and that values and keys have different ones."""
+    for setting, subject in {"subject": sink.subject, "key_subject": sink.key_subject}.items():
+        if subject is None:
+            continue
+        if sink.encoding is None:
+            yield error(setting, "names the schema of records with an `encoding`; set one, or remove it")
+        elif setting == "key_subject" and sink.format != "upsert":
+            yield error(setting, f"is for format upsert: with {sink.format}, keys have no schema; remove it")
+        elif not subject.strip():
+            yield error(setting, "is empty; name a subject of the registry, or leave it out")
+    value, key = sink.subject or f"{sink.topic}-value", sink.key_subject or f"{sink.topic}-key"
+    if sink.format == "upsert" and value == key:
+        yield error("subject", f"{value!r} is the subject of both the values and the keys; give each its own")
 
 
 KAFKA = Connector(
@@ -204,6 +225,8 @@ KAFKA = Connector(
                     "`avro`, `protobuf` or `json_schema`, with the `registry` in which the schema of the records is "
                     "[registered](#registered-schemas); JSON without a schema by default.",
                 ),
+                Key("subject", TEXT, "the subject of the schema of values; `TOPIC-value` by default."),
+                Key("key_subject", TEXT, "the subject of the schema of keys of upserts; `TOPIC-key` by default."),
                 replace(
                     OPTIONS_KEY,
                     doc="as for the source. With `mode: realtime` the options of the source apply, and options here "
@@ -218,5 +241,6 @@ KAFKA = Connector(
         findings=_sink_findings,
         called="a Kafka topic",
         row_bytes="windrow.connectors.row_bytes:json",
+        ddl="windrow.connectors.kafka.subjects:schema_statements",
     ),
 )

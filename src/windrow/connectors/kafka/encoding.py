@@ -14,8 +14,8 @@ timestamp           long, timestamp-micros       string, date-time
 list                array, its items nullable    array, its items nullable
 ==================  ===========================  ================================
 
-A nullable column is a union with null first and the default null, and no required property, so that columns can be
-added to a topic.
+A nullable column is a union with null first and the default null, and no required property. So is each result in a
+derived schema, even if it is never null: readers have null for a result that was added after the record was written.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from __future__ import annotations
 import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from io import BytesIO
 from typing import Any, ClassVar, Final
 
 import pyarrow as pa
 
-from windrow.connectors.kafka.rows import Encode, as_json
+from windrow.connectors.kafka.rows import Encode, as_json, with_nullable
 from windrow.engine.decode.registry import MAGIC
 from windrow.errors import needs_extra
 
@@ -37,7 +37,10 @@ _NO_LETTER: Final = re.compile(r"[^A-Za-z0-9_]")
 
 
 class RowEncoding(ABC):
-    """An encoding of rows with the given columns; `topic` names the schema. `kind` is that of schemas in a registry."""
+    """An encoding of rows with the given columns; `topic` names the schema. `kind` is that of schemas in a registry.
+
+    The columns `results` are nullable in the derived schema.
+    """
 
     kind: ClassVar[str]
     form: ClassVar[str | None] = None
@@ -45,13 +48,14 @@ class RowEncoding(ABC):
     is_numbered: ClassVar[bool] = False
     """Whether the derived schema depends on the versions that a subject has."""
 
-    def __init__(self, topic: str, columns: Sequence[pa.Field]) -> None:
+    def __init__(self, topic: str, columns: Sequence[pa.Field], results: Container[str] = ()) -> None:
         name = _NO_LETTER.sub("_", topic)
         self._name = f"_{name}" if name[:1].isdigit() else name
         self._columns = columns
+        self._derived = with_nullable(columns, results)
 
     @abstractmethod
-    def derive(self, versions: Sequence[str]) -> str:
+    def derive(self, versions: Sequence[str] = ()) -> str:
         """Return the schema that is derived from the columns, which may follow earlier versions."""
 
     @abstractmethod
@@ -69,7 +73,7 @@ class AvroEncoding(RowEncoding):
     kind = "AVRO"
 
     def derive(self, versions: Sequence[str] = ()) -> str:  # noqa: ARG002 - names identify the fields
-        return json.dumps({"type": "record", "name": self._name, "fields": list(map(self._field, self._columns))})
+        return json.dumps({"type": "record", "name": self._name, "fields": list(map(self._field, self._derived))})
 
     def fits(self, schema: str) -> bool:
         with needs_extra("registry", "Avro"):
@@ -128,20 +132,25 @@ class JsonSchemaEncoding(RowEncoding):
                 "type": "object",
                 # other properties can be added later only to a closed object
                 "additionalProperties": False,
-                "properties": {column.name: _property(column) for column in self._columns},
-                "required": [column.name for column in self._columns if not _may_be_null(column)],
+                "properties": {column.name: _property(column) for column in self._derived},
+                "required": _required(self._derived),
             }
         )
 
     def fits(self, schema: str) -> bool:
-        there, own = _without_notes(_parsed(schema)), _parsed(self.derive())
+        there = _without_notes(_parsed(schema))
         known = {name: _without_notes(type_) for name, type_ in there.get("properties", {}).items()}
         is_open = there.get("additionalProperties", True) is True
         return (
             there.get("type") == "object"
-            and there.keys() <= own.keys()
-            and set(there.get("required", ())) <= set(own["required"])
-            and all(known[name] == type_ if name in known else is_open for name, type_ in own["properties"].items())
+            and there.keys() <= _parsed(self.derive()).keys()
+            and set(there.get("required", ())) <= set(_required(self._columns))
+            and all(
+                known[column.name] in (_property(column), _property(column.with_nullable(nullable=True)))
+                if column.name in known
+                else is_open
+                for column in self._columns
+            )
         )
 
     def encoder(self, id_: int, schema: str) -> Encode:  # noqa: ARG002 - an object is the same with each
@@ -223,6 +232,10 @@ _NOTES: Final = ("$id", "description", "default", "examples", "title")
 def _may_be_null(column: pa.Field) -> bool:
     """Return True if the value in JSON can be null: JSON has no infinities and no NaN."""
     return bool(column.nullable or pa.types.is_floating(column.type))
+
+
+def _required(columns: Sequence[pa.Field]) -> list[str]:
+    return [column.name for column in columns if not _may_be_null(column)]
 
 
 def _property(column: pa.Field) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 The schema is the descriptor of a proto3 file in base64, as Confluent's serializer registers it. Its message has a field
 for each column: `string`, `bool`, `int64`, `int32`, `double`, a `string` for a decimal, a `google.protobuf.Timestamp`
-for a time, and a repeated field for a list. The field of a nullable column is optional.
+for a time, and a repeated field for a list. The field of a nullable column is optional, and so is that of each result.
 
 A field keeps the number that it has in the versions of the subject; a new one gets the next number that none had.
 """
@@ -46,7 +46,11 @@ class ProtobufEncoding(RowEncoding):
     form = "serialized"
     is_numbered = True
 
-    def derive(self, versions: Sequence[str]) -> str:
+    def derive(self, versions: Sequence[str] = ()) -> str:
+        return self._descriptor(self._derived, versions)
+
+    def _descriptor(self, columns: Iterable[pa.Field], versions: Sequence[str] = ()) -> str:
+        """Return a schema with a field for each column, which has its number in these versions."""
         numbers: dict[str, int] = {}
         for there in filter(None, map(first_message, versions)):
             for field in there.fields:
@@ -54,7 +58,7 @@ class ProtobufEncoding(RowEncoding):
         last = max(numbers.values(), default=0)
         file = FileDescriptorProto(name=f"{self._name}.proto", syntax="proto3")
         message = file.message_type.add(name=self._name)
-        for column in self._columns:
+        for column in columns:
             if (number := numbers.get(column.name)) is None:
                 number = last = last + 1
             _add_field(message, column, number)
@@ -69,7 +73,8 @@ class ProtobufEncoding(RowEncoding):
         except InputError:
             return False
         file = FileDescriptorProto.FromString(base64.b64decode(schema))
-        return file.syntax == "proto3" and there is not None and _takes_fields(there, first_message(self.derive(())))
+        own = first_message(self._descriptor(self._columns))
+        return file.syntax == "proto3" and there is not None and _takes_fields(there, own)
 
     def encoder(self, id_: int, schema: str) -> Encode:
         make: Any = GetMessageClass(first_message(schema))

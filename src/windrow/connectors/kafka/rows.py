@@ -24,7 +24,7 @@ a note in it says so.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -57,12 +57,13 @@ class KafkaRecord(NamedTuple):
 class RecordColumns(NamedTuple):
     """The columns of the values and of the keys in a topic of changes.
 
-    Other columns than those of the key and of the change itself are nullable, unless deletions have no value: a
-    deletion may lack them (`windrow.connectors.unfit`).
+    The results, which are the other columns than those of the key and of the change itself, are nullable unless
+    deletions have no value: a deletion may lack them (`windrow.connectors.unfit`).
     """
 
     value: list[pa.Field]
     key: list[pa.Field]
+    results: frozenset[str]
 
     @staticmethod
     def of(spec: SinkSpec) -> RecordColumns:
@@ -77,10 +78,15 @@ class RecordColumns(NamedTuple):
         key = [field for field in schema.row_key(spec.rows) if field.name not in hidden]
         key += [changes.field("revision")] if spec.discards else []
         value = [field for field in changes if field.name not in hidden]
+        results = frozenset(field.name for field in schema.value_fields(spec.rows)) - {field.name for field in key}
         if format_ != "upsert":
-            results = {field.name for field in schema.value_fields(spec.rows)} - {field.name for field in key}
-            value = [field.with_nullable(field.nullable or field.name in results) for field in value]
-        return RecordColumns(value, key)
+            value = with_nullable(value, results)
+        return RecordColumns(value, key, results)
+
+
+def with_nullable(columns: Sequence[pa.Field], names: Container[str]) -> list[pa.Field]:
+    """Make the columns with these names nullable."""
+    return [column.with_nullable(column.nullable or column.name in names) for column in columns]
 
 
 Encode = Callable[[pa.RecordBatch], list[bytes]]
@@ -126,7 +132,7 @@ class KafkaRecords:
         origin = {"connector": "windrow", "name": spec.pipeline, "table": self._topic}
         self._source = json.dumps(origin, ensure_ascii=False, separators=(",", ":"))
         columns = RecordColumns.of(spec)
-        self._names, self._key = ([field.name for field in part] for part in columns)
+        self._names, self._key = ([field.name for field in part] for part in (columns.value, columns.key))
         self._is_text = len(columns.key) == 1 and pa.types.is_string(columns.key[0].type)
 
     def of(self, output: StepOutput, refused: list[pa.Table] | None = None) -> Iterator[KafkaRecord]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from functools import cached_property
+from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
@@ -108,7 +109,9 @@ class RecordSizes:
                     if message.error() is not None:
                         ended.add(partition)
                     elif len(own := sizes.setdefault(partition, [])) < _SAMPLE:
-                        own.append(len(message.value() or b"") + len(message.key() or b""))
+                        headers: Any = message.headers() or ()
+                        beside = sum(len(name) + len(value or b"") for name, value in headers)
+                        own.append(len(message.value() or b"") + len(message.key() or b"") + beside)
             self._consumer.unassign()
         except KafkaException:
             return {}

@@ -1,4 +1,4 @@
-"""Registers the schemas of a topic's records, as `TOPIC-value` and `TOPIC-key`, before the first record is written.
+"""Registers the schemas of a topic's records, by default as `TOPIC-value` and `TOPIC-key`, before the first record.
 
 A schema has the same id whenever it is registered again, so the records of a step that is repeated are the same bytes.
 If a run may not register (the option `auto.register.schemas` is false, or the registry refuses it), the records get the
@@ -7,7 +7,7 @@ first version of the subject that they fit, which remains the first when others 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NamedTuple, assert_never
 
@@ -45,6 +45,22 @@ def check_schemas(spec: SinkSpec) -> None:
             subject.check()
 
 
+def schema_statements(specs: Sequence[SinkSpec]) -> list[str]:
+    """Return comments of SQL with the schemas of sinks and their subjects; an empty list if no sink has a schema.
+
+    The registry is not connected to: in Protobuf, fields are numbered as in the first version of a subject.
+    """
+    lines = []
+    for spec in specs:
+        for subject in _subjects(spec) or ():
+            if subject is not None:
+                lines += [
+                    f"-- {subject.encoding.kind} schema for the subject {subject.name} at {subject.registry.url}:"
+                ]
+                lines += [f"-- {subject.encoding.derive()}"]
+    return lines
+
+
 class _Subjects(NamedTuple):
     value: _Subject
     key: _Subject | None
@@ -60,24 +76,27 @@ def _subjects(spec: SinkSpec) -> _Subjects | None:
     may_register = options.pop(m.AUTO_REGISTER, "true") == "true"
     client = RegistryClient(replace(registry, options=tuple(options.items())))
     columns = RecordColumns.of(spec)
-    value = _Subject(client, f"{sink.topic}-value", _encoding(sink.encoding, sink.topic, columns.value), may_register)
+    encoding = _encoding(sink.encoding, sink.topic, columns.value, columns.results)
+    value = _Subject(client, sink.subject or f"{sink.topic}-value", encoding, may_register)
     if sink.format != "upsert":
         return _Subjects(value, None)
     key = _encoding(sink.encoding, f"{sink.topic}_key", columns.key)
-    return _Subjects(value, _Subject(client, f"{sink.topic}-key", key, may_register))
+    return _Subjects(value, _Subject(client, sink.key_subject or f"{sink.topic}-key", key, may_register))
 
 
-def _encoding(given: m.SchemaFormat, topic: str, columns: Sequence[pa.Field]) -> RowEncoding:
+def _encoding(
+    given: m.SchemaFormat, topic: str, columns: Sequence[pa.Field], results: Container[str] = ()
+) -> RowEncoding:
     """Return the encoding of rows that a sink has chosen."""
     match given:
         case m.AvroFormat():
-            return AvroEncoding(topic, columns)
+            return AvroEncoding(topic, columns, results)
         case m.JsonSchemaFormat():
-            return JsonSchemaEncoding(topic, columns)
+            return JsonSchemaEncoding(topic, columns, results)
         case m.ProtobufFormat():
             from windrow.connectors.kafka.protobuf_rows import ProtobufEncoding  # noqa: PLC0415 - its runtime only here
 
-            return ProtobufEncoding(topic, columns)
+            return ProtobufEncoding(topic, columns, results)
         case _:
             assert_never(given)
 

@@ -281,6 +281,23 @@ class Ingest:
         return (Packet(group, message) for group in range(self._key_groups))
 
 
+def divided_truncations(graph: m.Graph, since: Iterable[int], now: Iterable[int]) -> list[m.SourceNode]:
+    """Return the sources whose truncations are applied, but no longer reach all rows.
+
+    They had one partition `since` a pipeline was first started, and have several `now`. A log that windrow writes has
+    each truncation in each partition.
+    """
+    before, after = (Counter(map(graph.source_number, partitions)) for partitions in (since, now))
+    return [
+        node
+        for number, node in enumerate(graph.sources)
+        if node.source.format == "debezium"
+        and not isinstance(node.source, m.FollowedSource)
+        and after[number] > 1
+        and _truncations(graph, node, before[number]) == "applied"
+    ]
+
+
 def _truncations(graph: m.Graph, node: m.SourceNode, partitions: int) -> Truncations:
     """Return the outcome of truncations in a source with a number of partitions.
 

@@ -25,6 +25,7 @@ from windrow.connectors.stream_reader import stream_of
 from windrow.engine.changelog import StepOutput, empty_by_sink
 from windrow.engine.columns import MIN_TIME
 from windrow.engine.level import number_of_levels
+from windrow.engine.operators.ingest import divided_truncations
 from windrow.engine.tick import Crash, PlayStep, Tick, with_crashes
 from windrow.engine.watermarks.journal import NO_BOUNDS, WatermarkBounds
 from windrow.errors import (
@@ -56,7 +57,7 @@ from windrow.runtime.stream.step_size import StepSizeController, StepSizeFile
 from windrow.runtime.stream.steps import ClockGuard, Trigger
 from windrow.telemetry.folders import Folder
 from windrow.telemetry.lag import LagWatch
-from windrow.telemetry.reports import Fault, OnStep, StepReport, counted
+from windrow.telemetry.reports import Fault, Lag, OnLag, OnStep, StepReport, counted
 
 _POLL = 1
 """Seconds between two checks whether to stop and whether a follower of a file or table has failed."""
@@ -159,7 +160,7 @@ class StreamRun:
                 self._source,
                 lambda epoch: checkpoint.offsets(epoch - checkpoint.first_epoch),
                 self._last_reported,
-                self._settings.on_lag,
+                self._warning_of_partitions(checkpoint),
                 self._following.lags,
             )
             on_step = self._report_once(stack.enter_context(watch).with_lag(on_step))
@@ -193,6 +194,24 @@ class StreamRun:
                 self._settings.on_trouble(fault)
                 if self._stop.wait(pause):
                     return "asked"
+
+    def _warning_of_partitions(self, checkpoint: Checkpoint) -> OnLag:
+        """Wrap `on_lag` so that it warns once if a source gets partitions that its truncations do not reach."""
+        warned: set[str] = set()
+
+        def on_lag(lag: Lag) -> None:
+            partitions = [number for number in lag.records if isinstance(number, int)]
+            for node in divided_truncations(self._pipeline, checkpoint.partitions, partitions):
+                if node.name not in warned:
+                    warned.add(node.name)
+                    self._settings.on_warning(
+                        f"the log {node.source.label} had one partition when the run began, and now has several: a "
+                        "truncation of the table, which Debezium writes to one of them, leaves the rows of the others. "
+                        "If the table is ever truncated, use a topic of one partition with a new snapshot"
+                    )
+            self._settings.on_lag(lag)
+
+        return on_lag
 
     def _ends_emitted(self, checkpoint: Checkpoint) -> int:
         note = OffsetLog(checkpoint).read()

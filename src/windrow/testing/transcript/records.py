@@ -19,39 +19,62 @@ from windrow.testing.transcript.story import AtEnd, sink_of
 
 PARTITION = "p"
 RAW = "raw"
+OP = "op"
+OPS = ("c", "r", "u", "d", "t")
+"""The operations of changes of rows."""
 LOG_TIME = "_log_time"
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,8}")
 
 
 @dataclass(frozen=True)
 class StoryRecord:
-    """A record of a story: a cell for each field, or its raw text."""
+    """A record of a story: a cell for each field, or its raw text.
+
+    If `op` is given, it is a change of a row with these columns, in Debezium's envelope, at the time in microseconds.
+    """
 
     partition: int
     cells: Mapping[str, v.Cell]
     raw: str | None
     place: Place
+    op: str | None = None
+    time: int = 0
 
     @property
     def value(self) -> bytes:
         """The bytes of the record."""
         if self.raw is not None:
             return self.raw.encode()
-        return v.json_object(self.cells).encode()
+        row = v.json_object(self.cells)
+        if self.op is None:
+            return row.encode()
+        before, after = (row if self.op in ops else "null" for ops in ("d", "cru"))
+        source = f'{{"ts_ms": {self.time // 1000}}}'
+        return f'{{"op": "{self.op}", "before": {before}, "after": {after}, "source": {source}}}'.encode()
+
+    @property
+    def has_all_fields(self) -> bool:
+        """Whether the record must have each field of its source: a deletion and a truncation may lack some."""
+        return self.raw is None and self.op not in {"d", "t"}
 
 
 @dataclass(frozen=True)
 class Sources:
-    """The event times of a story's sources, by name. In a pipeline in short form, the only source has an empty name."""
+    """The event times of a story's sources, by name. In a pipeline in short form, the only source has an empty name.
+
+    `changes` are the names of those whose records are changes of rows.
+    """
 
     times: Mapping[str, m.EventTime]
+    changes: frozenset[str] = frozenset()
 
     @staticmethod
     def of(sections: StoryPipeline | StoryRules | StoryGraph) -> Sources:
         """Return the sources of a story's pipeline."""
         if not isinstance(sections, StoryGraph):
             return Sources({"": sections.time})
-        return Sources({source.name: source.time for source in sections.sources})
+        changes = frozenset(source.name for source in sections.sources if source.source.format == "debezium")
+        return Sources({source.name: source.time for source in sections.sources}, changes)
 
     def partition(self, text: str, node: YamlNode) -> int:
         """Parse a partition's number in the graph. With several sources it is written as ``SOURCE/NUMBER``."""
@@ -67,6 +90,10 @@ class Sources:
     def number(self, partition: int) -> int:
         """Return the number of the source that a partition belongs to."""
         return m.source_number(partition, len(self.times))
+
+    def has_changes(self, partition: int) -> bool:
+        """Return True if the records of a partition's source are changes of rows."""
+        return list(self.times)[self.number(partition)] in self.changes
 
     def time(self, partition: int) -> m.EventTime:
         """Return the event time settings of a partition's source."""
@@ -87,19 +114,23 @@ def _record(node: YamlNode, sources: Sources) -> StoryRecord:
     partition = fields.optional(PARTITION, lambda entry: sources.partition(entry.text(), entry), 0)
     time = sources.time(partition.value or 0)
     raw = fields.optional(RAW, _raw, None)
+    has_op = raw.value is None and sources.has_changes(partition.value or 0)
+    op = fields.optional(OP, lambda entry: entry.choice(OPS), "c").value if has_op else None
+    own = {PARTITION, RAW} | ({OP} if has_op else set())
     readers = dict.fromkeys((time.field, time.sent, mark_field(time)), v.read_time_cell) | {LOG_TIME: v.read_log_time}
-    cells = {
-        name: fields.attempt(readers.get(name, v.read_field), entry)
-        for name, entry in fields
-        if name not in {PARTITION, RAW}
-    }
+    cells = {name: fields.attempt(readers.get(name, v.read_field), entry) for name, entry in fields if name not in own}
     if RAW in fields and cells:
         fields.problem(node.error(f"{node.called} is raw, and a raw record has no other keys than {PARTITION!r}"))
     fields.check()
     if not cells and raw.value is None:
         msg = f"{node.called} has no field"
         raise node.error(msg)
-    return StoryRecord(partition.value, {name: cell.value for name, cell in cells.items()}, raw.value, node.place)
+    found = {name: cell.value for name, cell in cells.items()}
+    if op is not None and time.field not in found:
+        msg = f"{node.called} lacks {time.field!r}, the time of the change"
+        raise node.error(msg)
+    changed = 0 if op is None else int(found[time.field].json)
+    return StoryRecord(partition.value, found, raw.value, node.place, op, changed)
 
 
 def partition_number(text: str, node: YamlNode) -> int:
@@ -197,7 +228,7 @@ def _require_complete(data: Sequence[StoryRecord], types: Mapping[str, m.DataTyp
     `lines` maps each field to the line on which it first occurs.
     """
     for record in data:
-        for name in types:
+        for name in types if record.has_all_fields else ():
             if name not in record.cells:
                 msg = (
                     f"the record has no {name!r}, but the record on line {lines[name]} has one; "
@@ -245,7 +276,7 @@ def story_graph(
     filled = [
         replace(
             source,
-            source=m.LogSource(source.name),
+            source=m.LogSource(source.name, "debezium" if source.name in sources.changes else "json"),
             decode=infer_fields(
                 [record for record in records if sources.number(record.partition) == number], source.time, node.place
             ),

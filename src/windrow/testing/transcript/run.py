@@ -12,6 +12,7 @@ from typing import assert_never
 from windrow.engine.changelog import StepOutput
 from windrow.engine.tick import Crash, PlayStep, Tick
 from windrow.errors import Place
+from windrow.expressions import stream_of
 from windrow.testing.transcript import story as s
 from windrow.testing.transcript.changelog_check import fold_changelog, table_rows
 from windrow.testing.transcript.reader import read_story
@@ -52,9 +53,14 @@ def check_story(story: Story, play: s.Play, *, host: str, rebatch: int = 0, seed
 
 def _observed(story: Story, outputs: Sequence[Mapping[str, StepOutput]]) -> dict[str, Observed]:
     """Return the output of some steps for each stream."""
-    has_sources = len(story.pipeline.sources) > 1
+    graph = story.pipeline
     return {
-        stream: observe(pipeline, [output[s.sink_of(stream)] for output in outputs], has_sources=has_sources)
+        stream: observe(
+            pipeline,
+            [output[s.sink_of(stream)] for output in outputs],
+            has_sources=len(graph.sources) > 1,
+            is_of_tables=stream_of(graph, pipeline.node.input).rows_of == "tables",
+        )
         for stream, pipeline in story.streams.items()
     }
 

@@ -24,15 +24,21 @@ PUTS = frozenset({"insert", "update_after"})
 
 @dataclass(frozen=True)
 class Observed:
-    """The output of some steps, with rows in the order in which they were emitted."""
+    """The output of some steps, with rows in the order in which they were emitted.
+
+    `is_of_tables` says whether they are made of the rows of tables, which have no event time, and so no on-time panes.
+    """
 
     changes: tuple[Entry, ...]
     late: tuple[LateRow, ...]
     missed: tuple[Missed, ...]
     dead: tuple[DeadRow, ...]
+    is_of_tables: bool = False
 
 
-def observe(pipeline: Tabled, outputs: Iterable[StepOutput], *, has_sources: bool = False) -> Observed:
+def observe(
+    pipeline: Tabled, outputs: Iterable[StepOutput], *, has_sources: bool = False, is_of_tables: bool = False
+) -> Observed:
     """Convert the outputs of some steps. With several sources, partitions are written as ``SOURCE/NUMBER``."""
     steps = list(outputs)
     late = [row for step in steps for row in _rows(step.late)]
@@ -48,6 +54,7 @@ def observe(pipeline: Tabled, outputs: Iterable[StepOutput], *, has_sources: boo
         late=tuple(LateRow(partition(row), row["offset"], _window(row)) for row in late),
         missed=tuple(map(_missed, late)),
         dead=tuple(dead_row(row) for step in steps for row in _rows(step.dead)),
+        is_of_tables=is_of_tables,
     )
 
 
@@ -59,6 +66,8 @@ def _window(row: dict[str, Any]) -> tuple[int, int] | None:
 
 def on_time_panes(observed: Observed) -> list[Entry]:
     """Return the on-time panes as they were first written."""
+    if observed.is_of_tables:
+        return []
     return [entry for entry in observed.changes if entry.row.pane == "on_time" and entry.row.op in PUTS]
 
 

@@ -18,7 +18,7 @@ from tests.connectors.postgres.cdc.conftest import LogShop
 from tests.waiting import join
 
 from windrow.authoring.pipeline_file import read_document
-from windrow.connectors.follower import Follower
+from windrow.connectors.follower import Follower, ReadColumns
 from windrow.connectors.log.folder import LogFolder
 from windrow.connectors.log.retention import apply, plan_trim
 from windrow.connectors.open_sources import followers, open_source
@@ -363,6 +363,61 @@ def test_an_identity_without_the_key_is_noticed_when_it_is_changed_back(shop: Lo
     refused(shop, "does not log the column 'id'")
 
 
+READ = {"orders": ReadColumns((("id",), ("amount", "sum"), ("note",), ("city",)), (("id",),))}
+
+
+@pytest.mark.parametrize(
+    ("altered", "message"),
+    [
+        (
+            "RENAME note TO label",
+            "no longer has the column 'note', which the pipeline decodes: decode it under its new",
+        ),
+        ("DROP note", "no longer has the column 'note'"),
+        ("ALTER amount TYPE numeric(12,2) USING amount / 100.0", "the column 'amount' .* has another type than when"),
+        ("ALTER note TYPE varchar(9) USING upper(note)", "the column 'note' .* has another type than when"),
+        ("ADD city text DEFAULT 'Rome'", "the column 'city' was added to the table public.orders after"),
+        ("ADD city text GENERATED ALWAYS AS (upper(note)) STORED", "does not publish the column 'city'"),
+    ],
+)
+def test_a_column_that_is_read_and_whose_values_change_unlogged_ends_it(
+    shop: LogShop, altered: str, message: str
+) -> None:
+    shop.change([("c", 1, 1000)])
+    table, other = FollowedTables(shop.source, READ), FollowedTables(shop.source, {"orders": ReadColumns((("id",),))})
+    table.update()
+    shop.sql.execute("ALTER TABLE orders ADD size int, ADD more int DEFAULT 3")
+    shop.sql.execute("ALTER TABLE orders ALTER more TYPE bigint, DROP size")
+    table.update()
+    with pytest.raises(SourceError, match=message), following(table) as wait:  # noqa: PT012
+        wait(lambda: table.lag is not None)
+        shop.sql.execute(f"ALTER TABLE orders {altered}".encode())
+        wait(lambda: False)
+    with pytest.raises(SourceError, match=message):
+        table.update()
+    other.update()
+    if "GENERATED" not in altered:
+        table.recopy()
+        shop.sql.execute("INSERT INTO orders (id, amount) VALUES (2, 20)")
+        table.update()
+        (row,) = shop.sql.execute("SELECT to_json(orders) FROM orders WHERE id = 1").fetchall()
+        assert [one["after"] for one in shop.records() if one["after"] and one["after"]["id"] == 1][-1] == row[0]
+
+
+def test_a_column_that_was_renamed_for_a_while_is_noticed(shop: LogShop) -> None:
+    table = FollowedTables(shop.source, READ)
+    table.update()
+    for statement in ("ALTER TABLE orders RENAME note TO x", "INSERT INTO orders VALUES (1)"):
+        shop.sql.execute(statement.encode())
+    shop.sql.execute("ALTER TABLE orders RENAME x TO note")
+    with pytest.raises(SourceError, match="no longer has the column 'note'"):
+        table.update()
+    # one that is decoded by its new name, too, is another matter
+    shop.sql.execute("ALTER TABLE orders RENAME amount TO sum")
+    table.recopy()
+    table.update()
+
+
 def test_a_table_from_which_others_inherit_is_refused(shop: LogShop) -> None:
     shop.sql.execute("CREATE TABLE special () INHERITS (orders)")
     refused(shop, "other tables inherit from the table public.orders")
@@ -456,6 +511,28 @@ sinks:
         follower("number").update()
     shop.sql.execute("ALTER TABLE orders REPLICA IDENTITY FULL")
     follower("number").preflight()
+
+
+def test_each_stream_of_changes_counts(shop: LogShop, tmp_path: Path) -> None:
+    text = f"""
+name: orders
+sources:
+  shop:
+    source: {{postgres_cdc: {{url: "{shop.url}", tables: [public.orders], log: {tmp_path / "log"}}}}}
+    decode: {{at: {{type: timestamp_millis, path: source.ts_ms}}}}
+    time: {{field: at, delay: 1m}}
+streams:
+  first: {{from: shop, changes: {{of: orders, decode: {{amount: long}}}}}}
+  second: {{from: shop, changes: {{of: orders, decode: {{id: long}}}}}}
+  by_amount: {{from: first, table: {{key: amount}}}}
+  by_id: {{from: second, table: {{key: id}}}}
+sinks:
+  to_amount: {{from: by_amount, sink: {{sqlite: {{path: {tmp_path / "o.db"}, table: a}}}}}}
+  to_id: {{from: by_id, sink: {{sqlite: {{path: {tmp_path / "o.db"}, table: b}}}}}}
+"""
+    follower = followers(read_document(text, "orders.yaml").pipeline)["shop"]
+    with pytest.raises(SourceError, match="old value of 'amount'"):
+        follower.preflight()
 
 
 @pytest.mark.service

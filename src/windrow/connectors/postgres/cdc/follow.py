@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -22,7 +22,7 @@ from types import MappingProxyType
 from typing import NoReturn, assert_never
 
 from windrow import model as m
-from windrow.connectors.follower import FeedFollower, FollowStore
+from windrow.connectors.follower import FeedFollower, FollowStore, ReadColumns
 from windrow.connectors.postgres.cdc import server as db
 from windrow.connectors.postgres.cdc.pgoutput import Relation
 from windrow.connectors.postgres.cdc.recopy import row_changes
@@ -39,15 +39,12 @@ _Store = FollowStore[SlotState, ChangeRecord]
 class FollowedTables(FeedFollower[SlotState, ChangeRecord]):
     """The tables of a source.
 
-    `known_by` has, for each of their names, the columns that are part of the keys of the pipeline's tables, each with
-    all of its names.
+    `read` has, for each of their names, the columns that the pipeline reads.
     """
 
-    def __init__(
-        self, source: m.PostgresCdcSource, known_by: Mapping[str, Sequence[Sequence[str]]] = MappingProxyType({})
-    ) -> None:
+    def __init__(self, source: m.PostgresCdcSource, read: Mapping[str, ReadColumns] = MappingProxyType({})) -> None:
         self._source = source
-        self._known_by = known_by
+        self._read = read
         self._server = Server(source.url, "source")
         self._is_recopy = False
 
@@ -67,7 +64,7 @@ class FollowedTables(FeedFollower[SlotState, ChangeRecord]):
         place = self._server.place
         with db.connected(self._server) as sql, db.connected(self._server, replication="database"):
             db.refuse_unready(sql, place)
-            tables = _find_tables(sql, place, self._source, self._known_by)
+            tables = _find_tables(sql, place, self._source, self._read)
             db.refuse_unreadable(sql, place, [table.facts for table in tables], self._source.publication)
 
     @contextmanager
@@ -79,7 +76,7 @@ class FollowedTables(FeedFollower[SlotState, ChangeRecord]):
             store = _open_store(self._source, sql)
             with store.opened():
                 db.refuse_unready(sql, self._server.place)
-                session = _Session(self._source, self._known_by, self._server.place, sql, store)
+                session = _Session(self._source, self._read, self._server.place, sql, store)
                 stream, state = session.stream(replication, is_recopy=self._is_recopy)
                 stream.start(stop)
                 yield stream, store, state
@@ -87,11 +84,11 @@ class FollowedTables(FeedFollower[SlotState, ChangeRecord]):
 
 @dataclass(frozen=True)
 class _Table:
-    """A table as it is now, the columns that identify its rows, and those that are in keys of the pipeline's tables."""
+    """A table as it is now, the columns that identify its rows, and those that the pipeline reads."""
 
     facts: db.TableFacts
     key: tuple[str, ...]
-    known_by: Sequence[Sequence[str]]
+    read: ReadColumns
 
     @property
     def name(self) -> str:
@@ -101,17 +98,17 @@ class _Table:
         """Raise SourceError if an identity does not log the columns that are needed."""
         logged = replace(self.facts, identity=identity)
         db.key_of(logged, self.key)
-        db.refuse_unlogged(logged, self.known_by)
+        db.refuse_unlogged(logged, self.read.keys)
 
 
 def _find_tables(
-    sql: Connection, place: str, source: m.PostgresCdcSource, known_by: Mapping[str, Sequence[Sequence[str]]]
+    sql: Connection, place: str, source: m.PostgresCdcSource, read: Mapping[str, ReadColumns]
 ) -> list[_Table]:
     """Look up the tables of a source; raise SourceError if one of them cannot be followed."""
     found = []
     for name in source.names:
         facts = db.find_table(sql, name, place)
-        table = _Table(facts, db.key_of(facts, source.key), known_by.get(name, ()))
+        table = _Table(facts, db.key_of(facts, source.key), read.get(name, ReadColumns()))
         table.refuse_unlogged(facts.identity)
         found.append(table)
     return found
@@ -123,13 +120,13 @@ class _Session:
     def __init__(
         self,
         source: m.PostgresCdcSource,
-        known_by: Mapping[str, Sequence[Sequence[str]]],
+        read: Mapping[str, ReadColumns],
         place: str,
         sql: Connection,
         store: _Store,
     ) -> None:
         self._source = source
-        self._known_by = known_by
+        self._read = read
         self._place = place
         self._sql = sql
         self._store = store
@@ -166,11 +163,18 @@ class _Session:
         state = store.resume()
         if not all(table.relation for table in state.tables):
             state = replace(state, tables=self._table_states(state, tables))
-        relations = {known.relation: table for known in state.tables for table in tables if table.name == known.table}
+        known = {each.relation: each for each in state.tables}
+        relations = {oid: table for oid, each in known.items() for table in tables if table.name == each.table}
 
         def verify(relation: Relation) -> None:
             if relation.oid in relations:
-                relations[relation.oid].refuse_unlogged(relation.identity)
+                table = relations[relation.oid]
+                try:
+                    table.refuse_unlogged(relation.identity)
+                except SourceError as exc:
+                    msg = f"{exc}; as rows may have changed meanwhile, {self._over}"
+                    raise SourceError(msg) from exc
+                self._refuse_other_columns(table, known[relation.oid], dict.fromkeys(dict(relation.columns)))
             elif (name := f"{relation.schema}.{relation.table}") in state.names:
                 self._refuse_other(name)
 
@@ -186,17 +190,28 @@ class _Session:
         return stream, state
 
     def _find(self) -> list[_Table]:
-        return _find_tables(self._sql, self._place, self._source, self._known_by)
+        return _find_tables(self._sql, self._place, self._source, self._read)
 
     def _table_states(self, state: SlotState, tables: Iterable[_Table]) -> tuple[TableState, ...]:
         """Return the state of tables that are copied now."""
+        published = {table: self._published(state, table) for table in tables}
         return tuple(
-            TableState(table.name, table.facts.oid, table.key, self._published(state, table).version)
-            for table in tables
+            TableState(table.name, table.facts.oid, table.key, found.version, found.types)
+            for table, found in published.items()
         )
 
     def _published(self, state: SlotState, table: _Table) -> db.Publication:
-        return db.find_publication(self._sql, state.publication, table.facts)
+        """Look up what the publication publishes of a table; raise SourceError if it lacks a column that is read."""
+        published = db.find_publication(self._sql, state.publication, table.facts)
+        for names in table.read.names:
+            if not {name for name, _ in published.columns}.intersection(names) and published.others.intersection(names):
+                msg = (
+                    f"the publication {state.publication} does not publish the column {names[0]!r} of the table "
+                    f"{table.name}, which the pipeline decodes: add it to the publication (generated columns need "
+                    "PostgreSQL 18, and publish_generated_columns = stored), or remove it from `decode`"
+                )
+                raise SourceError(msg)
+        return published
 
     def _refuse_altered(self, state: SlotState, tables: Iterable[_Table]) -> None:
         """Raise SourceError if another table has the name, or the key or the publication has changed since the copy."""
@@ -211,10 +226,44 @@ class _Session:
                     f"copied, and are now identified by ({', '.join(table.key)}): {self._over}"
                 )
                 raise SourceError(msg)
-            if is_known and self._published(state, table).version != known.published:
+            if not is_known:
+                continue
+            published = self._published(state, table)
+            if published.version != known.published:
                 msg = (
                     f"the publication {state.publication} was altered after the table {known.table} was copied, so "
                     f"changes may be missing: {self._over}"
+                )
+                raise SourceError(msg)
+            self._refuse_other_columns(table, known, dict(published.types), published.filled)
+
+    def _refuse_other_columns(
+        self, table: _Table, known: TableState, now: Mapping[str, str | None], filled: Collection[str] = ()
+    ) -> None:
+        """Raise SourceError if a column that the pipeline reads was altered since the copy, which logs no rows.
+
+        `now` has the columns and their types, None for types that are not compared. `filled` are those that had values
+        when they were added.
+        """
+        then = dict(known.columns)
+        for names in table.read.names if then else ():
+            before, after = ([name for name in names if name in columns] for columns in (then, now))
+            if before and not after:
+                msg = (
+                    f"the table {known.table} no longer has the column {before[0]!r}, which the pipeline decodes: "
+                    f"decode it under its new name as well (`alias`), and {self._over}"
+                )
+                raise SourceError(msg)
+            if altered := [name for name in before if now.get(name) not in {None, then[name]}]:
+                msg = (
+                    f"the column {altered[0]!r} of the table {known.table} has another type than when it was copied, "
+                    f"and PostgreSQL does not log what that makes of its rows: {self._over}"
+                )
+                raise SourceError(msg)
+            if not before and (added := [name for name in after if name in filled]):
+                msg = (
+                    f"the column {added[0]!r} was added to the table {known.table} after it was copied, perhaps with a "
+                    f"value in each row, which PostgreSQL does not log: {self._over}"
                 )
                 raise SourceError(msg)
 
@@ -417,17 +466,22 @@ def _open_store(source: m.PostgresCdcSource, sql: Connection) -> _Store:
             assert_never(unknown)
 
 
-def follow_tables(
-    node: m.SourceNode, key_fields: Sequence[m.Field], of_tables: Mapping[str, Sequence[m.Field]]
-) -> FollowedTables:
+def follow_tables(node: m.SourceNode, read: ReadColumns, of_tables: Mapping[str, ReadColumns]) -> FollowedTables:
     """Return the follower of a source's tables.
 
-    `key_fields` are the columns in the keys of the pipeline's tables, and `of_tables` those of one of several tables.
+    `read` are the columns that the pipeline reads of each table, and `of_tables` those that it reads of some.
     """
     if not isinstance(node.source, m.PostgresCdcSource):
         raise TypeError(node.source)
-    known_by = {name: [*key_fields, *of_tables.get(name, ())] for name in node.source.names}
     return FollowedTables(
-        node.source,
-        {name: [(field.name, *field.alias) for field in fields] for name, fields in known_by.items()},
+        node.source, {name: sum(_of_table(name, of_tables), start=read) for name in node.source.names}
     )
+
+
+def _of_table(name: str, of_tables: Mapping[str, ReadColumns]) -> Iterator[ReadColumns]:
+    """Yield the columns of a table, which a pipeline can name without its schema."""
+    schema, table = m.table_name(name)
+    for other, columns in of_tables.items():
+        other_schema, other_table = m.table_name(other)
+        if other_table == table and (schema is None or other_schema in {None, schema}):
+            yield columns

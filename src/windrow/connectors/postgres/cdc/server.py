@@ -75,10 +75,15 @@ class TableFacts:
 class Publication:
     """What a publication publishes of a table: (name, type oid) pairs of the columns, and the row filter or None.
 
-    `version` changes whenever the publication, or what it says of the table, is altered.
+    `types` has what the text of a column's values depends on, `filled` are the columns that had a value in each row, or
+    may have had, when they were added, and `others` those that are not published. `version` changes whenever the
+    publication, or what it says of the table, is altered.
     """
 
     columns: tuple[tuple[str, int], ...]
+    types: tuple[tuple[str, str], ...]
+    filled: frozenset[str]
+    others: frozenset[str]
     only: str | None
     version: str
 
@@ -237,14 +242,23 @@ LEFT JOIN pg_publication_namespace s ON s.pnpubid = p.oid
 WHERE pubname = $1"""
 """What a publication publishes, and the rows of the catalog that define it, each by its oid and last transaction."""
 _PUBLISHED_COLUMNS = """
-SELECT a.attname::text, a.atttypid::bigint, p.rowfilter
+SELECT a.attname::text, a.atttypid::bigint, p.rowfilter,
+    concat_ws('.', a.atttypid, CASE
+        WHEN a.atttypid = 'varchar'::regtype THEN NULL
+        WHEN a.atttypid = 'numeric'::regtype AND a.atttypmod >= 0 THEN (a.atttypmod - 4) & 65535
+        ELSE nullif(a.atttypmod, -1) END),
+    a.atthasdef OR a.attnotnull OR a.attidentity <> ''
 FROM pg_publication_tables p
 JOIN pg_class c ON c.relname = p.tablename AND c.relnamespace::regnamespace::text = quote_ident(p.schemaname)
 JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = ANY(p.attnames)
 WHERE p.pubname = $1 AND c.oid = $2
     AND (a.attgenerated = '' OR current_setting('server_version_num')::int >= 180000)
 ORDER BY a.attnum"""
-"""The columns that are logged: before PostgreSQL 18, generated ones are not, even if the publication lists them."""
+"""The columns that are logged: before PostgreSQL 18, generated ones are not, even if the publication lists them.
+
+Of a numeric, only the scale changes the text of values, and of a varchar nothing but the type.
+"""
+_COLUMNS = "SELECT attname::text FROM pg_attribute WHERE attrelid = $1 AND attnum > 0 AND NOT attisdropped"
 _PUBLISHED = ("insert", "update", "delete", "truncate")
 
 
@@ -277,7 +291,15 @@ def find_publication(sql: Connection, publication: str, table: TableFacts) -> Pu
             "copy it again, with windrow run --recopy"
         )
         raise SourceError(msg)
-    return Publication(tuple((name, type_) for name, type_, _ in rows), rows[0][2], version)
+    published = tuple((name, oid) for name, oid, *_ in rows)
+    return Publication(
+        columns=published,
+        types=tuple((name, type_) for name, _, _, type_, _ in rows),
+        filled=frozenset(name for name, *_, is_filled in rows if is_filled),
+        others=frozenset(name for (name,) in sql.execute(_COLUMNS, (table.oid,)).fetchall()) - dict(published).keys(),
+        only=rows[0][2],
+        version=version,
+    )
 
 
 def find_slot(sql: Connection, name: str) -> SlotFacts | None:

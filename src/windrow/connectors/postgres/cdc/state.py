@@ -13,18 +13,20 @@ from windrow.connectors.postgres.cdc.records import ChangePlace
 class TableState:
     """A table, as of its copy: its oid, the columns that identify its rows, and the version of the publication.
 
-    They are empty in the state of an older version.
+    `columns` are its columns and their types. All are empty in the state of an older version.
     """
 
     table: str
     relation: int = 0
     key: tuple[str, ...] = ()
     published: str = ""
+    columns: tuple[tuple[str, str], ...] = ()
 
     @staticmethod
     def read(plain: dict[str, Any]) -> TableState:
         """Return the state of a JSON object; raise TypeError if it is not one of a table."""
-        return TableState(**{**plain, "key": tuple(plain.get("key", ()))})
+        columns = tuple((name, type_) for name, type_ in plain.get("columns", ()))
+        return TableState(**{**plain, "key": tuple(plain.get("key", ())), "columns": columns})
 
 
 @dataclass(frozen=True)
@@ -85,4 +87,4 @@ class SlotState(FollowState):
         return replace(self, commit=commit, number=number, confirmed=confirmed)
 
 
-_OF_TABLE = ("table", "relation", "key", "published")
+_OF_TABLE = ("table", "relation", "key", "published", "columns")
