@@ -93,15 +93,14 @@ def measure(folder: Path, rate: int, pipelines: int, *, warm: float, seconds: fl
         url = postgres.create_database("spend")
         names = [f"spend{number}" for number in range(pipelines)]
         with ExitStack() as stack:
-            files = []
             for name in names:
                 kafka.create_topic(name, PARTITIONS)
-                files.append(f"{name}.yaml")
-                (folder / files[-1]).write_text(pipeline(name, kafka.servers, url, idle))
                 feeder = folder / name
                 feeder.mkdir()
                 stack.enter_context(events(kafka.servers, name, rate, feeder))
-            run = stack.enter_context(WindrowProcess(("run", *files), folder))
+            file = folder / "pipelines.yaml"
+            file.write_text("---\n".join(pipeline(name, kafka.servers, url, idle) for name in names))
+            run = stack.enter_context(WindrowProcess(("run", file), folder))
             run.wait_until(lambda: all(_epochs(url, name) >= 0 for name in names))
             run.linger(warm)
             began, meter, epochs = time.monotonic(), CpuMeter(run.pid), sum(_epochs(url, name) for name in names)

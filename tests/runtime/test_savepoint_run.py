@@ -12,11 +12,12 @@ from tests.graphs import as_graph
 from tests.runtime.answers import assert_same
 from tests.runtime.conftest import MakeLog
 from tests.runtime.runs import Runner
-from tests.runtime.spend import Files, Topic, event, events, spend
+from tests.runtime.spend import MINUTE, Files, Topic, event, events, spend
 from tests.runtime.test_loss import make_anew
 from tests.short_forms import Pipeline
 
 from windrow.connectors.open_sinks import open_sinks
+from windrow.engine.columns import unpack
 from windrow.engine.state.store import MemoryState
 from windrow.errors import CheckpointError, InputError, SinkError, SourceError
 from windrow.runtime.savepoint import Savepoint
@@ -30,6 +31,8 @@ pytestmark = pytest.mark.usefixtures("spark")
 
 EVENTS = events(900)
 HALF = 500
+COMPRESSED = 1 << 14
+"""Spark's state store has blobs of this size compressed."""
 
 
 @pytest.fixture
@@ -85,6 +88,21 @@ def test_a_run_goes_on_from_a_savepoint_with_other_key_groups(
         goes_on(runner, wider, take(wider, other.checkpoint))
     with pytest.raises(InputError, match="is not empty"):
         take_savepoint(as_graph(wider), open_sinks(as_graph(wider)), other.checkpoint, folder, SparkOptions("local[*]"))
+
+
+def test_a_savepoint_of_large_blobs_has_them_as_they_were(files: Files, store: Store, runner: Runner) -> None:
+    pipeline = spend(files.source, store.settings(), at_end="hold")
+    many = events(3_000, users=1_500, duration=4 * MINUTE)
+    files.append(many[:2_000])
+    runner.bounded(pipeline, 1_000)
+    folder = take(pipeline, runner.checkpoint)
+    blobs = [blob for _, state in Savepoint.states(folder) for _, blob in state.items()]
+    assert max(map(len, blobs)) > COMPRESSED
+    assert sum(unpack(blob).num_rows for blob in blobs) > 1_000
+    files.append(many[2_000:])
+    ended = replace(pipeline, emit=replace(pipeline.emit, at_end="fire"))
+    goes_on(runner, ended, folder)
+    assert_same(store, ended)
 
 
 @pytest.mark.parametrize("kind", ["log", pytest.param("kafka", marks=pytest.mark.long)])

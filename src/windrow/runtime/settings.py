@@ -45,8 +45,9 @@ MACHINE = {
     # a step comes to the driver whole; at the end of the input many windows may fire at once
     "spark.driver.maxResultSize": "0",
     # the JVM plans and moves bytes: the simpler compiler has finished before the other begins, and what is moved is
-    # soon garbage, so a larger young generation would only take memory
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseParallelGC -Xmn96m",
+    # soon garbage, so a larger young generation would only take memory; so would an initial heap of a 64th of the
+    # machine's, which fills up with garbage before it is collected (a live run keeps 90 MB)
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseParallelGC -Xmn96m -Xms256m",
     # a packet is columns of numbers, which take longer to compress than to move
     "spark.shuffle.compress": "false",
     # nor are checksums worth it: a packet goes from one process to another, and its sources have their own

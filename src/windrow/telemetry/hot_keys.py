@@ -54,9 +54,15 @@ class HotKeys:
         sample = records.select(list(key))
         if rows > SAMPLE:
             sample = sample.take([int(share * rows) for share in _PLACES])
-        texts = zip(*(map(_text, column.to_pylist()) for column in sample.columns), strict=True)
-        counts, each = Counter(map(", ".join, texts)), max(1.0, rows / SAMPLE)
-        return HotKeys(rows, _greatest({text: round(count * each) for text, count in counts.items()}))
+        # few keys become text, which takes long for times and decimals
+        counted = sample.group_by(list(key), use_threads=False).aggregate([([], "count_all")])
+        *columns, counts = counted.sort_by([("count_all", "descending")]).slice(0, KEPT).columns
+        texts = zip(*(map(_text, column.to_pylist()) for column in columns), strict=True)
+        found: Counter[str] = Counter()
+        for text, count in zip(map(", ".join, texts), counts.to_pylist(), strict=True):
+            found[text] += count
+        each = max(1.0, rows / SAMPLE)
+        return HotKeys(rows, _greatest({text: round(count * each) for text, count in found.items()}))
 
     def __add__(self, other: HotKeys) -> HotKeys:
         if not self.records or not other.records:

@@ -132,3 +132,33 @@ def test_an_array_is_json_text_in_a_table_in_every_cut(records: list[dict[str, A
         else:
             table[row["id"]] = plain(row)
     assert table == {record["id"]: as_row(record) for record in records}
+
+
+COPIES = """
+name: k
+key_groups: 1
+sources:
+  s:
+    source: {log: {path: unused}}
+    decode: {id: double, name: string, t: timestamp}
+    time: {field: t, delay: 20s}
+    lateness: 10m
+streams:
+  x: {from: s, deduplicate: {by: [KEY], within: 10m}}
+sinks: {to_x: {from: x, sink: {sqlite: {path: unused.db, table: r}}}}
+"""
+
+
+@pytest.mark.parametrize("size", [1, 2, 8])
+@pytest.mark.parametrize(("key", "found"), [("id", [0, 2]), ("name", [0, 1, 2]), ("id, name", [0, 1, 2, 3])])
+def test_copies_of_a_record_are_found_in_every_cut(key: str, found: list[int], size: int) -> None:
+    # 0.0 and -0.0 are equal
+    pairs = [(0.0, "a"), (-0.0, "b"), (1.5, ""), (1.5, "a"), (-0.0, "a"), (0.0, "b"), (1.5, ""), (1.5, "a")]
+    log = [
+        (0, json.dumps({"id": number, "name": name, "t": f"2026-01-01T10:0{minute}:00Z"}).encode())
+        for minute, (number, name) in enumerate(pairs)
+    ]
+    pipeline = read_document(COPIES.replace("KEY", key), "k.yaml").pipeline
+    outputs = play(pipeline, [log[at : at + size] for at in range(0, len(log), size)], "fire")
+    rows = [row for output in outputs for row in output["to_x"].changes.to_pylist()]
+    assert [(row["id"], row["name"]) for row in rows] == [pairs[place] for place in found]

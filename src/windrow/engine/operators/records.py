@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from windrow import model as m
 from windrow.engine import duckdb_sql, schema
@@ -52,6 +53,8 @@ class DeduplicateOperator:
         self._duck = duckdb_sql.Connection()
         self._records = record_schema(spec)
         self._stored = pa.schema([*(self._records.field(name) for name in node.key), self._records.field(TIME)])
+        # not floats: DuckDB takes 0.0 and -0.0 for equal, and Arrow does not
+        self._prefilter = [name for name in node.key if not pa.types.is_floating(self._records.field(name).type)]
         by = ", ".join(map(identifier, node.key))
         self._near = f"SELECT {by}, {TIME} FROM stored SEMI JOIN records USING ({by})"
         self._contested = f"""
@@ -68,6 +71,9 @@ class DeduplicateOperator:
             times, within = to_micros(records.column(TIME)), self._node.within
             keys = records.select(self._stored.names).append_column(_NUMBER, pa.array(np.arange(records.num_rows)))
             near = runs.table(self._stored, state, int(times.min()) - within, int(times.max()) + within)
+            # takes a tenth of the time of the join, and mostly leaves no rows
+            for name in self._prefilter:
+                near = near.filter(pc.is_in(near.column(name), keys.column(name)))
             if near.num_rows:
                 near = duckdb_sql.query(self._duck, self._near, records=keys, stored=near)
             # most steps have no copies, so the query that finds them is rarely needed

@@ -21,6 +21,7 @@ from windrow.runtime.savepoint import Savepoint, require_new_folder
 from windrow.runtime.settings import SparkOptions
 from windrow.runtime.spark.cluster import preflight
 from windrow.runtime.spark.errors import SPARK_ERRORS, translate_spark_error
+from windrow.runtime.spark.key_groups import decompressed
 from windrow.runtime.spark.session import spark_session
 from windrow.runtime.spark.stages import balanced_key_groups
 from windrow.runtime.stream.checkpoint import Checkpoint, locked
@@ -157,7 +158,7 @@ def read_states(
                     partition, found = row.partition_id, set()
                 group = numbers.index(row.slot)
                 found.add(group)
-                known[group].set(row.kind, row.bucket, bytes(row.blob))
+                known[group].set(row.kind, row.bucket, decompressed(bytes(row.blob)))
             yield from sorted(known.items())
     except SPARK_ERRORS as exc:
         raise translate_spark_error(exc) from exc
