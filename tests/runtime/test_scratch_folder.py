@@ -109,8 +109,9 @@ def test_spark_keeps_its_files_there(tmp_path: Path) -> None:
         settings = settings_of({"spark.master": "local[1]"}, Path(short))
     assert settings["spark.local.dir"] == f"{short}/local"
     assert settings["spark.driver.extraJavaOptions"].endswith(f" -Djava.io.tmpdir={short}/local")
-    long = tmp_path / ("x" * 80)
-    long.mkdir()
-    made = settings_of({"spark.master": "local[1]"}, long)
-    assert made["spark.local.dir"] == f"{long}/local"
-    assert "java.io.tmpdir" not in made["spark.driver.extraJavaOptions"]
+    with tempfile.TemporaryDirectory(dir="/tmp", prefix="Jobs") as upper:
+        for folder in (upper, tmp_path / ("x" * 80)):
+            Path(folder).mkdir(exist_ok=True)
+            made = settings_of({"spark.master": "local[1]"}, Path(folder))
+            assert made["spark.local.dir"] == f"{folder}/local"
+            assert "java.io.tmpdir" not in made["spark.driver.extraJavaOptions"]

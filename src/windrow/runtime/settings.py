@@ -141,12 +141,12 @@ def _local_folders(scratch: Path, java_options: str) -> dict[str, str]:
     """Return the settings that make Spark and its JVM keep their temporary files in a folder.
 
     SPARK_LOCAL_DIRS overrides them. The small files of the JVM stay in its default folder if the path of a socket would
-    be too long.
+    be too long, or has upper-case letters: Spark tells Python the path of the state server's socket in lower case.
     """
     folder = scratch / "local"
     folder.mkdir(exist_ok=True)
     options = f"{MACHINE['spark.driver.extraJavaOptions']}{java_options}"
-    if len(str(folder)) <= _LONGEST and re.fullmatch(r"[\w./-]+", str(folder)):
+    if len(str(folder)) <= _LONGEST and re.fullmatch(r"[a-z0-9_./-]+", str(folder)):
         options += f" -Djava.io.tmpdir={folder}"
     return {"spark.local.dir": str(folder), "spark.driver.extraJavaOptions": options}
 
