@@ -6,6 +6,7 @@ import json
 import random
 import sqlite3
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from tests.short_forms import Pipeline, ProcessPipeline
 
 import windrow as wr
 from windrow.errors import PipelineError, RunError
-from windrow.model import When
+from windrow.model import Graph, When
 from windrow.runtime.spark.transport import pickle_pipeline, unpickle_pipeline
 
 CLICKS = 3000
@@ -141,8 +142,8 @@ def test_a_function_that_fails_ends_the_run_and_says_where(tmp_path: Path, runne
         assert database.execute("SELECT n, revision FROM numbers").fetchall() == [(9, 9)]
 
 
-def test_a_worker_builds_what_it_keeps_once_whatever_functions_a_pipeline_has() -> None:
-    pipeline = (
+def with_a_function() -> Graph:
+    return (
         wr.log("unused")
         .decode(k="string", t="timestamp_millis")
         .event_time("t", delay="1s")
@@ -153,6 +154,17 @@ def test_a_worker_builds_what_it_keeps_once_whatever_functions_a_pipeline_has() 
         .to(wr.sqlite("unused.db", table="t"))
         .graph
     )
+
+
+def test_pipelines_that_start_together_are_sent_with_their_functions() -> None:
+    pipeline = with_a_function()
+    with ThreadPoolExecutor(8) as threads:
+        sent = set(threads.map(lambda _: pickle_pipeline(pipeline), range(400)))
+    assert sent == {pickle_pipeline(pipeline)}
+
+
+def test_a_worker_builds_what_it_keeps_once_whatever_functions_a_pipeline_has() -> None:
+    pipeline = with_a_function()
     sent = pickle_pipeline(pipeline)
     got, again = unpickle_pipeline(sent), unpickle_pipeline(bytes(bytearray(sent)))
     assert got is again

@@ -10,6 +10,7 @@ import re
 import shutil
 import sys
 import tempfile
+import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -115,7 +116,7 @@ def pickle_pipeline(graph: m.Graph) -> bytes:
 
     Raise PipelineError if a function holds an object that cannot be sent, such as an open file.
     """
-    with ExitStack() as stack:
+    with _PICKLING, ExitStack() as stack:
         # modules that the user has registered stay registered
         known = cloudpickle.list_registry_pickle_by_value()  # type: ignore[no-untyped-call] # it has no types
         for module in [module for module in _out_of_reach() if module.__name__ not in known]:
@@ -129,6 +130,10 @@ def pickle_pipeline(graph: m.Graph) -> bytes:
                 "not use what exists in one process only, such as an open file, a lock or a connection"
             )
             raise PipelineError(msg) from exc
+
+
+_PICKLING = threading.Lock()
+"""Several pipelines start at once, and the registry of modules is one."""
 
 
 @lru_cache(maxsize=4)
