@@ -378,6 +378,10 @@ READ = {"orders": ReadColumns((("id",), ("amount", "sum"), ("note",), ("city",))
         ("ALTER note TYPE varchar(9) USING upper(note)", "the column 'note' .* has another type than when"),
         ("DROP note, ADD note text DEFAULT 'new'", "the column 'note' .* or was dropped and added again"),
         ("ADD city text DEFAULT 'Rome'", "the column 'city' was added to the table public.orders after"),
+        (
+            "ADD city text DEFAULT 'Rome'; ALTER TABLE orders ALTER city DROP DEFAULT",
+            "the column 'city' was added to the table public.orders after",
+        ),
         ("ADD city text GENERATED ALWAYS AS (upper(note)) STORED", "does not publish the column 'city'"),
     ],
 )

@@ -247,7 +247,7 @@ SELECT a.attname::text, a.atttypid::bigint, p.rowfilter,
         WHEN a.atttypid = 'varchar'::regtype THEN NULL
         WHEN a.atttypid = 'numeric'::regtype AND a.atttypmod >= 0 THEN (a.atttypmod - 4) & 65535
         ELSE nullif(a.atttypmod, -1) END),
-    a.atthasdef OR a.attnotnull OR a.attidentity <> ''
+    a.atthasdef OR a.atthasmissing OR a.attnotnull OR a.attidentity <> ''
 FROM pg_publication_tables p
 JOIN pg_class c ON c.relname = p.tablename AND c.relnamespace::regnamespace::text = quote_ident(p.schemaname)
 JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = ANY(p.attnames)
