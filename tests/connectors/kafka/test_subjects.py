@@ -55,11 +55,11 @@ def spec_of(encoding: SchemaFormat, format_: ChangeFormat = "json", *more: Aggre
     return sink_spec_of(pipeline(sink, aggregates=(Aggregate("total", Sum("amount")), *more)))
 
 
-def ids(spec: SinkSpec) -> list[int]:
+def ids(spec: SinkSpec, *more: object) -> list[int]:
     """The ids of the schemas with which a row is written: that of its value, and that of its key if it has one."""
     encoders = register_schemas(spec)
     assert encoders is not None
-    output = step(spec, [change("insert", 0, "A", Decimal(1))])
+    output = step(spec, [change("insert", 0, "A", Decimal(1), *more)])
     (record,) = KafkaRecords(spec, encoders=encoders).of(output)
     parts = [part for part in (record.value, record.key) if part is not None and part[:1] == b"\0"]
     return [int.from_bytes(part[1:5]) for part in parts]
@@ -116,6 +116,19 @@ def test_a_schema_whose_results_are_never_null_fits_rows_of_upserts(kind: Kind) 
     assert own.derive() != theirs.derive()
     assert own.fits(own.derive())
     assert own.fits(theirs.derive())
+
+
+@pytest.mark.parametrize("kind", [AvroFormat, JsonSchemaFormat])
+def test_a_subject_that_takes_no_nullable_results_keeps_its_version(registry: SchemaRegistry, kind: Kind) -> None:
+    # the compatibility is FULL or FORWARD, and the results of the last version are never null
+    spec = spec_of(kind(Registry(registry.url, ONCE)), "upsert", Aggregate("events", Count()))
+    assert isinstance(spec.sink, KafkaSink)
+    assert spec.sink.encoding is not None
+    theirs = _encoding(spec.sink.encoding, "spend", RecordColumns.of(spec).value)
+    first = registry.register("spend-value", {"schema": theirs.derive(), "schemaType": theirs.kind})
+    check_schemas(spec)
+    assert ids(spec, 1) == [first, first + 1]
+    assert len(registry.versions("spend-value")) == 1
 
 
 def test_subjects_can_be_named(registry: SchemaRegistry) -> None:

@@ -1,8 +1,9 @@
 """Registers the schemas of a topic's records, by default as `TOPIC-value` and `TOPIC-key`, before the first record.
 
 A schema has the same id whenever it is registered again, so the records of a step that is repeated are the same bytes.
-If a run may not register (the option `auto.register.schemas` is false, or the registry refuses it), the records get the
-first version of the subject that they fit, which remains the first when others are added.
+If a run may not register (the option `auto.register.schemas` is false, or the registry refuses it), or the schema is
+not compatible with earlier ones, the records get the first version of the subject that they fit, which remains the
+first when others are added.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 _READ_ONLY: Final = 42205
 """The registry's code for a subject whose mode allows no registration."""
+_INCOMPATIBLE: Final = 409
+"""The status of a schema that is not compatible with earlier versions."""
 
 
 def register_schemas(spec: SinkSpec) -> Encoders | None:
@@ -117,6 +120,8 @@ class _Subject:
             try:
                 id_ = self.registry.ask(lambda client: client.register_schema(self.name, self._schema(derived)))
             except RefusedRequestError as exc:
+                if exc.status == _INCOMPATIBLE and (encode := self._fitting()) is not None:
+                    return encode
                 if not _is_denied(exc):
                     raise self._refused(str(exc), derived) from exc
             else:
@@ -137,7 +142,7 @@ class _Subject:
                 if not _is_denied(exc):
                     raise self._refused(str(exc), derived) from exc
             else:
-                if is_compatible:
+                if is_compatible or self._fitting() is not None:
                     return
                 msg = "it is not compatible with the last version"
                 raise self._refused(msg, derived)
@@ -153,15 +158,20 @@ class _Subject:
         return Schema(text, self.encoding.kind)
 
     def _existing(self, derived: str) -> Encode:
-        """Return the encoder for the first version that all rows fit."""
-        for id_, text in self._versions():
-            if self.encoding.fits(text):
-                return self.encoding.encoder(id_, text)
+        """Return the encoder for the first version that all rows fit; raise SourceError if there is none."""
+        if (encode := self._fitting()) is not None:
+            return encode
         msg = (
             f"the schema registry {self.registry.url} has no version of the subject {self.name} that the records fit, "
             f"and this run may not register one; register this {self.encoding.kind} schema: {derived}"
         )
         raise SourceError(msg)
+
+    def _fitting(self) -> Encode | None:
+        """Return the encoder for the first version that all rows fit, or None."""
+        fitting = ((id_, text) for id_, text in self._versions() if self.encoding.fits(text))
+        found = next(fitting, None)
+        return None if found is None else self.encoding.encoder(*found)
 
     def _versions(self) -> Iterator[tuple[int, str]]:
         """Yield the id and the text of each version that is a schema of the encoding and refers to no others."""

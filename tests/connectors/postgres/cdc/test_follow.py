@@ -376,7 +376,12 @@ READ = {"orders": ReadColumns((("id",), ("amount", "sum"), ("note",), ("city",))
         ("DROP note", "no longer has the column 'note'"),
         ("ALTER amount TYPE numeric(12,2) USING amount / 100.0", "the column 'amount' .* has another type than when"),
         ("ALTER note TYPE varchar(9) USING upper(note)", "the column 'note' .* has another type than when"),
+        ("DROP note, ADD note text DEFAULT 'new'", "the column 'note' .* or was dropped and added again"),
         ("ADD city text DEFAULT 'Rome'", "the column 'city' was added to the table public.orders after"),
+        (
+            "ADD city text DEFAULT 'Rome'; ALTER TABLE orders ALTER city DROP DEFAULT",
+            "the column 'city' was added to the table public.orders after",
+        ),
         ("ADD city text GENERATED ALWAYS AS (upper(note)) STORED", "does not publish the column 'city'"),
     ],
 )

@@ -257,7 +257,8 @@ class _Session:
             if altered := [name for name in before if now.get(name) not in {None, then[name]}]:
                 msg = (
                     f"the column {altered[0]!r} of the table {known.table} has another type than when it was copied, "
-                    f"and PostgreSQL does not log what that makes of its rows: {self._over}"
+                    "or was dropped and added again, and PostgreSQL does not log what that makes of its rows: "
+                    f"{self._over}"
                 )
                 raise SourceError(msg)
             if not before and (added := [name for name in after if name in filled]):

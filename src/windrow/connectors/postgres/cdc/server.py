@@ -75,9 +75,9 @@ class TableFacts:
 class Publication:
     """What a publication publishes of a table: (name, type oid) pairs of the columns, and the row filter or None.
 
-    `types` has what the text of a column's values depends on, `filled` are the columns that had a value in each row, or
-    may have had, when they were added, and `others` those that are not published. `version` changes whenever the
-    publication, or what it says of the table, is altered.
+    `types` has the number of a column and what the text of its values depends on, `filled` are the columns that had a
+    value in each row, or may have had, when they were added, and `others` those that are not published. `version`
+    changes whenever the publication, or what it says of the table, is altered.
     """
 
     columns: tuple[tuple[str, int], ...]
@@ -243,11 +243,11 @@ WHERE pubname = $1"""
 """What a publication publishes, and the rows of the catalog that define it, each by its oid and last transaction."""
 _PUBLISHED_COLUMNS = """
 SELECT a.attname::text, a.atttypid::bigint, p.rowfilter,
-    concat_ws('.', a.atttypid, CASE
+    concat_ws('.', a.attnum, a.atttypid, CASE
         WHEN a.atttypid = 'varchar'::regtype THEN NULL
         WHEN a.atttypid = 'numeric'::regtype AND a.atttypmod >= 0 THEN (a.atttypmod - 4) & 65535
         ELSE nullif(a.atttypmod, -1) END),
-    a.atthasdef OR a.attnotnull OR a.attidentity <> ''
+    a.atthasdef OR a.atthasmissing OR a.attnotnull OR a.attidentity <> ''
 FROM pg_publication_tables p
 JOIN pg_class c ON c.relname = p.tablename AND c.relnamespace::regnamespace::text = quote_ident(p.schemaname)
 JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = ANY(p.attnames)
@@ -256,7 +256,8 @@ WHERE p.pubname = $1 AND c.oid = $2
 ORDER BY a.attnum"""
 """The columns that are logged: before PostgreSQL 18, generated ones are not, even if the publication lists them.
 
-Of a numeric, only the scale changes the text of values, and of a varchar nothing but the type.
+Of a numeric, only the scale changes the text of values, and of a varchar nothing but the type. A column that is dropped
+and added again has another number.
 """
 _COLUMNS = "SELECT attname::text FROM pg_attribute WHERE attrelid = $1 AND attnum > 0 AND NOT attisdropped"
 _PUBLISHED = ("insert", "update", "delete", "truncate")
