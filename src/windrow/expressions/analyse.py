@@ -44,13 +44,13 @@ def analyse(
     nullable: frozenset[str] = frozenset(),
     *,
     takes_arrays: bool = False,
-    type_: m.DataType | None = None,
+    otherwise: m.DataType | None = None,
 ) -> Expression:
     """Analyse an expression over fields; the fields named in `nullable` can be null.
 
-    An array field is an error unless `takes_arrays` is true. The value has the type `type_`, or that of the field if
-    the expression is its name, or else the type that DuckDB computes. Raise PipelineError if the text is not one scalar
-    expression over these fields, if its value can differ between runs, or if no field can hold its value.
+    An array field is an error unless `takes_arrays` is true. If no field can have the type that DuckDB computes, the
+    value has the type of the field that the expression names, or `otherwise`. Raise PipelineError if the text is not
+    one scalar expression over these fields, if its value can differ between runs, or if no field can hold its value.
     """
     by_name = {field.name: field for field in fields}
     tree = syntax.parse(text, frozenset(by_name))
@@ -72,9 +72,9 @@ def analyse(
         with _naming(text):
             computed, grows = bound(tree, fields, weight)
     computed = syntax.check_nulls(computed) or computed
-    named = by_name[names[0]].type if tree["class"] == "COLUMN_REF" else None
-    type_ = type_ or (type_of_sql(given) if named is None or isinstance(named, m.ArrayType) else named)
-    if type_ is None:
+    own = by_name[names[0]].type if tree["class"] == "COLUMN_REF" else None
+    type_ = own if isinstance(own, m.JsonListType) else type_of_sql(given) or own or otherwise
+    if type_ is None or isinstance(type_, m.ArrayType):
         msg = f"{text!r} has the SQL type {given}, which no field can have; {remedy(given)}"
         raise PipelineError(msg)
     return Expression(

@@ -170,7 +170,7 @@ def computed_arguments(spec: WindowSpec) -> tuple[Computed, ...]:
         ]
         for text, type_ in zip_longest(_texts(aggregate, names), given):
             if text not in names and text not in columns:
-                expression = analyse(text, fields, nullable, type_=type_)
+                expression = analyse(text, fields, nullable, otherwise=type_)
                 columns[text] = Computed(f"__e{len(columns)}", aggregate.name, expression)
     return tuple(columns.values())
 
