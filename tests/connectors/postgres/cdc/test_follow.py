@@ -423,6 +423,21 @@ def test_a_column_that_was_renamed_for_a_while_is_noticed(shop: LogShop) -> None
     table.update()
 
 
+def test_a_column_that_is_added_empty_and_filled_by_updates_is_followed(shop: LogShop) -> None:
+    table = FollowedTables(shop.source, READ)
+    table.update()
+    shop.sql.execute("ALTER TABLE orders ADD city text")
+    shop.change([("c", 1, 10)])
+    table.update()
+    shop.sql.execute("UPDATE orders SET city = 'Rome'")
+    shop.sql.execute("ALTER TABLE orders ALTER city SET DEFAULT 'Oslo', ALTER city SET NOT NULL")
+    table.update()
+    assert shop.records()[-1]["after"]["city"] == "Rome"
+    shop.sql.execute("ALTER TABLE orders ALTER city TYPE varchar(2) USING left(city, 2)")
+    with pytest.raises(SourceError, match=r"the column 'city' .* has another type than when"):
+        table.update()
+
+
 def test_a_table_from_which_others_inherit_is_refused(shop: LogShop) -> None:
     shop.sql.execute("CREATE TABLE special () INHERITS (orders)")
     refused(shop, "other tables inherit from the table public.orders")

@@ -161,7 +161,9 @@ class _Session:
                 self._require_slot(state)
                 self._refuse_altered(state, tables)
         state = store.resume()
-        if not all(table.relation for table in state.tables):
+        if all(table.relation for table in state.tables):
+            state = replace(state, tables=self._with_added_columns(state, tables))
+        else:
             state = replace(state, tables=self._table_states(state, tables))
         known = {each.relation: each for each in state.tables}
         relations = {oid: table for oid, each in known.items() for table in tables if table.name == each.table}
@@ -198,6 +200,24 @@ class _Session:
         return tuple(
             TableState(table.name, table.facts.oid, table.key, found.version, found.types)
             for table, found in published.items()
+        )
+
+    def _with_added_columns(self, state: SlotState, tables: Iterable[_Table]) -> tuple[TableState, ...]:
+        """Return the state of tables with the columns that were added since, and that had no values then."""
+        now = {table.name: self._published(state, table) for table in tables}
+        return tuple(
+            replace(
+                known,
+                columns=(
+                    *known.columns,
+                    *(
+                        (name, type_)
+                        for name, type_ in now[known.table].types
+                        if known.columns and name not in dict(known.columns) and name not in now[known.table].filled
+                    ),
+                ),
+            )
+            for known in state.tables
         )
 
     def _published(self, state: SlotState, table: _Table) -> db.Publication:
@@ -251,7 +271,7 @@ class _Session:
             if before and not after:
                 msg = (
                     f"the table {known.table} no longer has the column {before[0]!r}, which the pipeline decodes: "
-                    f"decode it under its new name as well (`alias`), and {self._over}"
+                    f"decode it under its new name as well (`alias`), or no longer, and {self._over}"
                 )
                 raise SourceError(msg)
             if altered := [name for name in before if now.get(name) not in {None, then[name]}]:
