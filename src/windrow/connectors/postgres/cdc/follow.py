@@ -143,7 +143,7 @@ class _Session:
             table.facts.oid: RecordWriter(database, table.facts.schema, table.facts.name, table.key, numbers)
             for table in tables
         }
-        state = self._own_state(tables)
+        state, found = self._own_state(tables), None
         with self._copies:  # a copy that fails midway would keep the connection, which the store needs to close
             if not store.is_copied():
                 self._copy(replication, state, tables, writers)
@@ -159,12 +159,10 @@ class _Session:
             else:
                 self._refuse_others(state, tables)
                 self._require_slot(state)
-                self._refuse_altered(state, tables)
+                found = self._unaltered(state, tables)
         state = store.resume()
-        if all(table.relation for table in state.tables):
-            state = replace(state, tables=self._with_added_columns(state, tables))
-        else:
-            state = replace(state, tables=self._table_states(state, tables))
+        if found is not None:
+            state = replace(state, tables=found)
         known = {each.relation: each for each in state.tables}
         relations = {oid: table for oid, each in known.items() for table in tables if table.name == each.table}
 
@@ -187,7 +185,7 @@ class _Session:
             place=self._place,
             state=state,
             verify=verify,
-            verify_now=lambda: self._refuse_altered(state, self._find()),
+            verify_now=lambda: self._unaltered(state, self._find()),
         )
         return stream, state
 
@@ -196,29 +194,11 @@ class _Session:
 
     def _table_states(self, state: SlotState, tables: Iterable[_Table]) -> tuple[TableState, ...]:
         """Return the state of tables that are copied now."""
-        published = {table: self._published(state, table) for table in tables}
-        return tuple(
-            TableState(table.name, table.facts.oid, table.key, found.version, found.types)
-            for table, found in published.items()
-        )
+        return tuple(self._table_state(state, table) for table in tables)
 
-    def _with_added_columns(self, state: SlotState, tables: Iterable[_Table]) -> tuple[TableState, ...]:
-        """Return the state of tables with the columns that were added since, and that had no values then."""
-        now = {table.name: self._published(state, table) for table in tables}
-        return tuple(
-            replace(
-                known,
-                columns=(
-                    *known.columns,
-                    *(
-                        (name, type_)
-                        for name, type_ in now[known.table].types
-                        if known.columns and name not in dict(known.columns) and name not in now[known.table].filled
-                    ),
-                ),
-            )
-            for known in state.tables
-        )
+    def _table_state(self, state: SlotState, table: _Table) -> TableState:
+        published = self._published(state, table)
+        return TableState(table.name, table.facts.oid, table.key, published.version, published.types)
 
     def _published(self, state: SlotState, table: _Table) -> db.Publication:
         """Look up what the publication publishes of a table; raise SourceError if it lacks a column that is read."""
@@ -233,29 +213,39 @@ class _Session:
                 raise SourceError(msg)
         return published
 
-    def _refuse_altered(self, state: SlotState, tables: Iterable[_Table]) -> None:
-        """Raise SourceError if another table has the name, or the key or the publication has changed since the copy."""
+    def _unaltered(self, state: SlotState, tables: Iterable[_Table]) -> tuple[TableState, ...]:
+        """Return the state of tables, with the columns that were added since the copy and had no values then.
+
+        A state of an older version is completed. Raise SourceError if another table has the name, or if the key, the
+        publication or a column that is read has changed since the copy.
+        """
         now = {table.name: table for table in tables}
-        for known in state.tables:
-            table, is_known = now[known.table], known.relation != 0  # not in a state of an older version
-            if is_known and table.facts.oid != known.relation:
-                self._refuse_other(known.table)
-            if is_known and table.key != known.key:
-                msg = (
-                    f"the rows of the table {known.table} were identified by ({', '.join(known.key)}) when it was "
-                    f"copied, and are now identified by ({', '.join(table.key)}): {self._over}"
-                )
-                raise SourceError(msg)
-            if not is_known:
-                continue
-            published = self._published(state, table)
-            if published.version != known.published:
-                msg = (
-                    f"the publication {state.publication} was altered after the table {known.table} was copied, so "
-                    f"changes may be missing: {self._over}"
-                )
-                raise SourceError(msg)
-            self._refuse_other_columns(table, known, dict(published.types), published.filled)
+        return tuple(self._unaltered_table(state, known, now[known.table]) for known in state.tables)
+
+    def _unaltered_table(self, state: SlotState, known: TableState, table: _Table) -> TableState:
+        if not known.relation:  # the state is of an older version
+            return self._table_state(state, table)
+        if table.facts.oid != known.relation:
+            self._refuse_other(known.table)
+        if table.key != known.key:
+            msg = (
+                f"the rows of the table {known.table} were identified by ({', '.join(known.key)}) when it was "
+                f"copied, and are now identified by ({', '.join(table.key)}): {self._over}"
+            )
+            raise SourceError(msg)
+        published = self._published(state, table)
+        if published.version != known.published:
+            msg = (
+                f"the publication {state.publication} was altered after the table {known.table} was copied, so "
+                f"changes may be missing: {self._over}"
+            )
+            raise SourceError(msg)
+        self._refuse_other_columns(table, known, dict(published.types), published.filled)
+        if not known.columns:  # as above
+            return known
+        without_values = dict(published.types).keys() - dict(known.columns).keys() - published.filled
+        added = [(name, type_) for name, type_ in published.types if name in without_values]
+        return replace(known, columns=(*known.columns, *added))
 
     def _refuse_other_columns(
         self, table: _Table, known: TableState, now: Mapping[str, str | None], filled: Collection[str] = ()

@@ -44,7 +44,7 @@ class ChangeStream(Feed[ChangeRecord]):
         place: str,
         state: SlotState,
         verify: Callable[[Relation], None],
-        verify_now: Callable[[], None],
+        verify_now: Callable[[], object],
     ) -> None:
         self._sql = sql
         self._replication = replication
