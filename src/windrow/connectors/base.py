@@ -39,7 +39,7 @@ class SourceConnector(Kind[Any]):
     `follower` refers to the `windrow.connectors.follower.Follower` that appends changes to the log. It is constructed
     from the source's node in the graph, its `ReadColumns`, and for a source of several tables those of each, by its
     name. `appender` refers to the `windrow.connectors.source.Appender` of corrected records, constructed from the
-    settings, an identity and the first bytes of a record; if there is none, `not_written` returns the reason. `finder`
+    settings, an identity and the first bytes of a record; without one, `not_written` returns the reason. `finder`
     refers to a function that takes the settings and returns a function that looks up the partitions and can be sent to
     other processes.
     """

@@ -43,21 +43,25 @@ def create_statements(graph: m.Graph) -> list[str]:
     databases: dict[m.Sink, list[SinkSpec]] = {}
     for spec in sink_specs(graph).values():
         databases.setdefault(spec.sink.database, []).append(spec)
-    lines: list[str] = []
-    is_empty = True
-    for place, specs in databases.items():
-        connector = sink_connector(place)
-        made = connector.load(connector.ddl)(specs) if connector.ddl else []
-        is_empty = is_empty and not made
-        lines += made or [f"-- {place.section}: the run creates the tables of {spec.sink.table}" for spec in specs]
-    if is_empty:
+    made = {place: _statements(place, specs) for place, specs in databases.items()}
+    if not any(made.values()):
         sections = ", ".join(dict.fromkeys(place.section for place in databases))
         msg = (
             "--ddl prints the statements that create tables in PostgreSQL, and the schemas of topics with an "
             f"`encoding`, but the sinks are {sections}"
         )
         raise InputError(msg)
-    return lines
+    return [
+        line
+        for place, specs in databases.items()
+        for line in made[place]
+        or [f"-- {place.section}: the run creates the tables of {spec.sink.table}" for spec in specs]
+    ]
+
+
+def _statements(place: m.Sink, specs: list[SinkSpec]) -> list[str]:
+    connector = sink_connector(place)
+    return list(connector.load(connector.ddl)(specs)) if connector.ddl else []
 
 
 def promote(graph: m.Graph, shadows: Mapping[str, str]) -> dict[str, Promoted]:

@@ -495,6 +495,11 @@ class KafkaSink(Sink):
         return self.topic
 
     @property
+    def subjects(self) -> tuple[str, str]:
+        """The subjects of the schemas of values and of keys."""
+        return self.subject or f"{self.topic}-value", self.key_subject or f"{self.topic}-key"
+
+    @property
     def database(self) -> Sink:
         """The brokers, with the options of the producer."""
         return replace(self, topic="", commit=0, format="json", encoding=None, subject=None, key_subject=None)

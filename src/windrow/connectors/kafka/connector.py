@@ -133,7 +133,7 @@ def _subject_findings(sink: m.KafkaSink) -> Iterator[Finding]:
             yield error(setting, f"is for format upsert: with {sink.format}, keys have no schema; remove it")
         elif not subject.strip():
             yield error(setting, "is empty; name a subject of the registry, or leave it out")
-    value, key = sink.subject or f"{sink.topic}-value", sink.key_subject or f"{sink.topic}-key"
+    value, key = sink.subjects
     if sink.format == "upsert" and value == key:
         yield error("subject", f"{value!r} is the subject of both the values and the keys; give each its own")
 

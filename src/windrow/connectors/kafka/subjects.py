@@ -43,9 +43,8 @@ def register_schemas(spec: SinkSpec) -> Encoders | None:
 
 def check_schemas(spec: SinkSpec) -> None:
     """Raise the errors of `register_schemas` that can be detected without registering."""
-    for subject in _subjects(spec) or ():
-        if subject is not None:
-            subject.check()
+    for subject in _listed(spec):
+        subject.check()
 
 
 def schema_statements(specs: Sequence[SinkSpec]) -> list[str]:
@@ -53,15 +52,15 @@ def schema_statements(specs: Sequence[SinkSpec]) -> list[str]:
 
     The registry is not connected to: in Protobuf, fields are numbered as in the first version of a subject.
     """
-    lines = []
-    for spec in specs:
-        for subject in _subjects(spec) or ():
-            if subject is not None:
-                lines += [
-                    f"-- {subject.encoding.kind} schema for the subject {subject.name} at {subject.registry.url}:"
-                ]
-                lines += [f"-- {subject.encoding.derive()}"]
-    return lines
+    return [
+        line
+        for spec in specs
+        for subject in _listed(spec)
+        for line in (
+            f"-- {subject.encoding.kind} schema for the subject {subject.name} at {subject.registry.url}:",
+            f"-- {subject.encoding.derive()}",
+        )
+    ]
 
 
 class _Subjects(NamedTuple):
@@ -78,13 +77,18 @@ def _subjects(spec: SinkSpec) -> _Subjects | None:
     options = dict(registry.options)
     may_register = options.pop(m.AUTO_REGISTER, "true") == "true"
     client = RegistryClient(replace(registry, options=tuple(options.items())))
-    columns = RecordColumns.of(spec)
+    columns, (name, key_name) = RecordColumns.of(spec), sink.subjects
     encoding = _encoding(sink.encoding, sink.topic, columns.value, columns.results)
-    value = _Subject(client, sink.subject or f"{sink.topic}-value", encoding, may_register)
+    value = _Subject(client, name, encoding, may_register)
     if sink.format != "upsert":
         return _Subjects(value, None)
     key = _encoding(sink.encoding, f"{sink.topic}_key", columns.key)
-    return _Subjects(value, _Subject(client, sink.key_subject or f"{sink.topic}-key", key, may_register))
+    return _Subjects(value, _Subject(client, key_name, key, may_register))
+
+
+def _listed(spec: SinkSpec) -> list[_Subject]:
+    """Return the subjects of a sink; an empty list without an encoding."""
+    return [subject for subject in _subjects(spec) or () if subject is not None]
 
 
 def _encoding(
@@ -158,7 +162,7 @@ class _Subject:
         return Schema(text, self.encoding.kind)
 
     def _existing(self, derived: str) -> Encode:
-        """Return the encoder for the first version that all rows fit; raise SourceError if there is none."""
+        """Return the encoder for the first version that all rows fit; raise SourceError if they fit no version."""
         if (encode := self._fitting()) is not None:
             return encode
         msg = (
