@@ -508,7 +508,8 @@ def play(
     sinks = {sink.name: CollectSink() for sink in graph.sinks}
     places = [(place, step) for place, step in enumerate(steps) if isinstance(step, Crash)]
     crashes = [(place - number, step) for number, (place, step) in enumerate(places)]
-    with tempfile.TemporaryDirectory(prefix="windrow-") as temporary:
+    # Spark's maintenance of the states may still write
+    with tempfile.TemporaryDirectory(prefix="windrow-", ignore_cleanup_errors=True) as temporary:
         folder = Path(temporary)
 
         def run(upto: int, at_end: Literal["fire", "hold"]) -> None:
