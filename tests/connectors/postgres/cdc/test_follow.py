@@ -339,6 +339,14 @@ def test_a_publication_without_all_changes_is_refused_before_the_copy(shop: LogS
     assert shop.sql.execute("SELECT * FROM pg_replication_slots").fetchall() == []
 
 
+def test_a_column_that_is_read_and_not_published_is_refused_before_the_copy(shop: LogShop) -> None:
+    shop.sql.execute("CREATE PUBLICATION own FOR TABLE orders (id, amount)")
+    source = replace(shop.source, publication="own")
+    FollowedTables(source, {"orders": ReadColumns((("id",), ("amount",)))}).preflight()
+    with pytest.raises(SourceError, match="the publication own does not publish the column 'note' of the table"):
+        FollowedTables(source, READ).preflight()
+
+
 def test_the_copy_has_the_columns_that_the_log_has(shop: LogShop) -> None:
     shop.sql.execute("ALTER TABLE orders ADD COLUMN twice bigint GENERATED ALWAYS AS (amount * 2) STORED")
     shop.change([("c", 1, 10)])

@@ -65,7 +65,9 @@ class FollowedTables(FeedFollower[SlotState, ChangeRecord]):
         with db.connected(self._server) as sql, db.connected(self._server, replication="database"):
             db.refuse_unready(sql, place)
             tables = _find_tables(sql, place, self._source, self._read)
-            db.refuse_unreadable(sql, place, [table.facts for table in tables], self._source.publication)
+            publication = self._source.publication
+            published = None if publication is None else [table.published(sql, publication) for table in tables]
+            db.refuse_unreadable(sql, place, [table.facts for table in tables], published)
 
     @contextmanager
     def opened(self, stop: Event) -> Iterator[tuple[ChangeStream, _Store, SlotState]]:
@@ -100,6 +102,19 @@ class _Table:
         db.key_of(logged, self.key)
         db.refuse_unlogged(logged, self.read.keys)
 
+    def published(self, sql: Connection, publication: str) -> db.Publication:
+        """Look up what a publication publishes of the table; raise SourceError if it lacks a column that is read."""
+        found = db.find_publication(sql, publication, self.facts)
+        for names in self.read.names:
+            if not {name for name, _ in found.columns}.intersection(names) and found.others.intersection(names):
+                msg = (
+                    f"the publication {publication} does not publish the column {names[0]!r} of the table {self.name}, "
+                    "which the pipeline decodes: add it to the publication (generated columns need PostgreSQL 18, and "
+                    "publish_generated_columns = stored), or remove it from `decode`"
+                )
+                raise SourceError(msg)
+        return found
+
 
 def _find_tables(
     sql: Connection, place: str, source: m.PostgresCdcSource, read: Mapping[str, ReadColumns]
@@ -131,6 +146,7 @@ class _Session:
         self._sql = sql
         self._store = store
         self._copies = ExitStack()
+        self._whole: set[str] = set()
 
     def stream(self, replication: Connection, *, is_recopy: bool) -> tuple[ChangeStream, SlotState]:
         """Return the changes after the end of the store, and its state.
@@ -197,27 +213,15 @@ class _Session:
         return tuple(self._table_state(state, table) for table in tables)
 
     def _table_state(self, state: SlotState, table: _Table) -> TableState:
-        published = self._published(state, table)
-        return TableState(table.name, table.facts.oid, table.key, published.version, published.types)
-
-    def _published(self, state: SlotState, table: _Table) -> db.Publication:
-        """Look up what the publication publishes of a table; raise SourceError if it lacks a column that is read."""
-        published = db.find_publication(self._sql, state.publication, table.facts)
-        for names in table.read.names:
-            if not {name for name, _ in published.columns}.intersection(names) and published.others.intersection(names):
-                msg = (
-                    f"the publication {state.publication} does not publish the column {names[0]!r} of the table "
-                    f"{table.name}, which the pipeline decodes: add it to the publication (generated columns need "
-                    "PostgreSQL 18, and publish_generated_columns = stored), or remove it from `decode`"
-                )
-                raise SourceError(msg)
-        return published
+        published = table.published(self._sql, state.publication)
+        partitions = tuple(each.version for each in db.find_partitions(self._sql, table.facts))
+        return TableState(table.name, table.facts.oid, table.key, published.version, published.types, partitions)
 
     def _unaltered(self, state: SlotState, tables: Iterable[_Table]) -> tuple[TableState, ...]:
-        """Return the state of tables, with the columns that were added since the copy and had no values then.
+        """Return the state of tables, with the columns and partitions that were added since the copy without values.
 
         A state of an older version is completed. Raise SourceError if another table has the name, or if the key, the
-        publication or a column that is read has changed since the copy.
+        publication or a column that is read has changed since the copy, or a partition was attached with rows.
         """
         now = {table.name: table for table in tables}
         return tuple(self._unaltered_table(state, known, now[known.table]) for known in state.tables)
@@ -233,7 +237,7 @@ class _Session:
                 f"copied, and are now identified by ({', '.join(table.key)}): {self._over}"
             )
             raise SourceError(msg)
-        published = self._published(state, table)
+        published = table.published(self._sql, state.publication)
         if published.version != known.published:
             msg = (
                 f"the publication {state.publication} was altered after the table {known.table} was copied, so "
@@ -241,11 +245,27 @@ class _Session:
             )
             raise SourceError(msg)
         self._refuse_other_columns(table, known, dict(published.types), published.filled)
+        known = replace(known, partitions=self._whole_partitions(table, known, published.only))
         if not known.columns:  # as above
             return known
         without_values = dict(published.types).keys() - dict(known.columns).keys() - published.filled
         added = [(name, type_) for name, type_ in published.types if name in without_values]
         return replace(known, columns=(*known.columns, *added))
+
+    def _whole_partitions(self, table: _Table, known: TableState, only: str | None) -> tuple[str, ...]:
+        """Return the versions of the partitions; raise SourceError if one was attached with rows since the copy."""
+        partitions = db.find_partitions(self._sql, table.facts)
+        if known.partitions is not None:
+            self._whole.update(known.partitions)
+            for each in partitions:
+                if each.version not in self._whole and db.has_older_rows(self._sql, table.facts, each, only):
+                    msg = (
+                        f"the partition {each.name} was attached to the table {known.table} after it was copied, with "
+                        f"rows, which PostgreSQL does not log: {self._over}"
+                    )
+                    raise SourceError(msg)
+                self._whole.add(each.version)
+        return tuple(each.version for each in partitions)
 
     def _refuse_other_columns(
         self, table: _Table, known: TableState, now: Mapping[str, str | None], filled: Collection[str] = ()
@@ -372,7 +392,7 @@ class _Session:
         self._store.copy(copied, replace(state, confirmed=confirmed))
 
     def _rows(self, state: SlotState, table: _Table, snapshot: str) -> Iterator[tuple[str | None, ...]]:
-        rows = db.copy_rows(self._sql, snapshot, table.facts, self._published(state, table))
+        rows = db.copy_rows(self._sql, snapshot, table.facts, table.published(self._sql, state.publication))
         return self._copies.enter_context(closing(rows))
 
     def _recopy(self, replication: Connection, tables: Sequence[_Table], writers: Mapping[int, RecordWriter]) -> None:
@@ -430,7 +450,7 @@ class _Session:
             db.make_publication(self._sql, state.publication, [table.facts for table in tables])
         types = TypeCatalog()
         for table in tables:
-            columns = self._published(state, table).columns
+            columns = table.published(self._sql, state.publication).columns
             types.learn(self._sql, [oid for _, oid in columns])
             writers[table.facts.oid].relate(columns, types)
 

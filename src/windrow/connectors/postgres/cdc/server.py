@@ -94,6 +94,25 @@ class Publication:
 
 
 @dataclass(frozen=True)
+class Partition:
+    """A partition that has rows itself, the condition that its rows meet, and its last attachment.
+
+    `transaction` and `command` attached it, or a partition that it is part of. `version` identifies it until it is
+    attached again.
+    """
+
+    oid: int
+    name: str
+    only: str
+    transaction: str
+    command: int
+
+    @property
+    def version(self) -> str:
+        return f"{self.oid}.{self.transaction}"
+
+
+@dataclass(frozen=True)
 class SlotFacts:
     """A replication slot: its confirmed LSN, whether changes in it are lost, and the bytes of WAL after that LSN."""
 
@@ -196,13 +215,13 @@ def refuse_unlogged(table: TableFacts, known_by: Sequence[Sequence[str]]) -> Non
             raise SourceError(msg)
 
 
-def refuse_unreadable(sql: Connection, place: str, tables: Sequence[TableFacts], publication: str | None) -> None:
-    """Raise SourceError if the role may not read the tables, or lacks the publication and may not create one."""
-    for table in tables:
-        columns = "*"
-        if publication is not None:
-            columns = find_publication(sql, publication, table).quoted
-        elif not all(_single_row(sql, _MAY_PUBLISH, table.oid)):
+def refuse_unreadable(
+    sql: Connection, place: str, tables: Sequence[TableFacts], published: Sequence[Publication] | None
+) -> None:
+    """Raise SourceError if the role may not read the tables, or may not create the publication if there is none yet."""
+    for number, table in enumerate(tables):
+        columns = "*" if published is None else published[number].quoted
+        if published is None and not all(_single_row(sql, _MAY_PUBLISH, table.oid)):
             msg = (
                 f"{place}: this role may not create a publication for the table {table.schema}.{table.name}, as it "
                 "does not own the table, or lacks CREATE on the database: have the owner CREATE PUBLICATION "
@@ -301,6 +320,39 @@ def find_publication(sql: Connection, publication: str, table: TableFacts) -> Pu
         only=rows[0][2],
         version=version,
     )
+
+
+_PARTITIONS = """
+WITH RECURSIVE links AS (
+    SELECT inhrelid, xmin AS transaction, cmin AS command FROM pg_inherits WHERE inhparent = $1
+    UNION ALL
+    SELECT i.inhrelid, newer.* FROM links JOIN pg_inherits i ON i.inhparent = links.inhrelid, LATERAL (
+        SELECT * FROM (VALUES (i.xmin, i.cmin), (links.transaction, links.command)) AS both_links (transaction, command)
+        ORDER BY age(transaction), command::text::bigint DESC LIMIT 1) AS newer
+)
+SELECT c.oid::bigint, c.oid::regclass::text, coalesce(pg_get_partition_constraintdef(c.oid), 'true'),
+    transaction::text, command::text::bigint
+FROM links JOIN pg_class c ON c.oid = inhrelid WHERE c.relkind = 'r' ORDER BY c.oid"""
+
+
+def find_partitions(sql: Connection, table: TableFacts) -> list[Partition]:
+    """Look up the partitions of a table, at every level."""
+    if not table.is_partitioned:
+        return []
+    return [Partition(*row) for row in sql.execute(_PARTITIONS, (table.oid,)).fetchall()]
+
+
+def has_older_rows(sql: Connection, table: TableFacts, partition: Partition, only: str | None) -> bool:
+    """Return True if rows of a partition were written before it was attached, so that no log of the table has them.
+
+    The condition of the partition spares a scan of the others. `only` is the row filter of the publication.
+    """
+    query = (
+        f"SELECT EXISTS (SELECT FROM {table.quoted} WHERE tableoid = $1 AND ({partition.only}) AND ({only or 'true'}) "
+        "AND (age(xmin) > age($2::xid) OR xmin = $2::xid AND cmin::text::bigint < $3))"
+    )
+    (found,) = _single_row(sql, query, partition.oid, partition.transaction, partition.command)
+    return bool(found)
 
 
 def find_slot(sql: Connection, name: str) -> SlotFacts | None:

@@ -13,7 +13,8 @@ from windrow.connectors.postgres.cdc.records import ChangePlace
 class TableState:
     """A table, as of its copy: its oid, the columns that identify its rows, and the version of the publication.
 
-    `columns` are its columns and their types. All are empty in the state of an older version.
+    `columns` are its columns and their types, and `partitions` the versions of its partitions. All are empty in the
+    state of an older version, and `partitions` None in that of one that did not know them.
     """
 
     table: str
@@ -21,12 +22,14 @@ class TableState:
     key: tuple[str, ...] = ()
     published: str = ""
     columns: tuple[tuple[str, str], ...] = ()
+    partitions: tuple[str, ...] | None = None
 
     @staticmethod
     def read(plain: dict[str, Any]) -> TableState:
         """Return the state of a JSON object; raise TypeError if it is not one of a table."""
         columns = tuple((name, type_) for name, type_ in plain.get("columns", ()))
-        return TableState(**{**plain, "key": tuple(plain.get("key", ())), "columns": columns})
+        partitions = None if plain.get("partitions") is None else tuple(plain["partitions"])
+        return TableState(**{**plain, "key": tuple(plain.get("key", ())), "columns": columns, "partitions": partitions})
 
 
 @dataclass(frozen=True)
@@ -87,4 +90,4 @@ class SlotState(FollowState):
         return replace(self, commit=commit, number=number, confirmed=confirmed)
 
 
-_OF_TABLE = ("table", "relation", "key", "published", "columns")
+_OF_TABLE = ("table", "relation", "key", "published", "columns", "partitions")
