@@ -253,6 +253,10 @@ def test_tables_that_cannot_be_followed(shop: LogShop) -> None:
     refused(shop, "there is no publication mine: CREATE PUBLICATION", key=(), publication="mine")
     shop.sql.execute("CREATE PUBLICATION mine FOR TABLE bare")
     refused(shop, "does not include the table .* ADD TABLE")
+    shop.sql.execute("CREATE UNLOGGED TABLE fast (id int PRIMARY KEY)")
+    refused(shop, "does not log the changes of fast, .* ALTER TABLE ... SET LOGGED", table="fast", publication=None)
+    with pytest.raises(SourceError, match="does not log the changes of fast"):
+        shop.follow().preflight()
     assert shop.sql.execute("SELECT * FROM pg_replication_slots").fetchall() == []
 
 
@@ -289,6 +293,20 @@ def test_a_swap_while_the_table_is_followed_ends_it(shop: LogShop) -> None:
         wait(lambda: table.lag is not None)
         shop.sql.execute("ALTER TABLE orders RENAME TO old; ALTER TABLE fresh RENAME TO orders")
         wait(lambda: False)
+
+
+def test_a_name_that_means_a_table_of_another_schema_ends_it(shop: LogShop) -> None:
+    table = shop.follow()
+    with pytest.raises(SourceError, match=r"tables postgres\.orders: give each name its"), following(table) as wait:  # noqa: PT012
+        wait(lambda: table.lag is not None)
+        shop.sql.execute("CREATE SCHEMA postgres; CREATE TABLE postgres.orders (LIKE orders INCLUDING ALL)")
+        shop.sql.execute("INSERT INTO public.orders VALUES (2, 20)")
+        wait(lambda: False)
+    with pytest.raises(InputError, match=r"belongs to the table public\.orders"):
+        shop.follow().update()
+    shop.source = replace(shop.source, table="public.orders")
+    shop.follow().update()
+    assert shop.replica() == {2: 20}
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import psycopg
 import pytest
 from tests.connectors.postgres.cdc.conftest import LogShop
 from tests.connectors.postgres.cdc.test_follow import following, refused, rows
@@ -51,6 +52,37 @@ def test_a_partition_that_was_attached_empty_is_followed(
     shop.follow().update()
     kept = {row["id"] for op, _, row in rows(shop) if op in "rcu"}
     assert kept == {1, *(key for (key,) in shop.sql.execute("SELECT id FROM sales").fetchall())}
+
+
+def test_rows_of_older_transactions_are_followed_in_a_partition_that_was_created_as_one(shop: LogShop) -> None:
+    with_partitions(shop)
+    with psycopg.connect(shop.url) as older:
+        older.execute("SELECT pg_current_xact_id()")
+        shop.sql.execute(
+            "CREATE TABLE more PARTITION OF sales FOR VALUES FROM (20) TO (40) PARTITION BY LIST (id);"
+            "ALTER TABLE more OWNER TO current_user; ALTER TABLE more RENAME TO most;"
+            "CREATE TABLE one PARTITION OF most FOR VALUES IN (21)"
+        )
+        older.execute("INSERT INTO sales VALUES (21, 2)")
+    shop.sql.execute(
+        "DO $$ BEGIN BEGIN CREATE TABLE rest PARTITION OF sales DEFAULT; EXCEPTION WHEN duplicate_table THEN NULL; "
+        "END; INSERT INTO sales VALUES (91, 2); END $$"
+    )
+    shop.follow().update()
+    assert [row["id"] for _, _, row in rows(shop)] == [1, 21, 91]
+
+
+def test_a_partition_whose_changes_are_not_logged_ends_it(shop: LogShop) -> None:
+    with_partitions(shop)
+    shop.sql.execute("CREATE UNLOGGED TABLE more PARTITION OF above FOR VALUES FROM (30) TO (40)")
+    shop.follow().update()
+    shop.sql.execute("ALTER TABLE sales ATTACH PARTITION above FOR VALUES FROM (20) TO (40)")
+    refused(shop, "does not log the changes of more, .* ALTER TABLE ... SET LOGGED")
+    shop.sql.execute("INSERT INTO sales VALUES (31, 2); ALTER TABLE more SET LOGGED")
+    shop.follow().recopy()
+    shop.sql.execute("INSERT INTO sales VALUES (32, 2)")
+    shop.follow().update()
+    assert [row["id"] for _, _, row in rows(shop)] == [1, 31, 32]
 
 
 @pytest.mark.parametrize(

@@ -173,7 +173,6 @@ class _Session:
             elif is_recopy or state.is_recopied:
                 self._recopy(replication, tables, writers)
             else:
-                self._refuse_others(state, tables)
                 self._require_slot(state)
                 found = self._unaltered(state, tables)
         state = store.resume()
@@ -217,12 +216,13 @@ class _Session:
         partitions = tuple(each.version for each in db.find_partitions(self._sql, table.facts))
         return TableState(table.name, table.facts.oid, table.key, published.version, published.types, partitions)
 
-    def _unaltered(self, state: SlotState, tables: Iterable[_Table]) -> tuple[TableState, ...]:
+    def _unaltered(self, state: SlotState, tables: Sequence[_Table]) -> tuple[TableState, ...]:
         """Return the state of tables, with the columns and partitions that were added since the copy without values.
 
         A state of an older version is completed. Raise SourceError if another table has the name, or if the key, the
         publication or a column that is read has changed since the copy, or a partition was attached with rows.
         """
+        self._refuse_others(state, tables)
         now = {table.name: table for table in tables}
         return tuple(self._unaltered_table(state, known, now[known.table]) for known in state.tables)
 
@@ -311,7 +311,7 @@ class _Session:
         if set(names) != set(state.names):
             msg = (
                 f"{self._store.name} has the changes of {', '.join(state.names)}, and the source has the tables "
-                f"{', '.join(names)}: {self._over}"
+                f"{', '.join(names)}: give each name its schema, or {self._over}"
             )
             raise SourceError(msg)
 

@@ -97,8 +97,8 @@ class Publication:
 class Partition:
     """A partition that has rows itself, the condition that its rows meet, and its last attachment.
 
-    `transaction` and `command` attached it, or a partition that it is part of. `version` identifies it until it is
-    attached again.
+    `transaction` and `command` attached it, or a partition that it is part of. `is_made` is True if they created it as
+    a partition, without rows. `version` identifies it until it is attached again.
     """
 
     oid: int
@@ -106,6 +106,7 @@ class Partition:
     only: str
     transaction: str
     command: int
+    is_made: bool
 
     @property
     def version(self) -> str:
@@ -149,6 +150,8 @@ def refuse_unready(sql: Connection, place: str) -> None:
 _TABLE = """
 SELECT c.oid::bigint, n.nspname, c.relname, c.relkind, c.relreplident,
     c.relkind = 'r' AND EXISTS (SELECT FROM pg_inherits WHERE inhparent = c.oid),
+    (SELECT min(l.oid::regclass::text) FROM pg_class l WHERE (l.relpersistence <> 'p' OR l.relkind = 'f')
+        AND (l.oid = c.oid OR l.oid IN (SELECT relid FROM pg_partition_tree(c.oid)))),
     (SELECT array_agg(a.attname::text ORDER BY a.attnum) FROM pg_index i JOIN pg_attribute a
         ON a.attrelid = c.oid AND a.attnum = ANY(i.indkey) WHERE i.indrelid = c.oid AND i.indisprimary),
     (SELECT array_agg(a.attname::text ORDER BY a.attnum) FROM pg_index i JOIN pg_attribute a
@@ -165,11 +168,18 @@ def find_table(sql: Connection, name: str, place: str) -> TableFacts:
     if row is None or row[3] not in {"r", "p"}:
         msg = f"{place} has no table {name} that this role may see: correct `table` (SCHEMA.TABLE), or grant access"
         raise SourceError(msg)
-    oid, schema, table, kind, identity, is_inherited, primary, index = row
+    oid, schema, table, kind, identity, is_inherited, unlogged, primary, index = row
     if is_inherited:
         msg = (
             f"{place}: other tables inherit from the table {schema}.{table}, and their rows are logged under their own "
             "names: follow each of these tables, or use a partitioned table"
+        )
+        raise SourceError(msg)
+    if unlogged is not None:
+        msg = (
+            f"{place}: PostgreSQL does not log the changes of {unlogged}, which is unlogged, temporary or foreign, and "
+            f"whose rows are in the table {schema}.{table}: ALTER TABLE ... SET LOGGED, or detach it, and, if the "
+            "table was copied before, copy it again, with windrow run --recopy"
         )
         raise SourceError(msg)
     columns = {"d": _names(primary), "i": _names(index), "f": None}
@@ -323,16 +333,22 @@ def find_publication(sql: Connection, publication: str, table: TableFacts) -> Pu
 
 
 _PARTITIONS = """
-WITH RECURSIVE links AS (
-    SELECT inhrelid, xmin AS transaction, cmin AS command FROM pg_inherits WHERE inhparent = $1
+WITH RECURSIVE links (relation, transaction, command, is_made) AS (
+    SELECT $1::oid, NULL::xid, NULL::cid, NULL::bool
     UNION ALL
-    SELECT i.inhrelid, newer.* FROM links JOIN pg_inherits i ON i.inhparent = links.inhrelid, LATERAL (
-        SELECT * FROM (VALUES (i.xmin, i.cmin), (links.transaction, links.command)) AS both_links (transaction, command)
-        ORDER BY age(transaction), command::text::bigint DESC LIMIT 1) AS newer
+    SELECT i.inhrelid, newer.* FROM links JOIN pg_inherits i ON i.inhparent = relation, LATERAL (
+        SELECT * FROM (VALUES (i.xmin, i.cmin, EXISTS (
+            SELECT FROM pg_attribute a JOIN pg_attribute s ON s.attrelid = a.attrelid AND s.attname = 'tableoid'
+            WHERE a.attrelid = i.inhrelid AND a.attnum > 0 AND a.attinhcount > 0 AND a.xmin = s.xmin AND a.cmin = s.cmin
+        )), (links.transaction, links.command, links.is_made)) AS both_links (transaction, command, is_made)
+        WHERE transaction IS NOT NULL ORDER BY age(transaction), command::text::bigint DESC LIMIT 1) AS newer
 )
 SELECT c.oid::bigint, c.oid::regclass::text, coalesce(pg_get_partition_constraintdef(c.oid), 'true'),
-    transaction::text, command::text::bigint
-FROM links JOIN pg_class c ON c.oid = inhrelid WHERE c.relkind = 'r' ORDER BY c.oid"""
+    transaction::text, command::text::bigint, is_made
+FROM links JOIN pg_class c ON c.oid = relation WHERE c.relkind = 'r' ORDER BY c.oid"""
+"""The partitions of a table. An attachment alters each column, so a table with one that is inherited, and as it was
+when the table was created, was created as a partition.
+"""
 
 
 def find_partitions(sql: Connection, table: TableFacts) -> list[Partition]:
@@ -345,8 +361,11 @@ def find_partitions(sql: Connection, table: TableFacts) -> list[Partition]:
 def has_older_rows(sql: Connection, table: TableFacts, partition: Partition, only: str | None) -> bool:
     """Return True if rows of a partition were written before it was attached, so that no log of the table has them.
 
+    A transaction that began before that may have written rows since, so a partition that was created as one has none.
     The condition of the partition spares a scan of the others. `only` is the row filter of the publication.
     """
+    if partition.is_made:
+        return False
     query = (
         f"SELECT EXISTS (SELECT FROM {table.quoted} WHERE tableoid = $1 AND ({partition.only}) AND ({only or 'true'}) "
         "AND (age(xmin) > age($2::xid) OR xmin = $2::xid AND cmin::text::bigint < $3))"
