@@ -26,6 +26,8 @@ def with_partitions(shop: LogShop) -> None:
 
 
 ATTACH = "ALTER TABLE sales ATTACH PARTITION apart FOR VALUES FROM (10) TO (20);"
+LIKE = "CREATE TABLE more (LIKE sales INCLUDING ALL);"
+ATTACH_MORE = "ALTER TABLE sales ATTACH PARTITION more FOR VALUES FROM (10) TO (20);"
 DETACH = "ALTER TABLE sales DETACH PARTITION first;"
 AGAIN = "ALTER TABLE sales ATTACH PARTITION first FOR VALUES FROM (0) TO (10)"
 
@@ -37,6 +39,7 @@ AGAIN = "ALTER TABLE sales ATTACH PARTITION first FOR VALUES FROM (0) TO (10)"
         f"{ATTACH} INSERT INTO sales VALUES (11, 2); INSERT INTO apart VALUES (12, 2)",
         f"INSERT INTO apart VALUES (11, 2); DELETE FROM apart; {ATTACH} INSERT INTO sales VALUES (11, 2)",
         "ALTER TABLE sales ATTACH PARTITION above FOR VALUES FROM (20) TO (30); INSERT INTO sales VALUES (21, 2)",
+        f"BEGIN; {LIKE} ALTER TABLE more ADD CHECK (id > 9); {ATTACH_MORE} COMMIT; INSERT INTO sales VALUES (11, 2)",
     ],
 )
 @pytest.mark.parametrize("is_one_transaction", [True, pytest.param(False, marks=pytest.mark.merge)])
@@ -93,6 +96,14 @@ def test_a_partition_whose_changes_are_not_logged_ends_it(shop: LogShop) -> None
         (
             "below",
             "INSERT INTO below VALUES (21, 2); ALTER TABLE sales ATTACH PARTITION above FOR VALUES FROM (20) TO (30)",
+        ),
+        (
+            "apart",
+            f"BEGIN; SAVEPOINT a; INSERT INTO apart VALUES (11, 2); RELEASE a; {ATTACH} COMMIT",
+        ),
+        (
+            "more",
+            f"BEGIN; {LIKE} SAVEPOINT a; INSERT INTO more VALUES (11, 2); RELEASE a; {ATTACH_MORE} COMMIT",
         ),
         (
             "first",

@@ -244,13 +244,29 @@ class _Session:
                 f"changes may be missing: {self._over}"
             )
             raise SourceError(msg)
-        self._refuse_other_columns(table, known, dict(published.types), published.filled)
+        filled = published.filled | self._filled(table, known, published)
+        self._refuse_other_columns(table, known, dict(published.types), filled)
         known = replace(known, partitions=self._whole_partitions(table, known, published.only))
         if not known.columns:  # as above
             return known
-        without_values = dict(published.types).keys() - dict(known.columns).keys() - published.filled
+        without_values = dict(published.types).keys() - dict(known.columns).keys() - filled
         added = [(name, type_) for name, type_ in published.types if name in without_values]
         return replace(known, columns=(*known.columns, *added))
+
+    def _filled(self, table: _Table, known: TableState, published: db.Publication) -> frozenset[str]:
+        """Return the columns that were added since the copy and whose values were not all logged."""
+        if not known.columns:  # the state is of an older version
+            return frozenset()
+        found = []
+        for name, type_ in published.types:
+            version = f"{known.relation}.{type_}"
+            if name in dict(known.columns) or name in published.filled or version in self._whole:
+                continue
+            if db.has_older_values(self._sql, table.facts, name):
+                found.append(name)
+            else:
+                self._whole.add(version)
+        return frozenset(found)
 
     def _whole_partitions(self, table: _Table, known: TableState, only: str | None) -> tuple[str, ...]:
         """Return the versions of the partitions; raise SourceError if one was attached with rows since the copy."""

@@ -98,7 +98,8 @@ class Partition:
     """A partition that has rows itself, the condition that its rows meet, and its last attachment.
 
     `transaction` and `command` attached it, or a partition that it is part of. `is_made` is True if they created it as
-    a partition, without rows. `version` identifies it until it is attached again.
+    a partition, without rows, and `made` is the command that created it if that was in the same transaction, otherwise
+    -1. `version` identifies it until it is attached again.
     """
 
     oid: int
@@ -107,6 +108,7 @@ class Partition:
     transaction: str
     command: int
     is_made: bool
+    made: int
 
     @property
     def version(self) -> str:
@@ -276,10 +278,11 @@ SELECT a.attname::text, a.atttypid::bigint, p.rowfilter,
         WHEN a.atttypid = 'varchar'::regtype THEN NULL
         WHEN a.atttypid = 'numeric'::regtype AND a.atttypmod >= 0 THEN (a.atttypmod - 4) & 65535
         ELSE nullif(a.atttypmod, -1) END),
-    a.atthasdef OR a.atthasmissing OR a.attnotnull OR a.attidentity <> ''
+    a.atthasdef OR a.atthasmissing OR a.attnotnull OR a.attidentity <> '' OR t.typdefault IS NOT NULL
 FROM pg_publication_tables p
 JOIN pg_class c ON c.relname = p.tablename AND c.relnamespace::regnamespace::text = quote_ident(p.schemaname)
 JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = ANY(p.attnames)
+JOIN pg_type t ON t.oid = a.atttypid
 WHERE p.pubname = $1 AND c.oid = $2
     AND (a.attgenerated = '' OR current_setting('server_version_num')::int >= 180000)
 ORDER BY a.attnum"""
@@ -344,8 +347,10 @@ WITH RECURSIVE links (relation, transaction, command, is_made) AS (
         WHERE transaction IS NOT NULL ORDER BY age(transaction), command::text::bigint DESC LIMIT 1) AS newer
 )
 SELECT c.oid::bigint, c.oid::regclass::text, coalesce(pg_get_partition_constraintdef(c.oid), 'true'),
-    transaction::text, command::text::bigint, is_made
-FROM links JOIN pg_class c ON c.oid = relation WHERE c.relkind = 'r' ORDER BY c.oid"""
+    transaction::text, command::text::bigint, is_made,
+    CASE WHEN s.xmin = transaction THEN s.cmin::text::bigint ELSE -1 END
+FROM links JOIN pg_class c ON c.oid = relation JOIN pg_attribute s ON s.attrelid = c.oid AND s.attname = 'tableoid'
+WHERE c.relkind = 'r' ORDER BY c.oid"""
 """The partitions of a table. An attachment alters each column, so a table with one that is inherited, and as it was
 when the table was created, was created as a partition.
 """
@@ -359,18 +364,33 @@ def find_partitions(sql: Connection, table: TableFacts) -> list[Partition]:
 
 
 def has_older_rows(sql: Connection, table: TableFacts, partition: Partition, only: str | None) -> bool:
-    """Return True if rows of a partition were written before it was attached, so that no log of the table has them.
+    """Return True if rows of a partition may have been written before it was attached: no log of the table has them.
 
     A transaction that began before that may have written rows since, so a partition that was created as one has none.
-    The condition of the partition spares a scan of the others. `only` is the row filter of the publication.
+    The number of a command counts for rows of all transactions, as a subtransaction has an id of its own. The condition
+    of the partition spares a scan of the others. `only` is the row filter of the publication.
     """
     if partition.is_made:
         return False
     query = (
         f"SELECT EXISTS (SELECT FROM {table.quoted} WHERE tableoid = $1 AND ({partition.only}) AND ({only or 'true'}) "
-        "AND (age(xmin) > age($2::xid) OR xmin = $2::xid AND cmin::text::bigint < $3))"
+        "AND (age(xmin) > age($2::xid) OR cmin::text::bigint > $3 AND cmin::text::bigint < $4))"
     )
-    (found,) = _single_row(sql, query, partition.oid, partition.transaction, partition.command)
+    (found,) = _single_row(sql, query, partition.oid, partition.transaction, partition.made, partition.command)
+    return bool(found)
+
+
+def has_older_values(sql: Connection, table: TableFacts, column: str) -> bool:
+    """Return True if rows that were written before a column was last altered have a value in it.
+
+    It then had a default for existing rows that was dropped since, or was generated.
+    """
+    query = (
+        f"SELECT EXISTS (SELECT FROM {table.quoted} AS r, pg_attribute AS a WHERE a.attrelid = $1 AND a.attname = $2 "
+        f"AND r.{_quoted(column)} IS NOT NULL "
+        "AND (age(r.xmin) > age(a.xmin) OR r.xmin = a.xmin AND r.cmin::text::bigint < a.cmin::text::bigint))"
+    )
+    (found,) = _single_row(sql, query, table.oid, column)
     return bool(found)
 
 
