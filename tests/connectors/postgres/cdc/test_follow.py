@@ -336,6 +336,29 @@ def test_a_publication_that_changes_is_refused(shop: LogShop, made: str, altered
         refused(shop, "was altered after")
 
 
+def test_a_table_that_is_locked_is_followed(shop: LogShop, monkeypatch: pytest.MonkeyPatch) -> None:
+    soon = server._SETTINGS.replace("'10s'", "'100ms'")  # noqa: SLF001 - each look would wait for ten seconds
+    monkeypatch.setattr(server, "_SETTINGS", soon)
+    verified, find = list[str](), server.find_publication
+
+    def found(*given: Any) -> server.Publication:  # noqa: ANN401 - its arguments
+        try:
+            return find(*given)
+        except psycopg.errors.LockNotAvailable:
+            verified.append("locked")
+            raise
+
+    monkeypatch.setattr(server, "find_publication", found)
+    table = shop.follow()
+    with following(table) as wait:
+        wait(lambda: table.lag is not None)
+        with shop.sql.transaction():
+            shop.sql.execute("LOCK TABLE orders")
+            wait(lambda: verified.count("locked") > 1)
+            shop.sql.execute("INSERT INTO orders VALUES (2, 20)")
+        wait(lambda: bool(shop.records()))
+
+
 def test_a_publication_that_changes_while_the_table_is_followed_ends_it(shop: LogShop) -> None:
     shop.sql.execute("CREATE PUBLICATION own FOR TABLE orders")
     shop.source = replace(shop.source, publication="own")
