@@ -386,6 +386,9 @@ def test_a_column_that_is_read_and_not_published_is_refused_before_the_copy(shop
     FollowedTables(source, {"orders": ReadColumns((("id",), ("amount",)))}).preflight()
     with pytest.raises(SourceError, match="the publication own does not publish the column 'note' of the table"):
         FollowedTables(source, READ).preflight()
+    shop.sql.execute("ALTER PUBLICATION own SET TABLE orders (note)")
+    with pytest.raises(SourceError, match="the publication own does not publish the column 'id' of the table"):
+        FollowedTables(source).preflight()
 
 
 def test_the_copy_has_the_columns_that_the_log_has(shop: LogShop) -> None:

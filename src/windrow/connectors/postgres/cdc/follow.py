@@ -103,14 +103,14 @@ class _Table:
         db.refuse_unlogged(logged, self.read.keys)
 
     def published(self, sql: Connection, publication: str) -> db.Publication:
-        """Look up what a publication publishes of the table; raise SourceError if it lacks a column that is read."""
+        """Look up what a publication publishes of the table; raise SourceError if it lacks a column that is needed."""
         found = db.find_publication(sql, publication, self.facts)
-        for names in self.read.names:
+        for names in (*((name,) for name in self.key), *self.read.names):
             if not {name for name, _ in found.columns}.intersection(names) and found.others.intersection(names):
                 msg = (
                     f"the publication {publication} does not publish the column {names[0]!r} of the table {self.name}, "
-                    "which the pipeline decodes: add it to the publication (generated columns need PostgreSQL 18, and "
-                    "publish_generated_columns = stored), or remove it from `decode`"
+                    "which is in its key or decoded by the pipeline: add it to the publication (generated columns need "
+                    "PostgreSQL 18, and publish_generated_columns = stored), or remove it from `decode`"
                 )
                 raise SourceError(msg)
         return found
