@@ -95,7 +95,7 @@ class Publication:
 
 @dataclass(frozen=True)
 class Partition:
-    """A partition that has rows itself, the condition that its rows meet, and its last attachment.
+    """A partition that has rows itself, and its last attachment.
 
     `transaction` and `command` attached it, or a partition that it is part of. `version` identifies it until it is
     attached again.
@@ -103,7 +103,6 @@ class Partition:
 
     oid: int
     name: str
-    only: str
     transaction: str
     command: int
 
@@ -330,8 +329,7 @@ WITH RECURSIVE links AS (
         SELECT * FROM (VALUES (i.xmin, i.cmin), (links.transaction, links.command)) AS both_links (transaction, command)
         ORDER BY age(transaction), command::text::bigint DESC LIMIT 1) AS newer
 )
-SELECT c.oid::bigint, c.oid::regclass::text, coalesce(pg_get_partition_constraintdef(c.oid), 'true'),
-    transaction::text, command::text::bigint
+SELECT c.oid::bigint, c.oid::regclass::text, transaction::text, command::text::bigint
 FROM links JOIN pg_class c ON c.oid = inhrelid WHERE c.relkind = 'r' ORDER BY c.oid"""
 
 
@@ -345,11 +343,13 @@ def find_partitions(sql: Connection, table: TableFacts) -> list[Partition]:
 def has_older_rows(sql: Connection, table: TableFacts, partition: Partition, only: str | None) -> bool:
     """Return True if rows of a partition were written before it was attached, so that no log of the table has them.
 
-    The condition of the partition spares a scan of the others. `only` is the row filter of the publication.
+    `only` is the row filter of the publication.
     """
+    # the role may have no privileges on the partition itself, and its bounds spare a scan of the others
+    (bounds,) = _single_row(sql, "SELECT pg_get_partition_constraintdef($1)", partition.oid)
     query = (
-        f"SELECT EXISTS (SELECT FROM {table.quoted} WHERE tableoid = $1 AND ({partition.only}) AND ({only or 'true'}) "
-        "AND (age(xmin) > age($2::xid) OR xmin = $2::xid AND cmin::text::bigint < $3))"
+        f"SELECT EXISTS (SELECT FROM {table.quoted} WHERE tableoid = $1 AND ({bounds or 'true'}) "
+        f"AND ({only or 'true'}) AND (age(xmin) > age($2::xid) OR xmin = $2::xid AND cmin::text::bigint < $3))"
     )
     (found,) = _single_row(sql, query, partition.oid, partition.transaction, partition.command)
     return bool(found)
