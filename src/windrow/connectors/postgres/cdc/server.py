@@ -95,7 +95,7 @@ class Publication:
 
 @dataclass(frozen=True)
 class Partition:
-    """A partition that has rows itself, the condition that its rows meet, and its last attachment.
+    """A partition that has rows itself, and its last attachment.
 
     `transaction` and `command` attached it, or a partition that it is part of. `is_made` is True if they created it as
     a partition, without rows, and `made` is the command that created it if that was in the same transaction, otherwise
@@ -104,7 +104,6 @@ class Partition:
 
     oid: int
     name: str
-    only: str
     transaction: str
     command: int
     is_made: bool
@@ -152,8 +151,8 @@ def refuse_unready(sql: Connection, place: str) -> None:
 _TABLE = """
 SELECT c.oid::bigint, n.nspname, c.relname, c.relkind, c.relreplident,
     c.relkind = 'r' AND EXISTS (SELECT FROM pg_inherits WHERE inhparent = c.oid),
-    (SELECT min(l.oid::regclass::text) FROM pg_class l WHERE (l.relpersistence <> 'p' OR l.relkind = 'f')
-        AND (l.oid = c.oid OR l.oid IN (SELECT relid FROM pg_partition_tree(c.oid)))),
+    (SELECT min(l.oid::regclass::text) FROM pg_class l WHERE l.oid IN (SELECT c.oid UNION SELECT relid FROM
+        pg_partition_tree(c.oid)) AND (l.relpersistence <> 'p' OR l.relkind = 'f')),
     (SELECT array_agg(a.attname::text ORDER BY a.attnum) FROM pg_index i JOIN pg_attribute a
         ON a.attrelid = c.oid AND a.attnum = ANY(i.indkey) WHERE i.indrelid = c.oid AND i.indisprimary),
     (SELECT array_agg(a.attname::text ORDER BY a.attnum) FROM pg_index i JOIN pg_attribute a
@@ -346,8 +345,7 @@ WITH RECURSIVE links (relation, transaction, command, is_made) AS (
         )), (links.transaction, links.command, links.is_made)) AS both_links (transaction, command, is_made)
         WHERE transaction IS NOT NULL ORDER BY age(transaction), command::text::bigint DESC LIMIT 1) AS newer
 )
-SELECT c.oid::bigint, c.oid::regclass::text, coalesce(pg_get_partition_constraintdef(c.oid), 'true'),
-    transaction::text, command::text::bigint, is_made,
+SELECT c.oid::bigint, c.oid::regclass::text, transaction::text, command::text::bigint, is_made,
     CASE WHEN s.xmin = transaction THEN s.cmin::text::bigint ELSE -1 END
 FROM links JOIN pg_class c ON c.oid = relation JOIN pg_attribute s ON s.attrelid = c.oid AND s.attname = 'tableoid'
 WHERE c.relkind = 'r' ORDER BY c.oid"""
@@ -367,14 +365,16 @@ def has_older_rows(sql: Connection, table: TableFacts, partition: Partition, onl
     """Return True if rows of a partition may have been written before it was attached: no log of the table has them.
 
     A transaction that began before that may have written rows since, so a partition that was created as one has none.
-    The number of a command counts for rows of all transactions, as a subtransaction has an id of its own. The condition
-    of the partition spares a scan of the others. `only` is the row filter of the publication.
+    The number of a command counts for rows of all transactions, as a subtransaction has an id of its own. `only` is the
+    row filter of the publication.
     """
     if partition.is_made:
         return False
+    # the role may have no privileges on the partition itself, and its bounds spare a scan of the others
+    (bounds,) = _single_row(sql, "SELECT pg_get_partition_constraintdef($1)", partition.oid)
     query = (
-        f"SELECT EXISTS (SELECT FROM {table.quoted} WHERE tableoid = $1 AND ({partition.only}) AND ({only or 'true'}) "
-        "AND (age(xmin) > age($2::xid) OR cmin::text::bigint > $3 AND cmin::text::bigint < $4))"
+        f"SELECT EXISTS (SELECT FROM {table.quoted} WHERE tableoid = $1 AND ({bounds or 'true'}) "
+        f"AND ({only or 'true'}) AND (age(xmin) > age($2::xid) OR cmin::text::bigint > $3 AND cmin::text::bigint < $4))"
     )
     (found,) = _single_row(sql, query, partition.oid, partition.transaction, partition.made, partition.command)
     return bool(found)
