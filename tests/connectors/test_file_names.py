@@ -96,6 +96,8 @@ def test_names_that_begin_with_an_underscore_are_not_data(tmp_path: Path) -> Non
     for name in (*data, *others):
         write(tmp_path / name, name)
     assert values(open_source(FilesSource((str(tmp_path / "**/*.jsonl"),)))) == data
+    write(tmp_path / "a_b/a.jsonl._COPYING_", "not finished")
+    assert values(open_source(FilesSource((str(tmp_path / "**/*"),)))) == data
     spelled = {"*/_c/*.jsonl": others[2], "_temporary/*/_temporary/*/*.jsonl": others[1], "_SUCCESS.jsonl": others[0]}
     for pattern, name in spelled.items():
         assert values(open_source(FilesSource((str(tmp_path / pattern),)))) == [name]

@@ -15,7 +15,8 @@ import pytest
 from psycopg import conninfo, errors
 
 from windrow.connectors.postgres import client
-from windrow.errors import SinkError
+from windrow.connectors.postgres.cdc.server import connected
+from windrow.errors import SinkError, SourceError
 
 POOLER = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 
@@ -83,7 +84,7 @@ def test_time_limits_of_a_role_are_turned_off(database: str) -> None:
 @pytest.mark.parametrize("mode", ["transaction", "statement"])
 def test_a_pooler_that_shares_sessions_is_refused(pooler: Callable[[str], str], mode: str) -> None:
     url = pooler(mode)
-    with pytest.raises(SinkError, match="mode is session" if mode == "transaction" else "transaction"):
+    with pytest.raises(SinkError, match="mode is session"):
         client.connect(url)
     with psycopg.connect(url, autocommit=True) as other:  # it has the session that was refused
         assert other.execute("SHOW lock_timeout").fetchone() == ("0",)
@@ -92,3 +93,13 @@ def test_a_pooler_that_shares_sessions_is_refused(pooler: Callable[[str], str], 
 def test_a_pooler_that_keeps_sessions_is_used(pooler: Callable[[str], str]) -> None:
     with client.connect(pooler("session")) as connection:
         assert client.lock_table(connection, "public", "spend", 1)
+
+
+def test_a_pooler_that_cannot_replicate_is_refused(pooler: Callable[[str], str]) -> None:
+    server = client.Server(pooler("session"), "source")
+    with (
+        pytest.raises(SourceError, match="parameter: replication: connect to the server itself") as refused,
+        connected(server, replication="database"),
+    ):
+        pass
+    assert not refused.value.passes

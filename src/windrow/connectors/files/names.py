@@ -1,7 +1,8 @@
 """Names of the files that a pattern matches: which of them are data, and their order.
 
 A name that begins with an underscore is not data, as in Spark and Hive, which write unfinished files to `_temporary`. A
-folder ``_key=value`` is, and so is a name that the pattern itself spells with an underscore.
+folder ``_key=value`` is, and so is a name that the pattern itself spells with an underscore. Nor is a name that ends
+with ``._COPYING_``, which `hdfs dfs -put` gives to unfinished files.
 """
 
 from __future__ import annotations
@@ -50,6 +51,8 @@ def matching(folder: str, within: str, *, data: bool = True) -> Iterator[str]:
 
 
 def _is_data(part: str, spelled: list[str]) -> bool:
+    if part.endswith("._COPYING_"):
+        return False
     return not part.startswith("_") or "=" in part or any(fnmatchcase(part, pattern) for pattern in spelled)
 
 

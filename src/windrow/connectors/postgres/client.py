@@ -202,6 +202,7 @@ _REFUSED: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         ),
         ("pg_hba.conf", "let this user in from here in the server's pg_hba.conf, or correct the url"),
         ('database ""', "create the database, or correct the url"),
+        ("startup parameter", "connect to the server itself instead of a pooler"),
         ("does not support SSL", "set up TLS on the server, or correct sslmode"),
         ("does not match host name", "connect by a name that is in the server's certificate"),
         (
@@ -301,8 +302,11 @@ class Translation:
         """
         if "replication" in options or (own := first_value(connection, _SESSION)) == connection.info.backend_pid:
             return
-        with closing(server.connect(**options)) as other, other.transaction():
-            is_shared = first_value(other, _SESSION) == own or first_value(connection, _SESSION) != own
+        try:
+            with closing(server.connect(**options)) as other, other.transaction():
+                is_shared = first_value(other, _SESSION) == own or first_value(connection, _SESSION) != own
+        except errors.ProtocolViolation:  # it does not even keep a session for a transaction
+            is_shared = True
         if is_shared:
             msg = (
                 f"{server.place} is a pooler that gives a session to other clients after each transaction, but windrow "

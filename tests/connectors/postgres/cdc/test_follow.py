@@ -253,6 +253,10 @@ def test_tables_that_cannot_be_followed(shop: LogShop) -> None:
     refused(shop, "there is no publication mine: CREATE PUBLICATION", key=(), publication="mine")
     shop.sql.execute("CREATE PUBLICATION mine FOR TABLE bare")
     refused(shop, "does not include the table .* ADD TABLE")
+    shop.sql.execute("CREATE UNLOGGED TABLE fast (id int PRIMARY KEY)")
+    refused(shop, "does not log the changes of fast, .* ALTER TABLE ... SET LOGGED", table="fast", publication=None)
+    with pytest.raises(SourceError, match="does not log the changes of fast"):
+        shop.follow().preflight()
     assert shop.sql.execute("SELECT * FROM pg_replication_slots").fetchall() == []
 
 
@@ -291,6 +295,20 @@ def test_a_swap_while_the_table_is_followed_ends_it(shop: LogShop) -> None:
         wait(lambda: False)
 
 
+def test_a_name_that_means_a_table_of_another_schema_ends_it(shop: LogShop) -> None:
+    table = shop.follow()
+    with pytest.raises(SourceError, match=r"tables postgres\.orders: give each name its"), following(table) as wait:  # noqa: PT012
+        wait(lambda: table.lag is not None)
+        shop.sql.execute("CREATE SCHEMA postgres; CREATE TABLE postgres.orders (LIKE orders INCLUDING ALL)")
+        shop.sql.execute("INSERT INTO public.orders VALUES (2, 20)")
+        wait(lambda: False)
+    with pytest.raises(InputError, match=r"belongs to the table public\.orders"):
+        shop.follow().update()
+    shop.source = replace(shop.source, table="public.orders")
+    shop.follow().update()
+    assert shop.replica() == {2: 20}
+
+
 @pytest.mark.parametrize(
     ("made", "altered", "message"),
     [
@@ -316,6 +334,29 @@ def test_a_publication_that_changes_is_refused(shop: LogShop, made: str, altered
     if "SET (" in altered:  # and back: what was changed in between is not in the slot
         shop.sql.execute("ALTER PUBLICATION own SET (publish = 'insert, update, delete, truncate')")
         refused(shop, "was altered after")
+
+
+def test_a_table_that_is_locked_is_followed(shop: LogShop, monkeypatch: pytest.MonkeyPatch) -> None:
+    soon = server._SETTINGS.replace("'10s'", "'100ms'")  # noqa: SLF001 - each look would wait for ten seconds
+    monkeypatch.setattr(server, "_SETTINGS", soon)
+    verified, find = list[str](), server.find_publication
+
+    def found(*given: Any) -> server.Publication:  # noqa: ANN401 - its arguments
+        try:
+            return find(*given)
+        except psycopg.errors.LockNotAvailable:
+            verified.append("locked")
+            raise
+
+    monkeypatch.setattr(server, "find_publication", found)
+    table = shop.follow()
+    with following(table) as wait:
+        wait(lambda: table.lag is not None)
+        with shop.sql.transaction():
+            shop.sql.execute("LOCK TABLE orders")
+            wait(lambda: verified.count("locked") > 1)
+            shop.sql.execute("INSERT INTO orders VALUES (2, 20)")
+        wait(lambda: bool(shop.records()))
 
 
 def test_a_publication_that_changes_while_the_table_is_followed_ends_it(shop: LogShop) -> None:
@@ -345,6 +386,9 @@ def test_a_column_that_is_read_and_not_published_is_refused_before_the_copy(shop
     FollowedTables(source, {"orders": ReadColumns((("id",), ("amount",)))}).preflight()
     with pytest.raises(SourceError, match="the publication own does not publish the column 'note' of the table"):
         FollowedTables(source, READ).preflight()
+    shop.sql.execute("ALTER PUBLICATION own SET TABLE orders (note)")
+    with pytest.raises(SourceError, match="the publication own does not publish the column 'id' of the table"):
+        FollowedTables(source).preflight()
 
 
 def test_the_copy_has_the_columns_that_the_log_has(shop: LogShop) -> None:
@@ -390,12 +434,22 @@ READ = {"orders": ReadColumns((("id",), ("amount", "sum"), ("note",), ("city",))
             "ADD city text DEFAULT 'Rome'; ALTER TABLE orders ALTER city DROP DEFAULT",
             "the column 'city' was added to the table public.orders after",
         ),
+        (
+            "ADD city float DEFAULT random(); ALTER TABLE orders ALTER city DROP DEFAULT",
+            "the column 'city' was added to the table public.orders after",
+        ),
+        ("ADD city anywhere", "the column 'city' was added to the table public.orders after"),
+        (
+            "ADD city int GENERATED ALWAYS AS (amount * 2) STORED; ALTER TABLE orders ALTER city DROP EXPRESSION",
+            "the column 'city' was added to the table public.orders after",
+        ),
         ("ADD city text GENERATED ALWAYS AS (upper(note)) STORED", "does not publish the column 'city'"),
     ],
 )
 def test_a_column_that_is_read_and_whose_values_change_unlogged_ends_it(
     shop: LogShop, altered: str, message: str
 ) -> None:
+    shop.sql.execute("CREATE DOMAIN anywhere AS float DEFAULT random()")
     shop.change([("c", 1, 1000)])
     table, other = FollowedTables(shop.source, READ), FollowedTables(shop.source, {"orders": ReadColumns((("id",),))})
     table.update()
@@ -409,7 +463,7 @@ def test_a_column_that_is_read_and_whose_values_change_unlogged_ends_it(
     with pytest.raises(SourceError, match=message):
         table.update()
     other.update()
-    if "GENERATED" not in altered:
+    if "EXPRESSION" in altered or "GENERATED" not in altered:
         table.recopy()
         shop.sql.execute("INSERT INTO orders (id, amount) VALUES (2, 20)")
         table.update()
@@ -438,6 +492,9 @@ def test_a_column_that_is_added_empty_and_filled_by_updates_is_followed(shop: Lo
     shop.change([("c", 1, 10)])
     table.update()
     shop.sql.execute("UPDATE orders SET city = 'Rome'")
+    shop.sql.execute('ALTER TABLE orders ADD "transaction" int; UPDATE orders SET "transaction" = 3')
+    table.update()
+    assert shop.records()[-1]["after"]["transaction"] == 3
     shop.sql.execute("ALTER TABLE orders ALTER city SET DEFAULT 'Oslo', ALTER city SET NOT NULL")
     table.update()
     assert shop.records()[-1]["after"]["city"] == "Rome"

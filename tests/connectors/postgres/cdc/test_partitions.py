@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import psycopg
 import pytest
 from tests.connectors.postgres.cdc.conftest import LogShop
 from tests.connectors.postgres.cdc.test_follow import following, refused, rows
@@ -25,6 +26,8 @@ def with_partitions(shop: LogShop) -> None:
 
 
 ATTACH = "ALTER TABLE sales ATTACH PARTITION apart FOR VALUES FROM (10) TO (20);"
+LIKE = "CREATE TABLE more (LIKE sales INCLUDING ALL);"
+ATTACH_MORE = "ALTER TABLE sales ATTACH PARTITION more FOR VALUES FROM (10) TO (20);"
 DETACH = "ALTER TABLE sales DETACH PARTITION first;"
 AGAIN = "ALTER TABLE sales ATTACH PARTITION first FOR VALUES FROM (0) TO (10)"
 
@@ -36,6 +39,7 @@ AGAIN = "ALTER TABLE sales ATTACH PARTITION first FOR VALUES FROM (0) TO (10)"
         f"{ATTACH} INSERT INTO sales VALUES (11, 2); INSERT INTO apart VALUES (12, 2)",
         f"INSERT INTO apart VALUES (11, 2); DELETE FROM apart; {ATTACH} INSERT INTO sales VALUES (11, 2)",
         "ALTER TABLE sales ATTACH PARTITION above FOR VALUES FROM (20) TO (30); INSERT INTO sales VALUES (21, 2)",
+        f"BEGIN; {LIKE} ALTER TABLE more ADD CHECK (id > 9); {ATTACH_MORE} COMMIT; INSERT INTO sales VALUES (11, 2)",
     ],
 )
 @pytest.mark.parametrize("is_one_transaction", [True, pytest.param(False, marks=pytest.mark.merge)])
@@ -53,6 +57,37 @@ def test_a_partition_that_was_attached_empty_is_followed(
     assert kept == {1, *(key for (key,) in shop.sql.execute("SELECT id FROM sales").fetchall())}
 
 
+def test_rows_of_older_transactions_are_followed_in_a_partition_that_was_created_as_one(shop: LogShop) -> None:
+    with_partitions(shop)
+    with psycopg.connect(shop.url) as older:
+        older.execute("SELECT pg_current_xact_id()")
+        shop.sql.execute(
+            "CREATE TABLE more PARTITION OF sales FOR VALUES FROM (20) TO (40) PARTITION BY LIST (id);"
+            "ALTER TABLE more OWNER TO current_user; ALTER TABLE more RENAME TO most;"
+            "CREATE TABLE one PARTITION OF most FOR VALUES IN (21)"
+        )
+        older.execute("INSERT INTO sales VALUES (21, 2)")
+    shop.sql.execute(
+        "DO $$ BEGIN BEGIN CREATE TABLE rest PARTITION OF sales DEFAULT; EXCEPTION WHEN duplicate_table THEN NULL; "
+        "END; INSERT INTO sales VALUES (91, 2); END $$"
+    )
+    shop.follow().update()
+    assert [row["id"] for _, _, row in rows(shop)] == [1, 21, 91]
+
+
+def test_a_partition_whose_changes_are_not_logged_ends_it(shop: LogShop) -> None:
+    with_partitions(shop)
+    shop.sql.execute("CREATE UNLOGGED TABLE more PARTITION OF above FOR VALUES FROM (30) TO (40)")
+    shop.follow().update()
+    shop.sql.execute("ALTER TABLE sales ATTACH PARTITION above FOR VALUES FROM (20) TO (40)")
+    refused(shop, "does not log the changes of more, .* ALTER TABLE ... SET LOGGED")
+    shop.sql.execute("INSERT INTO sales VALUES (31, 2); ALTER TABLE more SET LOGGED")
+    shop.follow().recopy()
+    shop.sql.execute("INSERT INTO sales VALUES (32, 2)")
+    shop.follow().update()
+    assert [row["id"] for _, _, row in rows(shop)] == [1, 31, 32]
+
+
 @pytest.mark.parametrize(
     ("partition", "altered"),
     [
@@ -61,6 +96,14 @@ def test_a_partition_that_was_attached_empty_is_followed(
         (
             "below",
             "INSERT INTO below VALUES (21, 2); ALTER TABLE sales ATTACH PARTITION above FOR VALUES FROM (20) TO (30)",
+        ),
+        (
+            "apart",
+            f"BEGIN; SAVEPOINT a; INSERT INTO apart VALUES (11, 2); RELEASE a; {ATTACH} COMMIT",
+        ),
+        (
+            "more",
+            f"BEGIN; {LIKE} SAVEPOINT a; INSERT INTO more VALUES (11, 2); RELEASE a; {ATTACH_MORE} COMMIT",
         ),
         (
             "first",

@@ -103,14 +103,14 @@ class _Table:
         db.refuse_unlogged(logged, self.read.keys)
 
     def published(self, sql: Connection, publication: str) -> db.Publication:
-        """Look up what a publication publishes of the table; raise SourceError if it lacks a column that is read."""
+        """Look up what a publication publishes of the table; raise SourceError if it lacks a column that is needed."""
         found = db.find_publication(sql, publication, self.facts)
-        for names in self.read.names:
+        for names in (*((name,) for name in self.key), *self.read.names):
             if not {name for name, _ in found.columns}.intersection(names) and found.others.intersection(names):
                 msg = (
                     f"the publication {publication} does not publish the column {names[0]!r} of the table {self.name}, "
-                    "which the pipeline decodes: add it to the publication (generated columns need PostgreSQL 18, and "
-                    "publish_generated_columns = stored), or remove it from `decode`"
+                    "which is in its key or decoded by the pipeline: add it to the publication (generated columns need "
+                    "PostgreSQL 18, and publish_generated_columns = stored), or remove it from `decode`"
                 )
                 raise SourceError(msg)
         return found
@@ -173,7 +173,6 @@ class _Session:
             elif is_recopy or state.is_recopied:
                 self._recopy(replication, tables, writers)
             else:
-                self._refuse_others(state, tables)
                 self._require_slot(state)
                 found = self._unaltered(state, tables)
         state = store.resume()
@@ -217,12 +216,13 @@ class _Session:
         partitions = tuple(each.version for each in db.find_partitions(self._sql, table.facts))
         return TableState(table.name, table.facts.oid, table.key, published.version, published.types, partitions)
 
-    def _unaltered(self, state: SlotState, tables: Iterable[_Table]) -> tuple[TableState, ...]:
+    def _unaltered(self, state: SlotState, tables: Sequence[_Table]) -> tuple[TableState, ...]:
         """Return the state of tables, with the columns and partitions that were added since the copy without values.
 
         A state of an older version is completed. Raise SourceError if another table has the name, or if the key, the
         publication or a column that is read has changed since the copy, or a partition was attached with rows.
         """
+        self._refuse_others(state, tables)
         now = {table.name: table for table in tables}
         return tuple(self._unaltered_table(state, known, now[known.table]) for known in state.tables)
 
@@ -244,13 +244,29 @@ class _Session:
                 f"changes may be missing: {self._over}"
             )
             raise SourceError(msg)
-        self._refuse_other_columns(table, known, dict(published.types), published.filled)
+        filled = published.filled | self._filled(table, known, published)
+        self._refuse_other_columns(table, known, dict(published.types), filled)
         known = replace(known, partitions=self._whole_partitions(table, known, published.only))
         if not known.columns:  # as above
             return known
-        without_values = dict(published.types).keys() - dict(known.columns).keys() - published.filled
+        without_values = dict(published.types).keys() - dict(known.columns).keys() - filled
         added = [(name, type_) for name, type_ in published.types if name in without_values]
         return replace(known, columns=(*known.columns, *added))
+
+    def _filled(self, table: _Table, known: TableState, published: db.Publication) -> frozenset[str]:
+        """Return the columns that were added since the copy and whose values were not all logged."""
+        if not known.columns:  # the state is of an older version
+            return frozenset()
+        found = []
+        for name, type_ in published.types:
+            version = f"{known.relation}.{type_}"
+            if name in dict(known.columns) or name in published.filled or version in self._whole:
+                continue
+            if db.has_older_values(self._sql, table.facts, name):
+                found.append(name)
+            else:
+                self._whole.add(version)
+        return frozenset(found)
 
     def _whole_partitions(self, table: _Table, known: TableState, only: str | None) -> tuple[str, ...]:
         """Return the versions of the partitions; raise SourceError if one was attached with rows since the copy."""
@@ -311,7 +327,7 @@ class _Session:
         if set(names) != set(state.names):
             msg = (
                 f"{self._store.name} has the changes of {', '.join(state.names)}, and the source has the tables "
-                f"{', '.join(names)}: {self._over}"
+                f"{', '.join(names)}: give each name its schema, or {self._over}"
             )
             raise SourceError(msg)
 

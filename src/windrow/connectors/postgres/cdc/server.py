@@ -97,14 +97,17 @@ class Publication:
 class Partition:
     """A partition that has rows itself, and its last attachment.
 
-    `transaction` and `command` attached it, or a partition that it is part of. `version` identifies it until it is
-    attached again.
+    `transaction` and `command` attached it, or a partition that it is part of. `is_made` is True if they created it as
+    a partition, without rows, and `made` is the command that created it if that was in the same transaction, otherwise
+    -1. `version` identifies it until it is attached again.
     """
 
     oid: int
     name: str
     transaction: str
     command: int
+    is_made: bool
+    made: int
 
     @property
     def version(self) -> str:
@@ -148,6 +151,8 @@ def refuse_unready(sql: Connection, place: str) -> None:
 _TABLE = """
 SELECT c.oid::bigint, n.nspname, c.relname, c.relkind, c.relreplident,
     c.relkind = 'r' AND EXISTS (SELECT FROM pg_inherits WHERE inhparent = c.oid),
+    (SELECT min(l.oid::regclass::text) FROM pg_class l WHERE l.oid IN (SELECT c.oid UNION SELECT relid FROM
+        pg_partition_tree(c.oid)) AND (l.relpersistence <> 'p' OR l.relkind = 'f')),
     (SELECT array_agg(a.attname::text ORDER BY a.attnum) FROM pg_index i JOIN pg_attribute a
         ON a.attrelid = c.oid AND a.attnum = ANY(i.indkey) WHERE i.indrelid = c.oid AND i.indisprimary),
     (SELECT array_agg(a.attname::text ORDER BY a.attnum) FROM pg_index i JOIN pg_attribute a
@@ -164,11 +169,18 @@ def find_table(sql: Connection, name: str, place: str) -> TableFacts:
     if row is None or row[3] not in {"r", "p"}:
         msg = f"{place} has no table {name} that this role may see: correct `table` (SCHEMA.TABLE), or grant access"
         raise SourceError(msg)
-    oid, schema, table, kind, identity, is_inherited, primary, index = row
+    oid, schema, table, kind, identity, is_inherited, unlogged, primary, index = row
     if is_inherited:
         msg = (
             f"{place}: other tables inherit from the table {schema}.{table}, and their rows are logged under their own "
             "names: follow each of these tables, or use a partitioned table"
+        )
+        raise SourceError(msg)
+    if unlogged is not None:
+        msg = (
+            f"{place}: PostgreSQL does not log the changes of {unlogged}, which is unlogged, temporary or foreign, and "
+            f"whose rows are in the table {schema}.{table}: ALTER TABLE ... SET LOGGED, or detach it, and, if the "
+            "table was copied before, copy it again, with windrow run --recopy"
         )
         raise SourceError(msg)
     columns = {"d": _names(primary), "i": _names(index), "f": None}
@@ -265,10 +277,11 @@ SELECT a.attname::text, a.atttypid::bigint, p.rowfilter,
         WHEN a.atttypid = 'varchar'::regtype THEN NULL
         WHEN a.atttypid = 'numeric'::regtype AND a.atttypmod >= 0 THEN (a.atttypmod - 4) & 65535
         ELSE nullif(a.atttypmod, -1) END),
-    a.atthasdef OR a.atthasmissing OR a.attnotnull OR a.attidentity <> ''
+    a.atthasdef OR a.atthasmissing OR a.attnotnull OR a.attidentity <> '' OR t.typdefault IS NOT NULL
 FROM pg_publication_tables p
 JOIN pg_class c ON c.relname = p.tablename AND c.relnamespace::regnamespace::text = quote_ident(p.schemaname)
 JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = ANY(p.attnames)
+JOIN pg_type t ON t.oid = a.atttypid
 WHERE p.pubname = $1 AND c.oid = $2
     AND (a.attgenerated = '' OR current_setting('server_version_num')::int >= 180000)
 ORDER BY a.attnum"""
@@ -322,15 +335,23 @@ def find_publication(sql: Connection, publication: str, table: TableFacts) -> Pu
 
 
 _PARTITIONS = """
-WITH RECURSIVE links AS (
-    SELECT inhrelid, xmin AS transaction, cmin AS command FROM pg_inherits WHERE inhparent = $1
+WITH RECURSIVE links (relation, transaction, command, is_made) AS (
+    SELECT $1::oid, NULL::xid, NULL::cid, NULL::bool
     UNION ALL
-    SELECT i.inhrelid, newer.* FROM links JOIN pg_inherits i ON i.inhparent = links.inhrelid, LATERAL (
-        SELECT * FROM (VALUES (i.xmin, i.cmin), (links.transaction, links.command)) AS both_links (transaction, command)
-        ORDER BY age(transaction), command::text::bigint DESC LIMIT 1) AS newer
+    SELECT i.inhrelid, newer.* FROM links JOIN pg_inherits i ON i.inhparent = relation, LATERAL (
+        SELECT * FROM (VALUES (i.xmin, i.cmin, EXISTS (
+            SELECT FROM pg_attribute a JOIN pg_attribute s ON s.attrelid = a.attrelid AND s.attname = 'tableoid'
+            WHERE a.attrelid = i.inhrelid AND a.attnum > 0 AND a.attinhcount > 0 AND a.xmin = s.xmin AND a.cmin = s.cmin
+        )), (links.transaction, links.command, links.is_made)) AS both_links (transaction, command, is_made)
+        WHERE transaction IS NOT NULL ORDER BY age(transaction), command::text::bigint DESC LIMIT 1) AS newer
 )
-SELECT c.oid::bigint, c.oid::regclass::text, transaction::text, command::text::bigint
-FROM links JOIN pg_class c ON c.oid = inhrelid WHERE c.relkind = 'r' ORDER BY c.oid"""
+SELECT c.oid::bigint, c.oid::regclass::text, transaction::text, command::text::bigint, is_made,
+    CASE WHEN s.xmin = transaction THEN s.cmin::text::bigint ELSE -1 END
+FROM links JOIN pg_class c ON c.oid = relation JOIN pg_attribute s ON s.attrelid = c.oid AND s.attname = 'tableoid'
+WHERE c.relkind = 'r' ORDER BY c.oid"""
+"""The partitions of a table. An attachment alters each column, so a table with one that is inherited, and as it was
+when the table was created, was created as a partition.
+"""
 
 
 def find_partitions(sql: Connection, table: TableFacts) -> list[Partition]:
@@ -341,17 +362,35 @@ def find_partitions(sql: Connection, table: TableFacts) -> list[Partition]:
 
 
 def has_older_rows(sql: Connection, table: TableFacts, partition: Partition, only: str | None) -> bool:
-    """Return True if rows of a partition were written before it was attached, so that no log of the table has them.
+    """Return True if rows of a partition may have been written before it was attached: no log of the table has them.
 
-    `only` is the row filter of the publication.
+    A transaction that began before that may have written rows since, so a partition that was created as one has none.
+    The number of a command counts for rows of all transactions, as a subtransaction has an id of its own. `only` is the
+    row filter of the publication.
     """
+    if partition.is_made:
+        return False
     # the role may have no privileges on the partition itself, and its bounds spare a scan of the others
     (bounds,) = _single_row(sql, "SELECT pg_get_partition_constraintdef($1)", partition.oid)
     query = (
         f"SELECT EXISTS (SELECT FROM {table.quoted} WHERE tableoid = $1 AND ({bounds or 'true'}) "
-        f"AND ({only or 'true'}) AND (age(xmin) > age($2::xid) OR xmin = $2::xid AND cmin::text::bigint < $3))"
+        f"AND ({only or 'true'}) AND (age(xmin) > age($2::xid) OR cmin::text::bigint > $3 AND cmin::text::bigint < $4))"
     )
-    (found,) = _single_row(sql, query, partition.oid, partition.transaction, partition.command)
+    (found,) = _single_row(sql, query, partition.oid, partition.transaction, partition.made, partition.command)
+    return bool(found)
+
+
+def has_older_values(sql: Connection, table: TableFacts, column: str) -> bool:
+    """Return True if rows that were written before a column was last altered have a value in it.
+
+    It then had a default for existing rows that was dropped since, or was generated.
+    """
+    query = (
+        f"SELECT EXISTS (SELECT FROM {table.quoted} AS r, pg_attribute AS a WHERE a.attrelid = $1 AND a.attname = $2 "
+        f"AND r.{_quoted(column)} IS NOT NULL "
+        "AND (age(r.xmin) > age(a.xmin) OR r.xmin = a.xmin AND r.cmin::text::bigint < a.cmin::text::bigint))"
+    )
+    (found,) = _single_row(sql, query, table.oid, column)
     return bool(found)
 
 

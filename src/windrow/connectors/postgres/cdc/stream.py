@@ -6,6 +6,7 @@ import select
 import struct
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from threading import Event
 
 from psycopg import errors, generators, pq
@@ -165,7 +166,8 @@ class ChangeStream(Feed[ChangeRecord]):
 
     def lag(self) -> SlotLag:
         """Ask the server for the current lag of the log."""
-        self._verify_now()
+        with suppress(errors.LockNotAvailable):  # by VACUUM FULL, for example: the table is verified when it has ended
+            self._verify_now()
         slot, now, end = db.find_slot(self._sql, self._state.slot), *db.now_and_end(self._sql)
         if self._confirmed >= self._probe_end:
             reached = now if self._confirmed >= end else self._probe_time
