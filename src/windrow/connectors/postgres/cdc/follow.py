@@ -29,6 +29,7 @@ from windrow.connectors.postgres.cdc.recopy import row_changes
 from windrow.connectors.postgres.cdc.records import ChangePlace, ChangeRecord, Numbers, RecordWriter
 from windrow.connectors.postgres.cdc.state import SlotState, TableState
 from windrow.connectors.postgres.cdc.stream import ChangeStream
+from windrow.connectors.postgres.cdc.unlogged import find_partitions, has_older_rows, has_older_values
 from windrow.connectors.postgres.cdc.values import TypeCatalog
 from windrow.connectors.postgres.client import Connection, Server
 from windrow.errors import InputError, SourceError
@@ -146,7 +147,7 @@ class _Session:
         self._sql = sql
         self._store = store
         self._copies = ExitStack()
-        self._whole: set[str] = set()
+        self._checked: set[str] = set()
 
     def stream(self, replication: Connection, *, is_recopy: bool) -> tuple[ChangeStream, SlotState]:
         """Return the changes after the end of the store, and its state.
@@ -213,7 +214,7 @@ class _Session:
 
     def _table_state(self, state: SlotState, table: _Table) -> TableState:
         published = table.published(self._sql, state.publication)
-        partitions = tuple(each.version for each in db.find_partitions(self._sql, table.facts))
+        partitions = tuple(each.version for each in find_partitions(self._sql, table.facts))
         return TableState(table.name, table.facts.oid, table.key, published.version, published.types, partitions)
 
     def _unaltered(self, state: SlotState, tables: Sequence[_Table]) -> tuple[TableState, ...]:
@@ -260,27 +261,27 @@ class _Session:
         found = []
         for name, type_ in published.types:
             version = f"{known.relation}.{type_}"
-            if name in dict(known.columns) or name in published.filled or version in self._whole:
+            if name in dict(known.columns) or name in published.filled or version in self._checked:
                 continue
-            if db.has_older_values(self._sql, table.facts, name):
+            if has_older_values(self._sql, table.facts, name):
                 found.append(name)
             else:
-                self._whole.add(version)
+                self._checked.add(version)
         return frozenset(found)
 
     def _whole_partitions(self, table: _Table, known: TableState, only: str | None) -> tuple[str, ...]:
         """Return the versions of the partitions; raise SourceError if one was attached with rows since the copy."""
-        partitions = db.find_partitions(self._sql, table.facts)
+        partitions = find_partitions(self._sql, table.facts)
         if known.partitions is not None:
-            self._whole.update(known.partitions)
+            self._checked.update(known.partitions)
             for each in partitions:
-                if each.version not in self._whole and db.has_older_rows(self._sql, table.facts, each, only):
+                if each.version not in self._checked and has_older_rows(self._sql, table.facts, each, only):
                     msg = (
                         f"the partition {each.name} was attached to the table {known.table} after it was copied, with "
                         f"rows, which PostgreSQL does not log: {self._over}"
                     )
                     raise SourceError(msg)
-                self._whole.add(each.version)
+                self._checked.add(each.version)
         return tuple(each.version for each in partitions)
 
     def _refuse_other_columns(

@@ -90,28 +90,7 @@ class Publication:
     @property
     def quoted(self) -> str:
         """The names of the columns, quoted for SQL."""
-        return ", ".join(_quoted(name) for name, _ in self.columns)
-
-
-@dataclass(frozen=True)
-class Partition:
-    """A partition that has rows itself, and its last attachment.
-
-    `transaction` and `command` attached it, or a partition that it is part of. `is_made` is True if they created it as
-    a partition, without rows, and `made` is the command that created it if that was in the same transaction, otherwise
-    -1. `version` identifies it until it is attached again.
-    """
-
-    oid: int
-    name: str
-    transaction: str
-    command: int
-    is_made: bool
-    made: int
-
-    @property
-    def version(self) -> str:
-        return f"{self.oid}.{self.transaction}"
+        return ", ".join(quoted(name) for name, _ in self.columns)
 
 
 @dataclass(frozen=True)
@@ -139,7 +118,7 @@ def refuse_unready(sql: Connection, place: str) -> None:
     if version < _OLDEST:
         msg = f"{place} is PostgreSQL {version // 10_000}; changes can be read from version 15 on"
         raise SourceError(msg)
-    level, recovers = _single_row(sql, "SELECT current_setting('wal_level'), pg_is_in_recovery()")
+    level, recovers = single_row(sql, "SELECT current_setting('wal_level'), pg_is_in_recovery()")
     if recovers:
         msg = f"{place} is a standby: connect to the primary"
         raise SourceError(msg)
@@ -232,11 +211,11 @@ def refuse_unreadable(
     """Raise SourceError if the role may not read the tables, or may not create the publication if there is none yet."""
     for number, table in enumerate(tables):
         columns = "*" if published is None else published[number].quoted
-        if published is None and not all(_single_row(sql, _MAY_PUBLISH, table.oid)):
+        if published is None and not all(single_row(sql, _MAY_PUBLISH, table.oid)):
             msg = (
                 f"{place}: this role may not create a publication for the table {table.schema}.{table.name}, as it "
                 "does not own the table, or lacks CREATE on the database: have the owner CREATE PUBLICATION "
-                f"{_quoted(tables[0].name)} FOR TABLE {', '.join(each.quoted for each in tables)}, and name it in "
+                f"{quoted(tables[0].name)} FOR TABLE {', '.join(each.quoted for each in tables)}, and name it in "
                 "`publication`"
             )
             raise SourceError(msg)
@@ -250,16 +229,16 @@ FROM pg_class WHERE oid = $1"""
 
 def make_publication(sql: Connection, name: str, tables: Sequence[TableFacts]) -> None:
     """Create a publication for the tables unless one with that name exists."""
-    if not _single_row(sql, "SELECT EXISTS (SELECT FROM pg_publication WHERE pubname = $1)", name)[0]:
+    if not single_row(sql, "SELECT EXISTS (SELECT FROM pg_publication WHERE pubname = $1)", name)[0]:
         sql.execute(
-            f"CREATE PUBLICATION {_quoted(name)} FOR TABLE {', '.join(table.quoted for table in tables)} "
+            f"CREATE PUBLICATION {quoted(name)} FOR TABLE {', '.join(table.quoted for table in tables)} "
             "WITH (publish_via_partition_root = true)"
         )
 
 
 def drop_publication(sql: Connection, name: str) -> None:
     """Drop a publication if it exists."""
-    sql.execute(f"DROP PUBLICATION IF EXISTS {_quoted(name)}")
+    sql.execute(f"DROP PUBLICATION IF EXISTS {quoted(name)}")
 
 
 _PUBLICATION = """
@@ -299,27 +278,27 @@ def find_publication(sql: Connection, publication: str, table: TableFacts) -> Pu
     found = sql.execute(_PUBLICATION, (publication, table.oid)).fetchone()
     if found is None:
         msg = (
-            f"there is no publication {publication}: CREATE PUBLICATION {_quoted(publication)} FOR TABLE {table.quoted}"
+            f"there is no publication {publication}: CREATE PUBLICATION {quoted(publication)} FOR TABLE {table.quoted}"
         )
         raise SourceError(msg)
     *publishes, is_via_root, version = found
     if missing := [kind for kind, is_published in zip(_PUBLISHED, publishes, strict=True) if not is_published]:
         msg = (
             f"the publication {publication} does not publish each {missing[0]} of the table {table.quoted}: ALTER "
-            f"PUBLICATION {_quoted(publication)} SET (publish = '{', '.join(_PUBLISHED)}')"
+            f"PUBLICATION {quoted(publication)} SET (publish = '{', '.join(_PUBLISHED)}')"
         )
         raise SourceError(msg)
     if table.is_partitioned and not is_via_root:
         msg = (
             f"the publication {publication} publishes changes of the table {table.quoted} under the names of its "
-            f"partitions: ALTER PUBLICATION {_quoted(publication)} SET (publish_via_partition_root = true)"
+            f"partitions: ALTER PUBLICATION {quoted(publication)} SET (publish_via_partition_root = true)"
         )
         raise SourceError(msg)
     rows = sql.execute(_PUBLISHED_COLUMNS, (publication, table.oid)).fetchall()
     if not rows:
         msg = (
             f"the publication {publication} does not include the table {table.quoted}: ALTER PUBLICATION "
-            f"{_quoted(publication)} ADD TABLE {table.quoted}; if the table was copied before, changes are missing: "
+            f"{quoted(publication)} ADD TABLE {table.quoted}; if the table was copied before, changes are missing: "
             "copy it again, with windrow run --recopy"
         )
         raise SourceError(msg)
@@ -332,66 +311,6 @@ def find_publication(sql: Connection, publication: str, table: TableFacts) -> Pu
         only=rows[0][2],
         version=version,
     )
-
-
-_PARTITIONS = """
-WITH RECURSIVE links (relation, transaction, command, is_made) AS (
-    SELECT $1::oid, NULL::xid, NULL::cid, NULL::bool
-    UNION ALL
-    SELECT i.inhrelid, newer.* FROM links JOIN pg_inherits i ON i.inhparent = relation, LATERAL (
-        SELECT * FROM (VALUES (i.xmin, i.cmin, EXISTS (
-            SELECT FROM pg_attribute a JOIN pg_attribute s ON s.attrelid = a.attrelid AND s.attname = 'tableoid'
-            WHERE a.attrelid = i.inhrelid AND a.attnum > 0 AND a.attinhcount > 0 AND a.xmin = s.xmin AND a.cmin = s.cmin
-        )), (links.transaction, links.command, links.is_made)) AS both_links (transaction, command, is_made)
-        WHERE transaction IS NOT NULL ORDER BY age(transaction), command::text::bigint DESC LIMIT 1) AS newer
-)
-SELECT c.oid::bigint, c.oid::regclass::text, transaction::text, command::text::bigint, is_made,
-    CASE WHEN s.xmin = transaction THEN s.cmin::text::bigint ELSE -1 END
-FROM links JOIN pg_class c ON c.oid = relation JOIN pg_attribute s ON s.attrelid = c.oid AND s.attname = 'tableoid'
-WHERE c.relkind = 'r' ORDER BY c.oid"""
-"""The partitions of a table. An attachment alters each column, so a table with one that is inherited, and as it was
-when the table was created, was created as a partition.
-"""
-
-
-def find_partitions(sql: Connection, table: TableFacts) -> list[Partition]:
-    """Look up the partitions of a table, at every level."""
-    if not table.is_partitioned:
-        return []
-    return [Partition(*row) for row in sql.execute(_PARTITIONS, (table.oid,)).fetchall()]
-
-
-def has_older_rows(sql: Connection, table: TableFacts, partition: Partition, only: str | None) -> bool:
-    """Return True if rows of a partition may have been written before it was attached: no log of the table has them.
-
-    A transaction that began before that may have written rows since, so a partition that was created as one has none.
-    The number of a command counts for rows of all transactions, as a subtransaction has an id of its own. `only` is the
-    row filter of the publication.
-    """
-    if partition.is_made:
-        return False
-    # the role may have no privileges on the partition itself, and its bounds spare a scan of the others
-    (bounds,) = _single_row(sql, "SELECT pg_get_partition_constraintdef($1)", partition.oid)
-    query = (
-        f"SELECT EXISTS (SELECT FROM {table.quoted} WHERE tableoid = $1 AND ({bounds or 'true'}) "
-        f"AND ({only or 'true'}) AND (age(xmin) > age($2::xid) OR cmin::text::bigint > $3 AND cmin::text::bigint < $4))"
-    )
-    (found,) = _single_row(sql, query, partition.oid, partition.transaction, partition.made, partition.command)
-    return bool(found)
-
-
-def has_older_values(sql: Connection, table: TableFacts, column: str) -> bool:
-    """Return True if rows that were written before a column was last altered have a value in it.
-
-    It then had a default for existing rows that was dropped since, or was generated.
-    """
-    query = (
-        f"SELECT EXISTS (SELECT FROM {table.quoted} AS r, pg_attribute AS a WHERE a.attrelid = $1 AND a.attname = $2 "
-        f"AND r.{_quoted(column)} IS NOT NULL "
-        "AND (age(r.xmin) > age(a.xmin) OR r.xmin = a.xmin AND r.cmin::text::bigint < a.cmin::text::bigint))"
-    )
-    (found,) = _single_row(sql, query, table.oid, column)
-    return bool(found)
 
 
 def find_slot(sql: Connection, name: str) -> SlotFacts | None:
@@ -433,13 +352,13 @@ def create_slot(sql: Connection, replication: Connection, name: str, place: str)
     The snapshot is valid until the next command on `replication`. The server first waits for all open writing
     transactions, in any database, to end. Raise SourceUnavailableError if one of them does not.
     """
-    command = f"CREATE_REPLICATION_SLOT {_quoted(name)} LOGICAL pgoutput (SNAPSHOT 'export')"
+    command = f"CREATE_REPLICATION_SLOT {quoted(name)} LOGICAL pgoutput (SNAPSHOT 'export')"
     timer = threading.Timer(SLOT_SECONDS, replication.cancel_safe)
     timer.start()
     try:
-        row = _single_row(replication, command)
+        row = single_row(replication, command)
     except errors.QueryCanceled as error:
-        pid, since = _single_row(sql, _OLDEST_WRITER)
+        pid, since = single_row(sql, _OLDEST_WRITER)
         msg = (
             f"{place}: the slot {name} waits for a transaction that has been open since {since} (process {pid}): end "
             f"it, by SELECT pg_terminate_backend({pid}) if need be, then start again"
@@ -464,17 +383,17 @@ def copy_rows(
 
 def mark_end(sql: Connection) -> int:
     """Write a message to the WAL, so that the server sends everything before it; return its LSN, after all commits."""
-    return int(_single_row(sql, "SELECT (pg_logical_emit_message(true, 'windrow', '') - '0/0'::pg_lsn)::bigint")[0])
+    return int(single_row(sql, "SELECT (pg_logical_emit_message(true, 'windrow', '') - '0/0'::pg_lsn)::bigint")[0])
 
 
 def now_micros(sql: Connection) -> int:
     """Return the database's time in microseconds since 1970."""
-    return int(_single_row(sql, f"SELECT {_NOW}")[0])
+    return int(single_row(sql, f"SELECT {_NOW}")[0])
 
 
 def now_and_end(sql: Connection) -> tuple[int, int]:
     """Return the database's time in microseconds since 1970, and the end of its write-ahead log as an LSN."""
-    now, end = _single_row(sql, f"SELECT {_NOW}, (pg_current_wal_lsn() - '0/0'::pg_lsn)::bigint")
+    now, end = single_row(sql, f"SELECT {_NOW}, (pg_current_wal_lsn() - '0/0'::pg_lsn)::bigint")
     return now, end
 
 
@@ -484,10 +403,12 @@ def parse_lsn(text: str) -> int:
     return (int(high, 16) << 32) | int(low, 16)
 
 
-def _single_row(sql: Connection, query: str, *values: object) -> tuple[Any, ...]:
+def single_row(sql: Connection, query: str, *values: object) -> tuple[Any, ...]:
+    """Return the row that a query gives."""
     (row,) = sql.execute(query, values or None).fetchall()
     return row
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
+    """Return a name, quoted for SQL."""
     return Identifier(name).as_string(None)
