@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+from collections.abc import Iterator
 
 import pytest
 from tests.faults.conftest import MakeJob
@@ -17,6 +18,14 @@ NOISE = re.compile(r"Traceback|Exception|Error|WARN|\bat (org|java|scala|py4j)\.
 def assert_quiet(process: WindrowProcess) -> None:
     assert not NOISE.search(process.errors), process.errors
     assert not NOISE.search(process.output), process.output
+
+
+@pytest.fixture(autouse=True)
+def hang_up() -> Iterator[None]:
+    """Let SIGHUP end the processes of a test, which would inherit that it is ignored, as under nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
 
 
 @pytest.mark.long
