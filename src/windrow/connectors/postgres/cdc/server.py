@@ -145,7 +145,10 @@ def find_table(sql: Connection, name: str, place: str) -> TableFacts:
         row = sql.execute(_TABLE, (name,)).fetchone()
     except (errors.SyntaxError, errors.InvalidName, errors.UndefinedTable, errors.FeatureNotSupported):
         row = None
-    if row is None or row[3] not in {"r", "p"}:
+    if row is not None and row[3] not in {"r", "p"}:
+        msg = f"{place}: {name} is no table, and PostgreSQL logs changes of tables only: follow the tables behind it"
+        raise SourceError(msg)
+    if row is None:
         msg = f"{place} has no table {name} that this role may see: correct `table` (SCHEMA.TABLE), or grant access"
         raise SourceError(msg)
     oid, schema, table, kind, identity, is_inherited, unlogged, primary, index = row
