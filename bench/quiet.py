@@ -28,10 +28,11 @@ _EVENTS = 200
 """Events before the measure, so that each partition has a watermark."""
 
 
-def pipeline(name: str, servers: str, url: str, idle: str) -> str:
+def pipeline(name: str, servers: str, url: str, idle: str, key_groups: int) -> str:
     """Return the text of a pipeline, whose topic and table have its name."""
     return f"""\
 name: {name}
+key_groups: {key_groups}
 sources:
   purchases:
     source: {from_kafka(servers, name)}
@@ -84,7 +85,9 @@ def events(servers: str, topic: str, rate: int, folder: Path) -> Iterator[None]:
         yield
 
 
-def measure(folder: Path, rate: int, pipelines: int, *, warm: float, seconds: float, idle: str) -> Taken:
+def measure(
+    folder: Path, rate: int, pipelines: int, *, warm: float, seconds: float, idle: str, key_groups: int
+) -> Taken:
     """Run pipelines for some seconds after the warm-up; return what that took."""
     kafka, postgres = Kafka(folder / "kafka"), Postgres()
     kafka.start()
@@ -99,7 +102,7 @@ def measure(folder: Path, rate: int, pipelines: int, *, warm: float, seconds: fl
                 feeder.mkdir()
                 stack.enter_context(events(kafka.servers, name, rate, feeder))
             file = folder / "pipelines.yaml"
-            file.write_text("---\n".join(pipeline(name, kafka.servers, url, idle) for name in names))
+            file.write_text("---\n".join(pipeline(name, kafka.servers, url, idle, key_groups) for name in names))
             run = stack.enter_context(WindrowProcess(("run", file), folder))
             run.wait_until(lambda: all(_epochs(url, name) >= 0 for name in names))
             run.linger(warm)
@@ -137,11 +140,13 @@ def main() -> None:
     parser.add_argument("--warm", type=float, default=40.0, help="seconds before the measure")
     parser.add_argument("--seconds", type=float, default=60.0, help="of the measure")
     parser.add_argument("--idle", default="30s", help="the time after which a partition is idle")
+    parser.add_argument("--key-groups", type=int, default=8)
     given = parser.parse_args()
     for rate in given.rates:
         with tempfile.TemporaryDirectory(prefix="windrow-quiet-") as folder:
             times = {"warm": given.warm, "seconds": given.seconds}
-            taken = measure(Path(folder), rate, given.pipelines, **times, idle=given.idle)
+            settings = {"idle": given.idle, "key_groups": given.key_groups}
+            taken = measure(Path(folder), rate, given.pipelines, **times, **settings)
         print(f"{given.pipelines} x {rate:,} events a second: {taken}", flush=True)
 
 
