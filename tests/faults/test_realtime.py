@@ -22,7 +22,7 @@ from windrow.testing.servers.kafka import Kafka
 
 ROOT = Path(__file__).parents[2]
 _RECORDS = 150
-_SECONDS = 90.0
+_SECONDS = 180.0
 
 
 class Children:
@@ -55,8 +55,14 @@ class Children:
         return self._children[-1]
 
     def wait_until_read(self) -> None:
-        """Wait until the committed offsets are at the ends."""
-        self.wait(lambda: self.committed.offsets() == ends_of(self.pipeline))
+        """Wait until the committed offsets are at the ends; fail if the last process has ended."""
+
+        def is_read() -> bool:
+            code = self._children[-1].poll()
+            assert code is None, f"the run ended with exit code {code}"
+            return self.committed.offsets() == ends_of(self.pipeline)
+
+        self.wait(is_read)
 
     @staticmethod
     def wait(is_true: Callable[[], bool]) -> None:
