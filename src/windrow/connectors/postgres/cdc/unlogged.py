@@ -1,7 +1,7 @@
-"""Rows and values of a followed table that PostgreSQL has not logged: it logs no definition of a table.
+"""Rows and values of a followed table that PostgreSQL has not logged: they came with a partition or a column.
 
-They are those of rows that are older than the definition, by their transactions and, within one, by the numbers of
-their commands. What a savepoint of the defining transaction wrote has a later transaction, and is not found.
+They are older than its attachment or its last alteration: by their transactions or, within one, by the numbers of their
+commands. What a savepoint of that transaction wrote has a later transaction, and is not found.
 """
 
 from __future__ import annotations
