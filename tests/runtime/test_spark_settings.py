@@ -110,6 +110,7 @@ sink: {{sqlite: {{path: {folder}/spend.db, table: spend}}}}
 
 
 @pytest.mark.long
+@pytest.mark.service
 def test_spark_submit_runs_the_command(tmp_path: Path) -> None:
     write_log(LogSpec(events=200, users=5), tmp_path / "spend")
     (tmp_path / "spend.yaml").write_text(PIPELINE.format(folder=tmp_path))
