@@ -49,7 +49,7 @@ MERGE: dict[str, tuple[str, ...]] = {
     "tools/dashboard/test_page.py": (),
 }
 """Tests that share a dear fixture, or are dear together, by file and beginning of the name: marked `merge`."""
-DEAR_SECONDS = 1.6
+DEAR_SECONDS = 1.2
 """A test that took longer, by `DURATIONS`, is marked `merge`, unless `KEPT` has it."""
 SLOW_SECONDS = 0.1
 """A test that took longer, by `DURATIONS`, is marked `slow`."""
