@@ -13,9 +13,10 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from threading import Event
 from types import MappingProxyType
@@ -245,44 +246,41 @@ class _Session:
                 f"changes may be missing: {self._over}"
             )
             raise SourceError(msg)
-        filled = published.filled | self._filled(table, known, published)
+        then = dict(known.columns)
+        added = [(name, type_) for name, type_ in published.types if name not in then] if then else []
+        filled = {
+            name
+            for name, type_ in added
+            if name in published.filled
+            or self._was_unlogged(f"{known.relation}.{type_}", partial(has_older_values, self._sql, table.facts, name))
+        }
         self._refuse_other_columns(table, known, dict(published.types), filled)
-        known = replace(known, partitions=self._whole_partitions(table, known, published.only))
-        if not known.columns:  # as above
-            return known
-        without_values = dict(published.types).keys() - dict(known.columns).keys() - filled
-        added = [(name, type_) for name, type_ in published.types if name in without_values]
-        return replace(known, columns=(*known.columns, *added))
-
-    def _filled(self, table: _Table, known: TableState, published: db.Publication) -> frozenset[str]:
-        """Return the columns that were added since the copy and whose values were not all logged."""
-        if not known.columns:  # the state is of an older version
-            return frozenset()
-        found = []
-        for name, type_ in published.types:
-            version = f"{known.relation}.{type_}"
-            if name in dict(known.columns) or name in published.filled or version in self._checked:
-                continue
-            if has_older_values(self._sql, table.facts, name):
-                found.append(name)
-            else:
-                self._checked.add(version)
-        return frozenset(found)
+        partitions = self._whole_partitions(table, known, published.only)
+        empty = [(name, type_) for name, type_ in added if name not in filled]
+        return replace(known, columns=(*known.columns, *empty), partitions=partitions)
 
     def _whole_partitions(self, table: _Table, known: TableState, only: str | None) -> tuple[str, ...]:
         """Return the versions of the partitions; raise SourceError if one was attached with rows since the copy."""
         partitions = find_partitions(self._sql, table.facts)
-        if known.partitions is not None:
-            self._checked.update(known.partitions)
-            for each in partitions:
-                if each.version not in self._checked and has_older_rows(self._sql, table.facts, each, only):
-                    msg = (
-                        f"the partition {each.name} was attached to the table {known.table} after it was copied, with "
-                        f"rows, which PostgreSQL does not log: {self._over}"
-                    )
-                    raise SourceError(msg)
-                self._checked.add(each.version)
-        return tuple(each.version for each in partitions)
+        versions = tuple(each.version for each in partitions)
+        self._checked.update(versions if known.partitions is None else known.partitions)
+        for each in partitions:
+            if self._was_unlogged(each.version, partial(has_older_rows, self._sql, table.facts, each, only)):
+                msg = (
+                    f"the partition {each.name} was attached to the table {known.table} after it was copied, with "
+                    f"rows, which PostgreSQL does not log: {self._over}"
+                )
+                raise SourceError(msg)
+        return versions
+
+    def _was_unlogged(self, version: str, look: Callable[[], bool]) -> bool:
+        """Return what `look` finds of a new column or partition, which is not looked at again if that is False."""
+        if version in self._checked:
+            return False
+        if look():
+            return True
+        self._checked.add(version)
+        return False
 
     def _refuse_other_columns(
         self, table: _Table, known: TableState, now: Mapping[str, str | None], filled: Collection[str] = ()

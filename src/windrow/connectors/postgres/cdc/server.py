@@ -211,7 +211,7 @@ def refuse_unlogged(table: TableFacts, known_by: Sequence[Sequence[str]]) -> Non
 def refuse_unreadable(
     sql: Connection, place: str, tables: Sequence[TableFacts], published: Sequence[Publication] | None
 ) -> None:
-    """Raise SourceError if the role may not read the tables, or may not create the publication if there is none yet."""
+    """Raise SourceError if the role may not read the tables, or, without `published`, not create a publication."""
     for number, table in enumerate(tables):
         columns = "*" if published is None else published[number].quoted
         if published is None and not all(single_row(sql, _MAY_PUBLISH, table.oid)):
