@@ -145,8 +145,8 @@ def main() -> None:
     for rate in given.rates:
         with tempfile.TemporaryDirectory(prefix="windrow-quiet-") as folder:
             times = {"warm": given.warm, "seconds": given.seconds}
-            settings = {"idle": given.idle, "key_groups": given.key_groups}
-            taken = measure(Path(folder), rate, given.pipelines, **times, **settings)
+            groups = given.key_groups
+            taken = measure(Path(folder), rate, given.pipelines, **times, idle=given.idle, key_groups=groups)
         print(f"{given.pipelines} x {rate:,} events a second: {taken}", flush=True)
 
 

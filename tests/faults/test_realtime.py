@@ -62,12 +62,7 @@ class Children:
             assert code is None, f"the run ended with exit code {code}"
             return self.committed.offsets() == ends_of(self.pipeline)
 
-        self.wait(is_read)
-
-    @staticmethod
-    def wait(is_true: Callable[[], bool]) -> None:
-        """Wait for a condition; fail after a while."""
-        wait_until(is_true, "the run", _SECONDS, 0.05)
+        wait_until(is_read, "the run", _SECONDS, 0.05)
 
     def kill_all(self) -> None:
         """End all processes."""
