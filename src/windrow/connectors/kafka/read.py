@@ -292,7 +292,7 @@ class Tail:
         self._consumer.close()
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=32)
 def reader(topic: str, settings: tuple[tuple[str, str], ...], *, has_headers: bool) -> Reader:
     """Return a reader of a topic that is shared within this process, since a Spark worker reads many steps."""
     return Reader(topic, dict(settings), has_headers=has_headers)

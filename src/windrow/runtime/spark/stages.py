@@ -6,6 +6,7 @@ groups, with their state.
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -31,7 +32,7 @@ from windrow.engine.watermarks.journal import NO_BOUNDS, WatermarkBounds
 from windrow.runtime.batch.plan import StepPlan, ending_after
 from windrow.runtime.savepoint import Savepoint
 from windrow.runtime.spark import rows as r
-from windrow.runtime.spark.transport import TableTransport, pickle_pipeline, unpickle_pipeline
+from windrow.runtime.spark.transport import PIPELINES, TableTransport, pickle_pipeline, unpickle_pipeline
 from windrow.telemetry.folders import folder_of
 from windrow.telemetry.part_times import PartTime, timing
 from windrow.telemetry.probe import observe_times, step_probe
@@ -39,7 +40,7 @@ from windrow.telemetry.reports import now_micros
 
 
 # a worker process serves many steps, so it builds the operators of a pipeline once
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=PIPELINES)
 def _ingest(
     graph: m.Graph,
     partitions: tuple[int, ...],
@@ -47,12 +48,22 @@ def _ingest(
     transport: TableTransport,
     since: tuple[tuple[int, int], ...],
 ) -> Ingest:
-    return Ingest(graph, bounds, transport.pack, dict(since), step_probe(graph), partitions=partitions)
+    return _lasting(Ingest(graph, bounds, transport.pack, dict(since), step_probe(graph), partitions=partitions))
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=PIPELINES)
 def _levels(graph: m.Graph, partitions: tuple[int, ...], transport: TableTransport) -> tuple[LevelRunner, ...]:
-    return open_levels(graph, partitions, transport.pack, step_probe(graph))
+    return _lasting(open_levels(graph, partitions, transport.pack, step_probe(graph)))
+
+
+T = TypeVar("T")
+
+
+def _lasting(built: T) -> T:
+    """Exclude what has been built from the garbage collection after each task, which would search it each time."""
+    gc.collect()
+    gc.freeze()
+    return built
 
 
 def stream_ingest(
@@ -96,9 +107,6 @@ def stream_ingest(
             yield r.packet_batch(_ingest_times(reading, decoding))
 
     return run
-
-
-T = TypeVar("T")
 
 
 class _Timer:

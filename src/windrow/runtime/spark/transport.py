@@ -19,6 +19,7 @@ from functools import lru_cache
 from importlib.machinery import PathFinder
 from pathlib import Path
 from types import ModuleType
+from typing import Final
 
 import pyarrow as pa
 from pyspark import cloudpickle
@@ -136,7 +137,11 @@ _PICKLING = threading.Lock()
 """Several pipelines start at once, and the registry of modules is one."""
 
 
-@lru_cache(maxsize=4)
+PIPELINES: Final = 32
+"""Number of pipelines whose operators a worker keeps, as it serves the steps of all pipelines of a run in turn."""
+
+
+@lru_cache(maxsize=PIPELINES)
 def unpickle_pipeline(sent: bytes) -> m.Graph:
     """Unpickle a pipeline, once per process: the same bytes return the same object.
 
