@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import runpy
 from pathlib import Path
@@ -15,6 +16,7 @@ import windrow as wr
 from windrow.authoring.checks import require_valid
 from windrow.authoring.pipeline_file import read_document
 from windrow.cli import main
+from windrow.expressions.streams import Stream
 from windrow.testing.plugin import check_story
 
 EXCERPTS = [block for block in blocks("yaml") if block.excerpt_of]
@@ -49,6 +51,12 @@ def test_links_to_code_lead_to_the_lines_of_their_names() -> None:
     assert with_code_lines(text) == text, "run `make docs`"
     names = re.findall(r"\[(`[\w.]+`)\](?!:)", text)
     assert set(names) == set(re.findall(r"^\[(`[\w.]+`)\]: ", text, re.MULTILINE))
+
+
+def test_the_contract_of_a_stream_has_each_of_its_fields() -> None:
+    text = (ROOT / "docs" / "concepts" / "a-record.md").read_text(encoding="utf-8")
+    named = re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)
+    assert sorted(named) == sorted(field.name for field in dataclasses.fields(Stream))
 
 
 def test_files_that_contributing_names_exist() -> None:
