@@ -54,6 +54,6 @@ if __name__ == "__main__":
     try:
         found = test_files(sys.argv[1])
     except KeyError:
-        rooms = ", ".join(room for room in ALLOWED if room.strip("_"))
+        rooms = ", ".join(room for room in ALLOWED if room and room != "__main__")
         sys.exit(f"test: there is no package {sys.argv[1]!r} in src/windrow; ROOM is one of {rooms}")
     sys.stdout.writelines(f"{path.relative_to(ROOT)}\n" for path in found)
