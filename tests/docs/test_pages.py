@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import runpy
 from pathlib import Path
@@ -15,6 +16,7 @@ import windrow as wr
 from windrow.authoring.checks import require_valid
 from windrow.authoring.pipeline_file import read_document
 from windrow.cli import main
+from windrow.expressions.streams import Stream
 from windrow.testing.plugin import check_story
 
 EXCERPTS = [block for block in blocks("yaml") if block.excerpt_of]
@@ -27,7 +29,12 @@ def slug(heading: str) -> str:
     return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def page_id(value: object) -> str:
+    """A page's path in the repository: the id of a test is the same in every checkout, as its duration has it."""
+    return str(value.relative_to(ROOT)) if isinstance(value, Path) else ""
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
 def test_links_lead_to_files_and_headings(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     links = re.findall(r"\]\(([^)\s]+)\)", text)
@@ -51,6 +58,12 @@ def test_links_to_code_lead_to_the_lines_of_their_names() -> None:
     assert set(names) == set(re.findall(r"^\[(`[\w.]+`)\]: ", text, re.MULTILINE))
 
 
+def test_the_contract_of_a_stream_has_each_of_its_fields() -> None:
+    text = (ROOT / "docs" / "concepts" / "a-record.md").read_text(encoding="utf-8")
+    named = re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)
+    assert sorted(named) == sorted(field.name for field in dataclasses.fields(Stream))
+
+
 def test_files_that_contributing_names_exist() -> None:
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     named = set(re.findall(r"`([\w./]+(?:\.(?:py|yaml|md|xml|toml|lock)|/))`", text))
@@ -64,7 +77,9 @@ def test_files_that_contributing_names_exist() -> None:
     assert missing == []
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page.parent != ROOT or page.name == "README.md"], ids=str)
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if page.parent != ROOT or page.name == "README.md"], ids=page_id
+)
 def test_lines_are_short(page: Path) -> None:
     lines = page.read_text(encoding="utf-8").splitlines()
     long = [number for number, line in enumerate(lines, 1) if len(line) > WIDEST]
@@ -73,7 +88,7 @@ def test_lines_are_short(page: Path) -> None:
     assert [number for number in long if not explains or not lines[number - 1].startswith("| ")] == []
 
 
-@pytest.mark.parametrize(("page", "words"), commands(), ids=lambda value: str(value) if isinstance(value, Path) else "")
+@pytest.mark.parametrize(("page", "words"), commands(), ids=page_id)
 def test_commands_and_their_options_exist(page: Path, words: list[str]) -> None:
     del page
     if words == ["COMMAND", "--help"]:

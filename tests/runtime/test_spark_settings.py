@@ -84,7 +84,7 @@ def test_state_partitions_of_a_cluster_depend_on_the_key_groups(groups: int, par
         ({"spark.archives": "s3a://a/env.tgz#environment,b.zip"}, "./environment/bin/python"),
         ({"spark.archives": "/shared/env.tgz"}, "./env.tgz/bin/python"),
         ({"spark.archives": "env.tgz#environment", "spark.pyspark.python": "/opt/python"}, "/opt/python"),
-        ({}, sys.executable),
+        pytest.param({}, sys.executable, id="its own"),
     ],
 )
 def test_the_python_of_executors_is_that_of_the_archive(
