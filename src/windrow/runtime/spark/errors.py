@@ -45,6 +45,7 @@ _PYTHON = re.compile(r"^.*Traceback \(most recent call last\):\n(?:[ \t]+.*\n)+(
 """The stack trace of a Python error, up to the line with its class and message."""
 _AWAITED = "Exception thrown in awaitResult"
 """The message of an error whose actual message is in one of its causes."""
+_ENDED = "Spark's Java process has ended"
 _CRASHED = "Python worker exited unexpectedly"
 _WHY_CRASHED = (
     "; this happens if the machine runs out of memory, or if code in the process ends it: os._exit, or a crash "
@@ -71,7 +72,8 @@ def translate_spark_error(
     The message says that `what` has stopped, on which `host` (default: the host in Spark's message), and ends with the
     advice `then`.
     """
-    text = _STATE.sub("", str(exc).partition(_APPENDIX)[0]).strip()
+    said = _text_of(exc)
+    text = _STATE.sub("", said.partition(_APPENDIX)[0]).strip()
     ours = _OURS.findall(text)
     if ours:
         name, message = ours[-1]
@@ -79,36 +81,51 @@ def translate_spark_error(
         if not (isinstance(kind, type) and issubclass(kind, WindrowError)):
             kind = EngineError
         return kind(message.strip())
-    if damaged := _DAMAGED.search(str(exc)):
+    if damaged := _DAMAGED.search(said):
         return CheckpointError(f"{damaged[1] or damaged[2]} is damaged or gone; {RESTORE}")
-    message = str(exc)
     if host is None:
-        host = match[1] if (match := _HOST.search(message)) else None
+        host = match[1] if (match := _HOST.search(said)) else None
     # Spark plans Python sources in the driver
     where = "the driver" if host is None else f"the executor on {host}"
-    lacks = _NO_DESCRIPTORS.search(message)
-    if (missing := _NO_PYTHON.search(message)) and not lacks:
+    lacks = _NO_DESCRIPTORS.search(said)
+    if (missing := _NO_PYTHON.search(said)) and not lacks:
         return SetupError(f"{where} has no Python {missing[1]}; {_GIVE_PYTHON}")
-    if _NO_DAEMON.search(message):
+    if _NO_DAEMON.search(said):
         return SetupError(f"{where} has a Python without windrow or without its dependencies; {_GIVE_PYTHON}")
-    if _STOPPED.search(message):
+    if _STOPPED.search(said):
         return EngineError(f"{what} stopped: the cluster has ended the application, or the driver has lost it{then}")
     # a process that did not start within ten seconds, as on a busy machine, or was killed
-    is_lost = any(pattern.search(message) for pattern in (_LOST_WORKER, _LOST_EXECUTOR, _CUT_CALL))
+    is_lost = any(pattern.search(said) for pattern in (_LOST_WORKER, _LOST_EXECUTOR, _CUT_CALL))
     kind = WorkerLostError if is_lost else EngineError
     at = "" if host in {None, "localhost", "127.0.0.1"} else f" on {host}"
-    why = _WHY_CRASHED if _CRASHED in message else ""
+    why = _WHY_CRASHED if _CRASHED in said else ""
     if lacks:
         kind, why = WorkerLostError, f"; {where} has no {_EXHAUSTED}"
     return kind(f"{what} stopped{at}: {_message_of(exc, text)}{why}{then}")
 
 
+def java_message(exc: Py4JJavaError) -> str:
+    """Return the message of Java's exception, or that Java has ended: py4j asks Java for the message."""
+    try:
+        return str(exc.java_exception.getMessage())
+    except (Py4JError, OSError):
+        return _ENDED
+
+
+def _text_of(exc: Exception) -> str:
+    """Return the text of an error; py4j asks Java for that of Java's exception too."""
+    try:
+        return str(exc)
+    except (Py4JError, OSError):
+        return _ENDED
+
+
 def _message_of(exc: Exception, text: str) -> str:
     if isinstance(exc, Py4JJavaError):
-        message = str(exc.java_exception.getMessage())
+        message = java_message(exc)
         text = text if message.startswith(_AWAITED) else message
     elif isinstance(exc, (Py4JError, ConnectionError)):
-        return "Spark's Java process has ended"
+        return _ENDED
     elif not isinstance(exc, SPARK_ERRORS):
         return f"{type(exc).__name__}: {text}"
     if in_python := _PYTHON.findall(text):

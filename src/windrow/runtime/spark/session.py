@@ -27,6 +27,7 @@ from windrow.errors import EngineError, SetupError
 from windrow.runtime.settings import AS_GIVEN, MEANING, SparkOptions, is_local, runs_in_driver, settings_of
 from windrow.runtime.spark import fork_server
 from windrow.runtime.spark.cluster import executors_python
+from windrow.runtime.spark.errors import java_message
 from windrow.runtime.spark.home import SparkHome, spark_home
 from windrow.runtime.spark.jars import java
 from windrow.runtime.spark.transport import is_one_process, scratch_folder
@@ -145,8 +146,9 @@ def _start(given: dict[str, str], log: Path | None) -> SparkSession:
             signal.signal(signal.SIGINT, interrupt)
     except (PySparkException, Py4JError, RuntimeError, OSError) as exc:
         where = "" if log is None else f"; its log is {log}"
-        # if a cluster ends the application during its start, Java's message has the reason
-        said = str(exc.java_exception.getMessage() if isinstance(exc, Py4JJavaError) else exc).split("\n", 1)[0]
+        # if a cluster ends the application during its start, Java's message has the reason; if no master answers, Java
+        # ends, which takes a minute
+        said = (java_message(exc) if isinstance(exc, Py4JJavaError) else str(exc)).split("\n", 1)[0]
         msg = f"Spark did not start at {master}: {said}{where}"
         raise EngineError(msg) from exc
     if home is not None:
