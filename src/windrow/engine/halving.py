@@ -99,8 +99,16 @@ def compute_in_halves(
 def evaluate_in_halves(evaluate: Callable[[pa.Table], T], rows: pa.Table) -> tuple[list[T], dict[int, str]]:
     """Return the values of the rows that can be evaluated, in parts, and map the index of each failed row to its error.
 
-    Only an EvaluationError is a failure.
+    Only an EvaluationError is a failure. An expression that cannot be planned, because of its constants, fails without
+    rows too, and so for all rows.
     """
+    try:
+        return [evaluate(rows)], {}
+    except EvaluationError:
+        try:
+            evaluate(rows.slice(0, 0))
+        except EvaluationError as exc:
+            return [], dict.fromkeys(range(rows.num_rows), str(exc))
     parts: list[T] = []
     failed: dict[int, str] = {}
     first = 0

@@ -296,3 +296,20 @@ def test_constants_that_fail_make_dead_letters_and_do_not_end_the_run(sql: str) 
     for _ in range(2):
         decoded = decode(pipeline(Derive("made", sql)), *[{}] * 3)
         assert [offset for offset, _ in dead(decoded)] == [0, 1, 2]
+
+
+def test_an_expression_that_cannot_be_planned_is_not_tried_for_each_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    run, runs = _Plan.run, list[int]()
+
+    def counted(*given: Any) -> Any:  # noqa: ANN401 - of any plan
+        runs.append(1)
+        return run(*given)
+
+    monkeypatch.setattr(_Plan, "run", counted)
+    count = SMALL_BATCH + 40
+    of = pipeline(Derive("made", "CASE WHEN n >= 0 AND CAST('abc' AS BIGINT) > 0 THEN length(text) END"))
+    decoded = decode(of, *[{"text": str(number)} for number in range(count)])
+    assert dead(decoded) == [
+        (offset, "expression: made: Could not convert string 'abc' to INT64") for offset in range(count)
+    ]
+    assert len(runs) < 10

@@ -149,6 +149,53 @@ def test_a_record_with_a_log_timestamp_is_checked_by_future_alone() -> None:
         assert sum(sum(step.leaps.values()) for step in steps) == 1
 
 
+@examples(30)
+@given(st.sampled_from(DELAYS), st.sampled_from([60, DAY]), st.integers(0, 2**32))
+def test_records_with_and_without_log_timestamps_have_the_watermarks_of_the_definition(
+    delay: Watermark, jump: int, seed: int
+) -> None:
+    chance = random.Random(seed)
+    settings = EventTime("t", delay, jump=jump * MINUTE, future=0)
+    log = [(time, chance.random() < 0.5) for time in times(chance, chance.choice([2, 4, 12, 60])) if time is not None]
+    each, clock = [], Clock(delay, (), 0, settings.jump)
+    for offset, (time, is_checked) in enumerate(log):
+        clock.at(offset)
+        each.append(clock.at(offset, time * MINUTE))
+        clock.data(offset, time * MINUTE, is_checked=is_checked)
+    for sizes in ([len(log)], [1], [1, 2, 7, 20]):
+        run, rest = Clocked(main(time=settings), [0]), list(log)
+        while rest:
+            size = chance.choice(sizes)
+            run.feed([(0, checked(time) if is_checked else value(time)) for time, is_checked in rest[:size]])
+            del rest[:size]
+        assert known(run, 0) == each
+
+
+def checked(time: int) -> bytes:
+    return json.dumps(json.loads(record("u1", time)) | {"_log_time": time * 60_000}).encode()
+
+
+@pytest.mark.parametrize("log", [[130, 100], [180, 100, 130], [40, 100, 170]])
+def test_a_checked_record_agrees_with_one_that_waits_for_the_first_clock(log: list[int]) -> None:
+    settings = EventTime("t", Delay(0), jump=60 * MINUTE, future=0)
+    each, last = expected_of_checked(log, settings)
+    for cut in (1, 3):
+        run = Clocked(main(time=settings, key_groups=1), [0])
+        values = [value(log[0]), *(checked(time) for time in log[1:])]
+        for first in range(0, len(log), cut):
+            run.feed([(0, one) for one in values[first : first + cut]])
+        assert known(run, 0) == each
+        assert run.clocks.watermarks == {0: last}
+
+
+def expected_of_checked(log: list[int], settings: EventTime) -> tuple[list[float], float]:
+    clock, each = Clock(settings.watermark, (), 0, settings.jump), []
+    for offset, time in enumerate(log):
+        each.append(clock.at(offset, time * MINUTE))
+        clock.data(offset, time * MINUTE, is_checked=offset > 0)
+    return each, clock.at(len(log))
+
+
 def test_key_groups_receive_few_times_of_a_log_without_leaps() -> None:
     pipeline = main(time=EventTime("t", Delay(0), jump=DAY * MINUTE), key_groups=1)
     values = [value(number - number % 7) for number in range(5000)]

@@ -42,10 +42,10 @@ class GuardedClock:
 
     def after(self, jump: int, time: int, *, is_ordinary: bool) -> tuple[int, GuardedClock]:
         """Return the clock that a record sees, and the clock after it."""
-        if is_ordinary or (self.clock != MIN_TIME and time <= self.clock + jump):
-            return self.clock, GuardedClock(max(self.clock, time))
         if self.clock == MIN_TIME and (near := [other for other in self.waiting if abs(time - other) <= jump]):
             return max(near), GuardedClock(max(*near, time))
+        if is_ordinary or (self.clock != MIN_TIME and time <= self.clock + jump):
+            return self.clock, GuardedClock(max(self.clock, time))
         waiting = (*self.waiting, time)
         moved = len(waiting) == IN_A_ROW
         return self.clock, GuardedClock(min(waiting)) if moved else GuardedClock(self.clock, waiting)
@@ -143,12 +143,14 @@ def _least_of(times: Micros, number: int) -> Micros:
 def group_ordinary(given: PackedTimes) -> tuple[PackedTimes, Micros]:
     """Replace each run of ordinary records by a single one with the greatest time, at the place of the first.
 
-    Also return, for each record, the greatest time before it in its run, which is minus infinity for the first.
+    The first `IN_A_ROW` records remain, because there may be no clock before them, and the first of a run may then
+    agree with a record that waits. Also return, for each record, the greatest time before it in its run, which is minus
+    infinity for the first.
     """
     offsets, times, ordinary = given
     begins = ~ordinary
     begins[1:] |= ~ordinary[:-1]
-    begins[:1] = True
+    begins[:IN_A_ROW] = True
     firsts = np.flatnonzero(begins)
     reached = np.full_like(times, MIN_TIME)
     lengths = np.diff(firsts, append=len(times))
