@@ -183,7 +183,7 @@ def test_a_checked_record_agrees_with_one_that_waits_for_the_first_clock(log: li
         run = Clocked(main(time=settings, key_groups=1), [0])
         values = [value(log[0]), *(checked(time) for time in log[1:])]
         for first in range(0, len(log), cut):
-            run.feed([(0, one) for one in values[first : first + cut]])
+            run.feed([(0, record_value) for record_value in values[first : first + cut]])
         assert known(run, 0) == each
         assert run.clocks.watermarks == {0: last}
 
