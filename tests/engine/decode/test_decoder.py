@@ -11,7 +11,8 @@ import pytest
 from tests.short_forms import Pipeline, operator_spec
 
 from windrow.engine import schema
-from windrow.engine.decode.decoder import SMALL_BATCH, DecodedBatch, Decoder
+from windrow.engine.decode import exact
+from windrow.engine.decode.decoder import SMALL_BATCH, SMALL_BYTES, DecodedBatch, Decoder
 from windrow.model import (
     Aggregate,
     BooleanType,
@@ -109,6 +110,15 @@ def test_a_record_of_the_main_job() -> None:
     assert decoded.good.schema.field("amount").type == pa.decimal128(12, 2)
     assert decoded.dead.schema == schema.DEAD
     assert (decoded.dead.num_rows, decoded.marks.num_rows) == (0, 0)
+
+
+def test_a_large_record_is_not_parsed_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    record = {"user_id": "u1", "event_time": T0, "amount": 12.34}
+    large = record | {"unread": {f"name{number}": number for number in range(SMALL_BYTES // 16)}}
+    decoder = Decoder(operator_spec(pipeline()))
+    expected = decoder.decode(raw(record)).good
+    monkeypatch.setattr(exact, "parse_object", lambda _: pytest.fail("parsed"))
+    assert decoder.decode(raw(large)).good == expected
 
 
 def test_an_empty_batch_has_the_same_schemas() -> None:
