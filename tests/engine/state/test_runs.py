@@ -67,6 +67,15 @@ def test_what_others_have_dropped_is_dropped_when_the_state_is_seen_again() -> N
     assert len(one.cache._lists) == 1  # noqa: SLF001 - what is looked at
 
 
+def test_what_another_has_merged_into_one_run_is_dropped() -> None:
+    one, other, group = Worker(), Worker(), KeyGroup()
+    one.step(group, rows(1))
+    other.step(group, rows(*range(9)))
+    assert len(group.digests) == 1
+    one.step(group, rows(2))
+    assert one.digests == group.digests
+
+
 def test_what_is_not_seen_any_more_is_forgotten() -> None:
     worker, gone, group = Worker(), KeyGroup(), KeyGroup()
     worker.step(gone, rows(1, 2, 3))

@@ -24,7 +24,10 @@ _GROWTH: Final = 4
 
 
 class Run(NamedTuple):
-    """The least and greatest event time in a run, its number of rows, and a digest of its blob."""
+    """The least and greatest event time in a run, its number of rows, and its digest.
+
+    The digest is that of the blob, after the first digits of the digest of the run that began the list.
+    """
 
     least: int
     greatest: int
@@ -36,22 +39,23 @@ _CACHED_BYTES: Final = 256 << 20
 """Maximum size of the tables that a thread keeps in memory, in bytes."""
 _UNSEEN: Final = 1 << 14
 """A list of runs is forgotten after this number of other lists, as its key group has moved to other processes."""
+_LIST_DIGITS: Final = 8
+"""Number of digits of a digest that all runs of a list share."""
 
 
 class _Cache(threading.local):
     """The tables of the runs that this thread used most recently, by digest, because a state store is slow to read.
 
     Several processes run the steps of a key group, so a run in the cache of one process may be dropped by another
-    process. The lists of runs in the state reveal this: a run that was in a list with some of the same runs, but no
-    longer is, is not needed any more. As the digest is that of the content, no result depends on the cache.
+    process. The list of runs in the state reveals this: a run that was in the list, but no longer is, is not needed any
+    more. As the digest is that of the content, no result depends on the cache.
     """
 
     def __init__(self) -> None:
         self._tables: OrderedDict[str, pa.Table] = OrderedDict()
         self._bytes = 0
-        self._lists: dict[int, frozenset[str]] = {}
-        """The known lists, keyed by when they were last seen (the count in `_seen`) and in that order."""
-        self._list_of: dict[str, int] = {}
+        self._lists: dict[str, tuple[int, frozenset[str]]] = {}
+        """For each list, when it was last seen (the count in `_seen`) and its digests, in the order of the former."""
         self._seen = 0
 
     def get(self, digest: str) -> pa.Table | None:
@@ -71,23 +75,20 @@ class _Cache(threading.local):
         table = self._tables.pop(digest, None)
         self._bytes -= 0 if table is None else table.nbytes
 
-    def keep(self, digests: Collection[str], before: Collection[str] = ()) -> None:
-        """Record what a list of runs is now, and was `before`; drop the tables of runs that are no longer in it."""
+    def keep(self, digests: Sequence[str]) -> None:
+        """Record what a list of runs is now; drop the tables of runs that are no longer in it."""
         self._seen += 1
-        for number in {self._list_of[digest] for digest in (*digests, *before) if digest in self._list_of}:
-            self._forget(number, but=digests)
         if digests:
-            self._lists[self._seen] = frozenset(digests)
-            self._list_of.update(dict.fromkeys(digests, self._seen))
-        while self._lists and self._seen - (oldest := next(iter(self._lists))) > _UNSEEN:
-            self._forget(oldest, but=())
+            name = digests[0][:_LIST_DIGITS]
+            self._forget(name, but=digests)
+            self._lists[name] = self._seen, frozenset(digests)
+        while self._lists and self._seen - self._lists[oldest := next(iter(self._lists))][0] > _UNSEEN:
+            self._forget(oldest)
 
-    def _forget(self, number: int, but: Collection[str]) -> None:
-        for digest in self._lists.pop(number):
-            if self._list_of.get(digest) == number:
-                del self._list_of[digest]
-            if digest not in but:
-                self.drop(digest)
+    def _forget(self, name: str, but: Collection[str] = ()) -> None:
+        _, digests = self._lists.pop(name, (0, frozenset[str]()))
+        for digest in digests.difference(but):
+            self.drop(digest)
 
 
 _cache = _Cache()
@@ -121,7 +122,7 @@ class Runs:
         The function `compact` returns the rows of merged runs to keep, given these rows and whether they are from all
         runs.
         """
-        before = self._digests
+        of_list = next(iter(self._digests), "")[:_LIST_DIGITS]
         for number, run in list(self.runs.items()):
             if run.greatest <= after:
                 self._drop(number, state)
@@ -147,12 +148,12 @@ class Runs:
         if run_rows.num_rows:
             run_rows = run_rows.combine_chunks()
             blob = pack(run_rows)
-            digest = hashlib.blake2b(blob, digest_size=16).hexdigest()
+            digest = of_list + hashlib.blake2b(blob, digest_size=16).hexdigest()
             state.set(self.kind, self.next, blob)
             _cache.put(digest, run_rows)
             self.runs[self.next] = Run(int(times.min()), int(times.max()), run_rows.num_rows, digest)
             self.next += 1
-        _cache.keep(self._digests, before)
+        _cache.keep(self._digests)
 
     def encode(self) -> dict[str, Any]:
         """Encode the list of runs as plain JSON values."""
