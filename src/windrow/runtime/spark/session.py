@@ -122,6 +122,8 @@ def _start(given: dict[str, str], log: Path | None) -> SparkSession:
     os.environ.setdefault("JAVA_HOME", str(java().resolve().parent.parent))
     if is_local(master):
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        # else glibc's allocator keeps up to 8 pools a core of what RocksDB has freed
+        os.environ.setdefault("MALLOC_ARENA_MAX", "4")
         # else Spark looks up the machine's name, which fails in a container without a network
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     else:
