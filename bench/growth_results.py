@@ -255,7 +255,8 @@ class Growth:
         yield f"the base was measured {len(self.bases)} times, at most {self.drift:.0%} off its median"
         if self.state_bytes is not None:
             met = "met" if self.state_bytes <= STATE_GOAL else "MISSED"
-            yield f"where most rows are held, one takes {self.state_bytes:.1f} bytes on disk; the goal is {STATE_GOAL:.0f}: {met}"
+            taken = f"where most rows are held, one takes {self.state_bytes:.1f} bytes on disk"
+            yield f"{taken}; the goal is {STATE_GOAL:.0f}: {met}"
 
     @property
     def is_well(self) -> bool:
